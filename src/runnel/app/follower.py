@@ -73,12 +73,12 @@ class MissingProcessWarning:
         is_owned = record is not None and not self._owners.is_dead(partition, record)
         workers = await self._backend.tasks.workers()
         # Each one is looked at, so that each one's silence is counted.
-        alive = [each for each in workers if not self._is_dead(each)]
+        alive = [worker for worker in workers if not self._is_dead(worker)]
         missing = [] if is_owned else [NO_ORCHESTRATOR]
         if not alive:
             return [*missing, NO_WORKER]
-        waiting = [each.queue for each in await self._backend.tasks.queues() if each.depth]
-        abouts = [each.about for each in alive if each.about is not None]
+        waiting = [queue.queue for queue in await self._backend.tasks.queues() if queue.depth]
+        abouts = [worker.about for worker in alive if worker.about is not None]
         unserved = [
             queue
             for queue in self._queues.intersection(waiting)
@@ -186,7 +186,11 @@ class RemoteFollower:
         awaited = self.event_bus.list_awaited()
         if is_full_poll:
             return awaited
-        return [each for each in awaited if each in changed or each not in self._entries_read]
+        return [
+            execution_id
+            for execution_id in awaited
+            if execution_id in changed or execution_id not in self._entries_read
+        ]
 
     async def _publish_new_events(self, execution_id: ExecutionId) -> None:
         archive = self._session.backend.archive

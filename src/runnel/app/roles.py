@@ -37,7 +37,7 @@ class OrchestratorRole:
     async def run(self, stops: StopEvents) -> None:
         is_decided = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            services = [group.create_task(each.run(is_decided)) for each in self._services]
+            services = [group.create_task(service.run(is_decided)) for service in self._services]
             await self._orchestrator.run(stops.drain)
             is_decided.set()
             hurrying = group.create_task(_cancel_on_abort(stops, services))

@@ -281,12 +281,12 @@ class StepOutputs(Mapping[str, Any]):
     def _find_ancestors(self) -> dict[str, None]:
         """Found when it is asked for: most steps read their parents only, in graphs of any size."""
         if self._ancestors is None:
-            found: dict[str, None] = {}
+            ancestors: dict[str, None] = {}
             queue = deque(self._parents[self._step_id])
             while queue:
                 step_id = queue.popleft()
-                if step_id not in found:
-                    found[step_id] = None
+                if step_id not in ancestors:
+                    ancestors[step_id] = None
                     queue.extend(self._parents[step_id])
-            self._ancestors = found
+            self._ancestors = ancestors
         return self._ancestors

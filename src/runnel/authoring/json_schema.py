@@ -69,8 +69,8 @@ def _format_path_step(step: str | int) -> str:
 def _find_pattern_problems(schema: Json) -> Iterator[str]:
     for part in _iterate_subschemas(schema):
         below = part.get("patternProperties")
-        found = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
-        for pattern in found:
+        patterns = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
+        for pattern in patterns:
             if isinstance(pattern, str) and (why := _find_pattern_problem(pattern)):
                 yield f"the pattern {quote_name(pattern)} is not a regular expression: {why}"
 

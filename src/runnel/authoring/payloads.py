@@ -48,8 +48,8 @@ def find_non_finite(value: Json, where: str) -> str | None:
     """
     if not _may_hold_non_finite(value):
         return None
-    found = _iterate_numbers(msgspec.to_builtins(value), where)
-    return next((path for path, number in found if not isfinite(number)), None)
+    numbers = _iterate_numbers(msgspec.to_builtins(value), where)
+    return next((path for path, number in numbers if not isfinite(number)), None)
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -100,14 +100,14 @@ def _may_hold_non_finite(value: Json) -> bool:
 def _iterate_numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
     stack = [(where, value)]
     while stack:
-        path, found = stack.pop()
-        if isinstance(found, float):
-            yield path, found
-        elif isinstance(found, dict):
-            below = [(f"{path}.{key}", item) for key, item in found.items()]
+        path, part = stack.pop()
+        if isinstance(part, float):
+            yield path, part
+        elif isinstance(part, dict):
+            below = [(f"{path}.{key}", item) for key, item in part.items()]
             stack.extend(reversed(below))
-        elif isinstance(found, list | tuple):
-            below = [(f"{path}[{index}]", item) for index, item in enumerate(found)]
+        elif isinstance(part, list | tuple):
+            below = [(f"{path}[{index}]", item) for index, item in enumerate(part)]
             stack.extend(reversed(below))
 
 
@@ -126,8 +126,8 @@ def check_signal_name(workflow: Workflow, name: str) -> None:
     waited = [
         node.config.get("signal") for node in workflow.nodes if node.handler == WAIT_FOR_SIGNAL
     ]
-    names = sorted({str(each) for each in waited})
-    if any("{{" in each for each in names) or name in names:
+    names = sorted({str(signal) for signal in waited})
+    if any("{{" in signal for signal in names) or name in names:
         return
     if not names:
         raise InputError(f"workflow '{workflow.name}' has no node that waits for a signal")

@@ -397,8 +397,8 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
     "<=": le,
     ">": gt,
     ">=": ge,
-    "in": lambda found, value: found in value,
-    "not_in": lambda found, value: found not in value,
+    "in": lambda operand, value: operand in value,
+    "not_in": lambda operand, value: operand not in value,
     "contains": lambda found, value: value in found,
 }
 

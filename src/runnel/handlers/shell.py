@@ -358,7 +358,9 @@ def _build_output(config: Mapping[str, Json], name: str, program: Program) -> Js
 def _build_arguments(config: Mapping[str, Json]) -> list[str]:
     command = config["command"]
     return (
-        [SHELL_PATH, "-c", command] if isinstance(command, str) else [str(each) for each in command]
+        [SHELL_PATH, "-c", command]
+        if isinstance(command, str)
+        else [str(argument) for argument in command]
     )
 
 

@@ -14,14 +14,14 @@ from contextlib import suppress
 
 
 def main() -> None:
-    left: set[int] = set()
+    groups: set[int] = set()
     for line in sys.stdin.buffer:
         change, group = line[:1], int(line[1:])
         if change == b"+":
-            left.add(group)
+            groups.add(group)
         else:
-            left.discard(group)
-    for group in left:
+            groups.discard(group)
+    for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 

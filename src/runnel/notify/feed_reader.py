@@ -108,16 +108,16 @@ class FeedSubscription:
         if position == self._start_position:
             return True
         for number, page in enumerate(self._pages):
-            found = [each.position for each in page.changes]
-            if page.has_gap or position in found:
+            positions = [change.position for change in page.changes]
+            if page.has_gap or position in positions:
                 for _ in range(number):
                     self._pop_page()
                 if not page.has_gap:
                     self._pop_page()
-                    rest = page.changes[found.index(position) + 1 :]
-                    if rest:
-                        self._pages.appendleft(FeedPage(changes=rest, position=page.position))
-                        self._buffered += len(rest)
+                    later = page.changes[positions.index(position) + 1 :]
+                    if later:
+                        self._pages.appendleft(FeedPage(changes=later, position=page.position))
+                        self._buffered += len(later)
                 return True
         return False
 
@@ -177,9 +177,9 @@ class FeedBroadcaster:
             async with self._hold_reader():
                 yield listener.wakeup
         finally:
-            left = [each for each in self._listeners[execution_id] if each is not listener]
-            if left:
-                self._listeners[execution_id] = left
+            remaining = [other for other in self._listeners[execution_id] if other is not listener]
+            if remaining:
+                self._listeners[execution_id] = remaining
             else:
                 del self._listeners[execution_id]
 

@@ -78,8 +78,8 @@ def parse_bool(text: str) -> bool:
 def choice_parser(choices: Mapping[str, T]) -> Callable[[str], T]:
     def parse(text: str) -> T:
         if text not in choices:
-            *others, last = (f"'{value}'" for value in choices)
-            raise ValueError(" or ".join([", ".join(others), last]))
+            *quoted, last = (f"'{value}'" for value in choices)
+            raise ValueError(" or ".join([", ".join(quoted), last]))
         return choices[text]
 
     return parse

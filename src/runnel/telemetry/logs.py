@@ -150,12 +150,12 @@ class _RedactingFormatter(logging.Formatter):
 
     def _collect_fields(self, record: logging.LogRecord) -> dict[str, object]:
         """Those of an event, or the extras of an ordinary record; without secrets and Nones."""
-        given: dict[str, object] = getattr(record, "fields", None) or {
+        fields: dict[str, object] = getattr(record, "fields", None) or {
             key: value for key, value in vars(record).items() if key not in _STANDARD_RECORD_FIELDS
         }
         return {
             self._redactor.redact_text(key): self._redactor.redact_value(key, value)
-            for key, value in given.items()
+            for key, value in fields.items()
             if value is not None
         }
 
@@ -178,13 +178,13 @@ class JsonFormatter(_RedactingFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         is_event = getattr(record, "event", None) is not None
-        said = {} if is_event else {"logger": record.name}
+        logger = {} if is_event else {"logger": record.name}
         line: dict[str, object] = {
             **self._collect_fields(record),
             "at": _format_utc(record.created),
             "level": record.levelname.lower(),
             "event" if is_event else "message": self._format_message(record),
-            **said,
+            **logger,
             **self._process_fields,
         }
         first = ("at", "level", "event", "message")
@@ -201,9 +201,9 @@ class TextFormatter(_RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{key}={value}" for key, value in self._collect_fields(record).items())
-        words = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
+        parts = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
         trace = self._format_traceback(record)
-        return " ".join(word for word in words if word) + (f"\n{trace}" if trace else "")
+        return " ".join(part for part in parts if part) + (f"\n{trace}" if trace else "")
 
 
 def _format_utc(at: float) -> str:

@@ -172,10 +172,10 @@ def _parse_form(text: str) -> dict[str, Json]:
 
 
 def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
-    found: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        grouped.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
 
 
 # Who calls a webhook: shared secrets, and signatures as GitHub and Slack make them.
@@ -214,10 +214,10 @@ def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: st
 
 
 def _check_token(delivery: Delivery, header: str, secret: str) -> None:
-    found = delivery.get_header(header)
-    if header == "authorization" and found.lower().startswith(_BEARER):
-        found = found[len(_BEARER) :]
-    _check_credential(found, secret.encode(), "token")
+    token = delivery.get_header(header)
+    if header == "authorization" and token.lower().startswith(_BEARER):
+        token = token[len(_BEARER) :]
+    _check_credential(token, secret.encode(), "token")
 
 
 def _check_slack_time(delivery: Delivery, now: float) -> bytes:
@@ -233,10 +233,10 @@ def _compute_signature(prefix: str, secret: str, data: bytes) -> bytes:
     return (prefix + hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()).encode()
 
 
-def _check_credential(found: str, expected: bytes, subject: str) -> None:
-    if not found:
+def _check_credential(credential: str, expected: bytes, subject: str) -> None:
+    if not credential:
         raise WebhookRefusedError(f"the {subject} is missing")
-    if not hmac.compare_digest(_encode_header(found), expected):
+    if not hmac.compare_digest(_encode_header(credential), expected):
         raise WebhookRefusedError(f"the {subject} is wrong")
 
 

@@ -75,13 +75,13 @@ class TickFirer:
         return TickResult(schedule_id=schedule.id, tick=tick, execution_id=planned.execution_id)
 
     async def _start(self, schedule: Schedule, planned: PlannedTick) -> None:
-        found = await self._client.library.find(schedule.workflow, schedule.version)
+        stored = await self._client.library.find(schedule.workflow, schedule.version)
         await self._client.create_execution(
-            found.graph.workflow,
+            stored.graph.workflow,
             build_tick_input(schedule, planned.tick),
             labels=build_tick_labels(schedule, planned.tick),
             execution_id=planned.execution_id,
-            version=found.version,
+            version=stored.version,
         )
 
 
@@ -182,7 +182,9 @@ class Scheduler:
             if at is not None and at > now:
                 wakes = min(wakes, at)
         self._known = known
-        self._seen = {each: seen for each, seen in self._seen.items() if each in known}
+        self._seen = {
+            schedule_id: seen for schedule_id, seen in self._seen.items() if schedule_id in known
+        }
         self._pause_s = wakes - now
         return due
 

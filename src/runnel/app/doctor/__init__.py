@@ -88,14 +88,14 @@ def _format_install_command(extra: str) -> str:
 
 def _check_setting_names() -> list[Finding]:
     return [
-        warn("settings", each, "correct the name, or remove it")
-        for each in find_misspelled_variables()
+        warn("settings", problem, "correct the name, or remove it")
+        for problem in find_misspelled_variables()
     ]
 
 
 def _check_data_dir(settings: Settings) -> Finding:
     folder = Path(settings.data_dir)
-    parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         remedy = "name another one with RUNNEL_DATA_DIR or --data-dir"
         return bad("data directory", f"'{folder}': '{parent}' can't be written to", remedy)
@@ -114,8 +114,8 @@ CLOCK_SKEW_S_BAD = 5.0
 
 def check_clock(ahead_s: float) -> Finding:
     away_s = abs(ahead_s)
-    found = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
+    skew = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
     remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
     if away_s > CLOCK_SKEW_S_BAD:
-        return bad("clock", found, remedy)
-    return warn("clock", found, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", found)
+        return bad("clock", skew, remedy)
+    return warn("clock", skew, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", skew)

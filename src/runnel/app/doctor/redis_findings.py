@@ -85,11 +85,11 @@ def _check_memory(facts: RedisServerFacts) -> Finding:
     most = facts.memory_max_bytes
     if most == 0:
         return ok("memory", f"{used}, no maxmemory")
-    found = f"{used} of {most / MEGABYTE:,.0f} MB"
+    usage = f"{used} of {most / MEGABYTE:,.0f} MB"
     if facts.memory_used_bytes > MEMORY_SHARE_WARN * most:
         remedy = "give it more: when it is full, nothing can be stored and all work stops"
-        return warn("memory", found, remedy)
-    return ok("memory", found)
+        return warn("memory", usage, remedy)
+    return ok("memory", usage)
 
 
 def check_partitions(facts: RedisServerFacts, settings: Settings) -> Finding:
@@ -128,6 +128,6 @@ def report_owners(records: dict[int, LeaseRecord | None], silent: list[int]) -> 
     idle = sorted({*free, *silent})
     if idle:
         which = ", ".join(map(str, idle[:SHOWN_MAX])) + (" …" if len(idle) > SHOWN_MAX else "")
-        found = f"{len(idle)} of {len(records)} partitions have no living owner ({which})"
-        return warn("orchestrators", found, "start one: 'runnel orchestrator'")
+        problem = f"{len(idle)} of {len(records)} partitions have no living owner ({which})"
+        return warn("orchestrators", problem, "start one: 'runnel orchestrator'")
     return ok("orchestrators", f"{len(owners)}: {', '.join(owners)}")

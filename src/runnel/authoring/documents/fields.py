@@ -105,7 +105,7 @@ class FieldTable:
             place.expected(self.expectation, value)
             return {}
         spelled: dict[str, str] = {}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, item in value.items():
             name = self.names.get(key)
             if name is None:
@@ -115,11 +115,11 @@ class FieldTable:
                 place.refuse(f"'{spelled[name]}' and '{key}' mean the same; keep one of them")
             else:
                 spelled[name] = key
-                self._read_field(found, name, item, place.key(key))
+                self._read_field(values, name, item, place.key(key))
         for name in self._required:
             if name not in spelled:
                 place.refuse(f"the key '{name}' is missing")
-        return found
+        return values
 
     def _read_field(
         self, values: dict[str, Any], name: str, item: Json, place: DocumentPath
@@ -213,11 +213,11 @@ def read_names(value: Json, place: DocumentPath) -> tuple[str, ...]:
     if not isinstance(value, str | list):
         place.expected("a list of names", value)
         return ()
-    found = [value] if isinstance(value, str) else value
-    for index, name in enumerate(found):
+    names = [value] if isinstance(value, str) else value
+    for index, name in enumerate(names):
         if not NAME.fits(name):
             place.item(index).expected(NAME.expected, name)
-    return tuple(name for name in found if NAME.fits(name))
+    return tuple(name for name in names if NAME.fits(name))
 
 
 RETRY_TABLE = FieldTable(
@@ -354,8 +354,8 @@ RATE_LIMIT_TABLE = FieldTable(
 def _read_rate_limits(value: Json, place: DocumentPath) -> dict[str, RateLimit]:
     limits: dict[str, RateLimit] = {}
     for tag, limit in _read_entries(value, place, "an object of limits by resource tag"):
-        found = RATE_LIMIT_TABLE.read(limit, place.key(tag))
-        limits[tag] = RateLimit(**drop_defaults(RateLimit, found))
+        fields = RATE_LIMIT_TABLE.read(limit, place.key(tag))
+        limits[tag] = RateLimit(**drop_defaults(RateLimit, fields))
     return limits
 
 

@@ -37,8 +37,8 @@ def build_status_error(
     policy: StatusPolicy, where: str, status: int, *, body: str, retry_after_s: float | None
 ) -> RunnelError:
     """`body` is the beginning of the body: services explain there what they did not like."""
-    words = shorten(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
-    sentence = f"{where} answered {status}" + (f": {words}" if words else "")
+    excerpt = shorten(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
+    sentence = f"{where} answered {status}" + (f": {excerpt}" if excerpt else "")
     if policy.is_retried(status):
         return ServiceBusyError(sentence, status=status, retry_after_s=retry_after_s)
     return ServiceRefusedError(sentence, status=status)
