@@ -154,7 +154,7 @@ class Engine:
             self._home_partition = await self.backend.claim_home_partition(self.name)
 
     async def run(self, *, adopts: AdoptedPartitions = False, runs_tasks: bool = True) -> None:
-        """Until `stops.gently` is set: the worker drains first, then the orchestrator.
+        """Runs until `stops.drain` is set: the worker drains first, then the orchestrator.
 
         Without `runs_tasks` no user code is run: commands of the adopted partitions take effect,
         and the tasks that they issue wait for the next engine.

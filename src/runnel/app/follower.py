@@ -1,4 +1,4 @@
-"""Executions that other processes run, told to a hub as if they were run here."""
+"""Follows executions that other processes run, and publishes their events on the event bus."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,11 +20,9 @@ from runnel.ports.store import ExecutionHeader, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
 
-# Whether anybody is there who decides and who works, as an onlooker can tell from the store.
-
 WarnFunction: TypeAlias = Callable[[str], None]
 
-# Long enough for whoever is just being started.
+# Long enough for a process that is just being started.
 GRACE_S = 2.0
 CHECK_INTERVAL_S = 1.0
 
@@ -91,8 +89,8 @@ class MissingProcessWarning:
         return self._workers.is_dead(record.worker, record.counter, grace_s=grace_s)
 
 
-# A look at all that are awaited, should one of their changes not have been told; and how often
-# it is asked whether anybody is there.
+# How often all awaited executions are polled, should a change not have been published, and how
+# often the liveness of orchestrators and workers is checked.
 POLL_INTERVAL_S = 1.0
 # A long history is not read so often that it keeps the server busy, unless it has ended.
 PAUSE_PER_POLL = 20
@@ -132,7 +130,7 @@ class RemoteFollower:
         self._full_poll_at = 0.0
 
     async def run(self, *, adopts: AdoptedPartitions = False) -> None:
-        """Until `stops.gently`; tells of every execution whose ending somebody waits for."""
+        """Runs until `stops.drain` is set; publishes every execution whose end a caller awaits."""
         self.event_bus.on_awaited = self._wakeup.set
         try:
             async with (

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, heard also while user code keeps the event loop busy."""
+"""SIGINT and SIGTERM, handled also while user code keeps the event loop busy; process names."""
 
 import asyncio
 import os

@@ -23,7 +23,7 @@ class Role(Protocol):
     name: str
 
     async def run(self, stops: StopEvents) -> None:
-        """Until `stops.gently`: what was begun is ended in order, or at once with `stops.now`."""
+        """Runs until `stops.drain` is set, and ends in order; at once with `stops.abort`."""
 
 
 class OrchestratorRole:
@@ -116,7 +116,8 @@ class OrchestratorWorkerRole:
             drained.drain.set()
 
 
-# A process with a role, from its first log line to its last: signals drain it, then end it.
+# A process with a role, from its first log line to its last: the first signal drains it, the next
+# ends it.
 
 _ABORT_AT_SIGNAL = 2
 

@@ -37,8 +37,6 @@ from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
 
-# Where the functions of an execution are: remembered with it, for whoever goes on with it.
-
 SOURCE_LABEL = "runnel.source"
 """The folder that `resume` puts where `import` looks first."""
 
@@ -46,7 +44,7 @@ SOURCE_LABEL = "runnel.source"
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How often it is asked whether somebody still is there who runs an execution of another process.
+# How often the owner of an execution that another process runs is checked for life.
 OWNER_POLL_INTERVAL_S = 0.5
 
 

@@ -1,4 +1,4 @@
-"""The secrets of this process: from the environment and from a file, read once, at the start."""
+"""The secrets of this process, read once at the start, and the search for them in texts."""
 
 import base64
 import html
@@ -20,7 +20,7 @@ from runnel.settings import SettingsError
 from runnel.settings.model import Settings
 from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
-# The forms in which the value of a secret turns up in texts that libraries and services write.
+# The forms in which a secret appears in texts that libraries and services write.
 
 # One line of a key in PEM form says enough; shorter lines may stand in any text.
 LINE_CHARS_MIN = 16
@@ -116,7 +116,7 @@ def _iter_base64_forms(data: bytes) -> Iterator[str]:
             yield whole[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
 
 
-# Secrets of which a text has only a part, because it was cut: messages are, at an ellipsis.
+# Parts of secrets, in texts that were cut: messages are, at an ellipsis.
 
 # As much of a secret as gives it away: half of a short one, or this many characters.
 PART_CHARS_MIN = 4

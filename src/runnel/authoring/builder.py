@@ -37,7 +37,7 @@ from runnel.core.workflow import (
 )
 from runnel.errors import InvalidWorkflowError
 
-# Nodes of the builder that name their handler, as a document does: they can run anywhere.
+# Nodes that name their handler, as those of a document do: they can run anywhere.
 
 
 class NodeFields(TypedDict, total=False):

@@ -224,7 +224,7 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
     return TaskLogLine(record.created, record.levelname.lower(), held)
 
 
-# What `fn(ctx)` and `condition(ctx)` of a WorkflowDAG get: the context, and earlier outputs.
+# The context of a WorkflowDAG's steps: `fn(ctx)` and `condition(ctx)` see earlier outputs, too.
 
 STEP_OUTPUTS = "step_outputs"
 

@@ -1,4 +1,8 @@
-"""The input of an execution: checked against the workflow's schema, or put together from words."""
+"""The input of an execution: checked against the workflow's schema, or built from `name=value`.
+
+Importing jsonschema takes about 150 ms, more than a whole cold start. So it is imported by the
+first document that has an `input`, and by the first input that does not plainly fit.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -9,11 +13,9 @@ from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
-# Tells quickly that a value surely fits a schema of the plainest kind.
-#
-# The schemas of decorated workflows are of this kind, and most inputs fit: so running one does
-# not have to import jsonschema, which takes longer than the rest of a cold start. Whatever is not
-# sure is left to jsonschema, which also finds the words for what is wrong.
+# The quick check: whether a value surely fits a schema of the plainest kind. The schemas of
+# decorated workflows are of this kind, and most inputs fit, so that running one does not import
+# jsonschema. A value that is not sure to fit is left to jsonschema, which also says what is wrong.
 
 _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "null": lambda value: value is None,
@@ -79,12 +81,6 @@ def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], va
     if not isinstance(value, dict):
         return False
     return all(is_surely_valid(schema, item) for name, item in value.items() if name not in known)
-
-
-# The way to JSON Schema: importing jsonschema takes about 150 ms, more than a whole cold start.
-#
-# So it is imported by the first document that has an `input`, and by the first input that does
-# not plainly fit.
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:

@@ -1,7 +1,7 @@
 """JSON Schema, by the jsonschema library: whether a schema is one, and what a value lacks of it.
 
-Reached only through `schema.py`, which imports it late. Nothing is ever fetched: a schema may refer
-to its own parts and to the drafts themselves.
+Reached only through `input_schema.py`, which imports it late. Nothing is ever fetched: a schema may
+refer to its own parts and to the drafts themselves.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What callers give along with a call: within bounds and storable, or refused with a sentence.
 
-Whatever got past here would be found by the owner of a partition, which has nobody to tell.
+A bad value that got past here would reach the owner of a partition, which has no caller to answer.
 """
 
 import re
@@ -116,9 +116,6 @@ _json_encoder = msgspec.json.Encoder()
 _msgpack_encoder = msgspec.msgpack.Encoder()
 # A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
 _NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-
-
-# Whether anything in a workflow could ever wait for a signal of this name.
 
 
 def check_signal_name(workflow: Workflow, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The handlers that a worker knows by name; users add their own next to the built-in ones."""
+"""The handlers that a worker knows by name, and the user code that `--app` names."""
 
 import importlib
 from collections.abc import Awaitable, Callable

@@ -37,8 +37,6 @@ from runnel.core.wording import shorten
 from runnel.errors import InputError
 from runnel.handlers.environment import check_config
 
-# Paths into JSON data, and the sentences for data that is not as an operation needs it.
-
 OperationSettings: TypeAlias = Mapping[str, Json]
 
 ABSENT: Any = object()
@@ -96,7 +94,7 @@ def describe_value(value: Json) -> str:
     return f"{type(value).__name__} {shorten(repr(value), SHOWN_CHARS_MAX)}"
 
 
-# aggregate and group: operations that make few values out of many.
+# Operations that make few values out of many: aggregate and group.
 
 
 def aggregate(data: Json, settings: OperationSettings) -> Json:
@@ -204,7 +202,7 @@ _AGGREGATE_FUNCTIONS: Mapping[str, Callable[[list[Json]], Json]] = {
 }
 
 
-# pick, map, filter, merge and sort: operations that keep or reshape items.
+# Operations that keep or reshape items: pick, map, filter, merge and sort.
 
 
 def pick(data: Json, settings: OperationSettings) -> Json:

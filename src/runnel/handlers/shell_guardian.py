@@ -1,8 +1,8 @@
 """Ends the programs of a worker that died: a small process that outlives it, and only for that.
 
-Run by its path: `python -I -S guardian.py`. It reads lines from the worker, `+ID` for a group of
-processes that was started and `-ID` for one that has ended. When the worker dies, however it dies,
-the kernel closes the pipe: then the groups that are left are killed.
+Run by its path: `python -I -S shell_guardian.py`. It reads lines from the worker, `+ID` for a group
+of processes that was started and `-ID` for one that has ended. When the worker dies, however it
+dies, the kernel closes the pipe: then the groups that are left are killed.
 
 Imports nothing of Runnel, and little else: it takes 15 ms of the first program of a worker.
 """

@@ -1,4 +1,4 @@
-"""One reader of the store's feed for all in this process who want to know what changes."""
+"""One reader of the store's feed, shared by all listeners of this process."""
 
 import asyncio
 from collections import deque
@@ -16,15 +16,15 @@ from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
 from runnel.ports.telemetry import Telemetry
 
-# All changes for one listener: handed on by a reader that many share, and bounded.
-
 BUFFERED_CHANGES_MAX = 5_000
 CATCH_UP_PAGE_SIZE = 1_000
 NO_POSITION = FeedPosition("")
 
 
 class FeedSubscription:
-    """Keeps up to 5,000 changes that were not taken: who is slower than that gets a gap.
+    """The changes for one listener, passed on by the shared reader.
+
+    Up to 5,000 changes are kept until they are taken: a slower listener gets a gap.
 
     `position` is behind the last page that `next` has given. A listener that has been away reads by
     itself until it has reached the others.

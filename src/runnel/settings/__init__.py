@@ -20,8 +20,6 @@ from runnel.settings.model import (
 )
 from runnel.settings.variables import VARIABLES, Variable, find_variable
 
-# Reads the environment: every mistake at once, and where each value came from.
-
 ENVIRONMENT_VARIABLE = "RUNNEL_ENV"
 VARIABLE_PREFIXES = tuple(sorted({name.partition("_")[0] + "_" for name in VARIABLES}))
 SIMILARITY_MIN = 0.85
@@ -118,7 +116,7 @@ def _as_environment(environment: Any) -> Environment:
     return known
 
 
-# The settings for a person: every variable, its value without secrets, and its source.
+# The settings as `runnel config` shows them: every variable, its value without secrets, its source.
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.settings.model import DEFAULT_STALE_S
 from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
-# What the text of an environment variable may be; each parser raises ValueError: "expected …".
+# Parsers of the texts of variables; each raises ValueError with what was expected.
 
 T = TypeVar("T")
 Parser: TypeAlias = Callable[[str], object]

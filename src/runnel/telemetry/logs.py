@@ -19,9 +19,7 @@ from runnel.ports.store import ExecutionHeader
 from runnel.ports.telemetry import NullTelemetry
 from runnel.telemetry.redaction import Redactor, TextMask
 
-# How loud each event is.
-#
-# What somebody must look at is a warning, what will not be right by itself an error.
+# The level of each event. An operator has to look at a warning; an error does not pass by itself.
 
 _ERROR_EVENTS = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
 _WARNING_EVENTS = (
@@ -135,9 +133,7 @@ def _build_id_fields(token: TaskToken) -> dict[str, object]:
     return ids if token.item == NO_ITEM else {**ids, "item": token.item}
 
 
-# Log records as lines: for a person at a terminal, or one JSON object each.
-
-# What every record has: the rest was given by whoever logged.
+# The fields that every record has; all others were given by the caller of the logger.
 _STANDARD_RECORD_FIELDS = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
 )
@@ -209,9 +205,6 @@ class TextFormatter(_RedactingFormatter):
 def _format_utc(at: float) -> str:
     moment = datetime.fromtimestamp(at, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1_000:03}Z"
-
-
-# Where the log lines of a process go: to stderr, in one of two forms.
 
 
 def configure_logging(

@@ -16,8 +16,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
 
-# Metrics as numbers: counted in plain dictionaries, so that the hot path pays next to nothing.
-#
+# Metrics are counted in plain dictionaries, so that the hot path pays next to nothing.
 # With two labels a counter of `prometheus_client` took 1.9 to 2.6 µs, one of these 0.25. A
 # diamond, which has 14 of them, takes 10 to 11 µs longer with metrics than the 440 or so that it
 # takes anyway (embedded, SQLite, 64 slots, 2026-11). All is counted and read on one event loop:
@@ -160,7 +159,7 @@ def build_gauge(
     return MetricFamily(name=name, kind="gauge", about=about, labels=labels, samples=samples)
 
 
-# What user code measures by `ctx.metrics`, kept within bounds whatever it names.
+# Metrics of user code, by `ctx.metrics`: bounded, whatever names it uses.
 
 USER_METRICS_MAX = 200
 USER_SERIES_MAX = 2_000
@@ -276,7 +275,7 @@ _COUNTED_EVENTS = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, 
 
 
 class MetricsTelemetry:
-    """Implements the Telemetry port; `families` are read when somebody asks."""
+    """Implements the Telemetry port; `collect_families` reads the numbers."""
 
     def __init__(self) -> None:
         self._extra_sources: list[Callable[[], Sequence[MetricFamily]]] = []

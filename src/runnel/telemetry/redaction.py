@@ -1,4 +1,4 @@
-"""Keeps secrets out of log lines, whoever puts them there."""
+"""Masks secrets in log lines."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""One call of a webhook: its parts, what it is known by, and the input that it makes."""
+"""One call of a webhook: its signature, its key, and the input that it makes."""
 
 import hashlib
 import hmac
@@ -178,15 +178,13 @@ def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
     return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
 
 
-# Who calls a webhook: shared secrets, and signatures as GitHub and Slack make them.
-#
-# What is wrong is said in words that tell a forger nothing; comparing takes as long for any
-# guess.
+# Authentication: shared secrets, and signatures as GitHub and Slack make them. Errors say nothing
+# that helps a forger, and a comparison takes as long for any guess.
 
 GITHUB_SIGNATURE_HEADER = "x-hub-signature-256"
 SLACK_SIGNATURE_HEADER = "x-slack-signature"
 SLACK_TIME_HEADER = "x-slack-request-timestamp"
-# As Slack asks for: an older call may be one that somebody has recorded.
+# As Slack asks for: an older call may be a replay.
 SLACK_TOLERANCE_S = 300.0
 _TIME_CHARS_MAX = 12
 _BEARER = "bearer "

@@ -26,9 +26,9 @@ class Overlap(StrEnum):
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
 
-    `input` may hold templates: `{{ tick.date }}`, see `tick_document`. Times are seconds since the
-    epoch; `starts_at` is what intervals are counted from. After an outage, `catch_up` of the ticks
-    that were missed are made up for at most: the last ones.
+    `input` may hold templates such as `{{ tick.date }}`, see `build_tick_document`. Times are
+    seconds since the epoch; intervals are counted from `starts_at`. After an outage, at most
+    `catch_up` of the missed ticks are fired: the last ones.
     """
 
     id: str

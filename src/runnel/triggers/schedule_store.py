@@ -1,4 +1,4 @@
-"""The schedules that there are: added, changed and removed by people, while they fire."""
+"""The store of schedules, which people change while they fire, and how triggers are shown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -163,7 +163,7 @@ def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Sched
     return msgspec.structs.replace(schedule, starts_at=start)
 
 
-# Schedules and webhooks as they are shown: one model for the CLI and the API.
+# Schedules and webhooks as they are shown by the CLI and the API.
 
 NEXT_TICKS_SHOWN = 5
 

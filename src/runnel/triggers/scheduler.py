@@ -37,10 +37,10 @@ from runnel.triggers.schedule import (
 from runnel.triggers.schedule_checks import build_tick_input, build_tick_labels, is_valid_time
 from runnel.triggers.schedule_store import ScheduleStore
 
-# Carries out what was planned for the ticks of a schedule: starts executions, and cancels.
-
 
 class TickFirer:
+    """Carries out what was planned for the ticks of a schedule: starts executions, and cancels."""
+
     def __init__(self, client: StoreClient, archive: Archive) -> None:
         self._client = client
         self._archive = archive
@@ -85,11 +85,11 @@ class TickFirer:
         )
 
 
-# How often all schedules are looked at when nothing is due: one that was added or changed by
+# How often all schedules are read when nothing is due: one that was added or changed by
 # another process is known after that. 10,000 of them take 30 ms of CPU each time, and 0.8 s the
 # first time (SQLite, cron in a time zone).
 POLL_INTERVAL_S = 3.0
-# When somebody else was faster: to know its next tick.
+# When another process was faster: to know the next tick.
 CONFLICT_POLL_INTERVAL_S = 0.25
 # What another process has planned is left to it for so long: it may be dead.
 TAKE_OVER_AFTER_S = 5.0

@@ -1,4 +1,4 @@
-"""The ticks of a schedule: which come next, and which are due."""
+"""The ticks of a schedule: cron expressions, time zones, which ticks come next, which are due."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -12,7 +12,6 @@ from runnel.core.wording import find_closest_name, quote_name
 from runnel.triggers.schedule import Schedule
 
 # Cron expressions: five fields, or six with seconds in front, or a word such as @daily.
-#
 # A summer-time rule of its zone is followed as Debian's cron does. What names a time of day
 # (neither minute nor hour begins with a star) happens once a day: in a skipped hour, as soon as
 # that is over; in a repeated hour, the first time. What goes on all day, and what has seconds,
@@ -145,7 +144,7 @@ def _suggest_zone(name: str) -> str:
     )
 
 
-# A tick that is later than this was missed: nobody was there, or the store was away.
+# A tick that is later than this was missed: no process ran, or the store was away.
 MISSED_AFTER_S = 60.0
 CATCH_UP_MAX = 100
 # Ticks are looked at one by one up to here, 20 ms of them; a minute has 60 at most.

@@ -1,4 +1,4 @@
-"""Checks what Runnel needs of its surroundings: one finding for each, with what to do about it."""
+"""`runnel doctor`: checks what Runnel needs of its machine and servers, one finding for each."""
 
 import os
 import sqlite3
@@ -11,8 +11,6 @@ from runnel.backends.sqlite.database import FILE_NAME
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
-
-# One thing that was looked at.
 
 
 class Verdict(StrEnum):
@@ -42,11 +40,8 @@ def bad(about: str, found: str, remedy: str) -> Finding:
     return Finding(verdict=Verdict.BAD, about=about, found=found, remedy=remedy)
 
 
-# Looks at everything that the settings name.
-
-
 async def examine(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Finding]:
-    """Changes nothing, and makes nothing that is not there."""
+    """Checks everything that the settings name; changes and creates nothing."""
     findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_check_setting_names()]
     if settings.has_redis or settings.environment == "prod":
         return [*findings, *await _examine_servers(settings, clock, ids)]
@@ -106,7 +101,7 @@ def _check_data_dir(settings: Settings) -> Finding:
 __all__ = ["Finding", "Verdict", "examine"]
 
 
-# How far a server's clock may be off.
+# How far the clock of a server may be off.
 
 CLOCK_SKEW_S_WARN = 0.5
 CLOCK_SKEW_S_BAD = 5.0

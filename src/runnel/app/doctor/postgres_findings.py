@@ -1,4 +1,4 @@
-"""What Runnel needs of a PostgreSQL server: that it is the archive of this Redis."""
+"""Findings about a PostgreSQL server: its schema, and that it is the archive of this Redis."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What Runnel needs of a Redis server: that it forgets nothing, and that somebody decides."""
+"""Findings about a Redis server: that it keeps its data, and that orchestrators are alive."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from runnel.settings.model import Settings
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_WARN = 0.8
 POLL_INTERVAL_S = 0.2
-# Leases are renewed three times in their life: whoever has not by now is late.
+# Leases are renewed three times in their life: an owner that has not renewed by now is late.
 SILENT_LEASE_SHARE = 0.4
 SHOWN_MAX = 3
 MEGABYTE = 1_000_000

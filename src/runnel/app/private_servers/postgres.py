@@ -1,4 +1,4 @@
-"""A private PostgreSQL."""
+"""A private PostgreSQL: its data folder, its process, and a check that it serves."""
 
 import platform
 import shutil

@@ -1,4 +1,4 @@
-"""Which names and expressions in the source of a body surely stand for results or inputs."""
+"""Static checks of a workflow's body: which names stand for results, and wrong tests of them."""
 
 import ast
 import builtins
@@ -204,10 +204,9 @@ def _iterate_target_names(
             return
 
 
-# Questions that Python answers without asking the placeholder: found in the source of the body.
-#
-# `url is None` is false while a workflow is traced, whatever the input will be, and nothing would
-# ever say so. In the same way nothing is raised that `except` could catch.
+# Tests that Python answers without asking the placeholder. `url is None` is false while a workflow
+# is traced, whatever the input will be, and nothing would ever say so. In the same way nothing is
+# raised that `except` could catch.
 
 _IS_ADVICE = "write task.when(x == None)(...), or decide inside a task"
 _GETATTR_ADVICE = "write runnel.default(x['name'], value), or ask inside a task"

@@ -1,4 +1,4 @@
-"""Where in the user's code a traced workflow is just now, for messages."""
+"""Where in the user's code a traced workflow is, and the messages for what can't be traced."""
 
 import abc
 import ast
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from runnel.core.wording import shorten
 from runnel.errors import TraceError
 
-# What must not get lost while bodies are traced, whatever their own code does with it.
+# Notes that must not get lost while bodies are traced, whatever their own code does.
 
 _current_notes: ContextVar["TraceNotes | None"] = ContextVar("notes", default=None)
 
@@ -192,7 +192,7 @@ def _is_in(file: str, folder: str) -> bool:
     return file.startswith((folder + os.sep, "<frozen "))
 
 
-# What can't be done with a value that does not exist yet, and how to write it instead.
+# Operations that a value without a result yet can't do, and how to write them instead.
 
 SentenceBuilder: TypeAlias = Callable[[str, SourceLocation], str]
 

@@ -34,7 +34,7 @@ from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 
-# What tasks, workflows and built-in waits share: options, conditions, order, maps.
+# The base of tasks, workflows and built-in waits: options, conditions, order, maps.
 
 
 class TracedCallable:
@@ -271,7 +271,7 @@ def _check_function(function: Any, label: str) -> None:
         raise InputError(f"{label}: a task returns its result as a whole: return a list, no yield")
 
 
-# What a workflow's body can make of results besides passing them on.
+# Functions that a workflow's body can apply to results.
 
 SECRETS_ROOT = "secrets"
 

@@ -1,4 +1,4 @@
-"""One run of a workflow's body: every call of a task in it becomes a node."""
+"""The trace of a workflow's body: each call of a task becomes a node with options and arguments."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RetryPolicy, RunWhen, Workflow
 from runnel.errors import InputError
 
-# The options of a task or a node: the fields of a node, as Python spells them.
+# Options: the fields of a node, as Python spells them.
 
 
 class NodeOptions(TypedDict, total=False):
@@ -309,7 +309,7 @@ def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[Node
     return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
 
 
-# The arguments of a call in a workflow, by the names that the called function gives them.
+# Arguments, by the names that the called function gives them.
 
 CONTEXT_PARAMETER = "ctx"
 _METHOD_PARAMETERS = ("self", "cls")

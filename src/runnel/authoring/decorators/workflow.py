@@ -32,7 +32,7 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, RetryPolicy, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, RunnelError
 
-# The input of a decorated workflow, from its signature: names, types and defaults.
+# The input schema, from the signature: names, types and defaults.
 
 _NO_DEFAULT = inspect.Parameter.empty
 

@@ -1,4 +1,8 @@
-"""Loads a workflow from a YAML or JSON file, or reads it from a decoded document."""
+"""Loads a workflow from a YAML or JSON file, or reads it from a decoded document.
+
+Only the shape is judged here: the keys, and what each value may be. Whether the graph can run is
+for `runnel.core.validation`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +29,7 @@ from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CHILD_WORKFLOW, Node, RetryPolicy, Workflow
 from runnel.errors import InvalidWorkflowError
 
-# The child workflow of a node: written down in place, in another file, or known by its name.
+# Child workflows: written in place, in another file, or known by name.
 
 ResolveWorkflow: TypeAlias = Callable[[str], Workflow | None]
 """Finds the newest version of a workflow by its name; None when there is none."""
@@ -143,7 +147,7 @@ def _resolve_path(path: Path) -> Path:
         return path
 
 
-# Dependencies that are not written down: the nodes that a node's templates name.
+# Inferred dependencies: the nodes that a node's templates name.
 
 
 def add_inferred_dependencies(
@@ -175,12 +179,6 @@ def infer_dependencies(node: Node, positions: Mapping[NodeId, int]) -> tuple[Nod
 
 def _set_dependencies(node: Node, dependencies: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=dependencies) if dependencies else node
-
-
-# Reads a document, as decoded from YAML or JSON, into a workflow; all problems in one answer.
-#
-# Only the shape is judged here: the keys, and what each value may be. Whether the graph can run
-# is for `runnel.core.validation`.
 
 
 def read_document(

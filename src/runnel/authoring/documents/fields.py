@@ -1,4 +1,4 @@
-"""Reads an object by a table of its keys, and refuses what the table does not have."""
+"""The tables of the keys of nodes and workflows, and the reader that goes by them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Cache, OnFailure, RateLimit, RunWhen
 
-# Where in a document the reader is: each problem goes to one list, with its path before it.
+# The place in a document, and the problems found there.
 
 PROBLEMS_MAX = 100
 
@@ -171,9 +171,6 @@ def _get_default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default_factory()
 
 
-# A list written out in a document, as the expression that the model keeps.
-
-
 def format_list_expression(items: list[Json], place: DocumentPath) -> str | InvalidValue:
     """Refused when it holds a template, or is longer than an expression may be."""
     source = format_literal(items)
@@ -203,7 +200,7 @@ def format_literal(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# The keys of a node in a document, and what each may hold.
+# The keys of a node, and what each may hold.
 
 OBJECT_CHECK = ValueCheck("an object", lambda value: isinstance(value, dict), {"type": "object"})
 
@@ -315,7 +312,7 @@ NODE_TABLE = FieldTable(
 )
 
 
-# The keys of a workflow in a document, and what each may hold; its nodes are read apart.
+# The keys of a workflow, and what each may hold; its nodes are read separately.
 
 
 def _read_input(value: Json, place: DocumentPath) -> Any:

@@ -8,7 +8,7 @@ from runnel.core.values import Json
 from runnel.core.wording import quote_name
 from runnel.errors import InvalidWorkflowError
 
-# JSON, stricter than the standard library by default: no NaN, and no key given twice.
+# JSON, stricter than the standard library: no NaN, and no key given twice.
 
 
 def parse_json(text: str, *, source: str) -> Json:

@@ -1,4 +1,9 @@
-"""Builds one JSON value from the events of a YAML parser, and refuses what JSON can't hold."""
+"""YAML to JSON values and back; imported late, with the first YAML document.
+
+Values are built from the parser's events: no recursion, and every place is known. What PyYAML would
+do in silence is refused: a key given twice, a date, a key that is no text, a second document,
+aliases that unfold into more than a document may be.
+"""
 
 import math
 import re
@@ -16,7 +21,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
-# Plain values of YAML: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
+# Plain values: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
 
 TAG_PREFIX = "tag:yaml.org,2002:"
 STRING_TAG = f"{TAG_PREFIX}str"
@@ -256,12 +261,6 @@ def _list_mergeable_objects(value: Json, event: events.Event) -> list[dict[str, 
     return mappings
 
 
-# YAML into JSON values, built from the parser's events: no recursion, and every place is known.
-#
-# What PyYAML would do in silence is refused: a key given twice, a date, a key that is no text, a
-# second document, aliases that unfold into more than a document may be. Imported late by
-# `files.py`.
-
 # libyaml, where it is there, is ten times faster than the parser in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -329,7 +328,7 @@ def _describe_unreadable_text(text: str, error: Exception) -> str:
     return f"line {line}, column {column}: the character {code} is not allowed; remove it"
 
 
-# A document as YAML that people like to read; imported late, as everything of YAML is.
+# Writing: a document as YAML that people like to read.
 
 LINE_WIDTH = 100
 # Breaks of lines to YAML, which read back as a space where they are not escaped.

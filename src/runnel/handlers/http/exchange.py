@@ -24,14 +24,13 @@ from runnel.handlers.http.request import (
 )
 from runnel.handlers.http.response_body import BodyDecompressor
 
-# Bytes that came after an answer and belong to none: nobody can tell whose the next ones are.
-#
-# On a connection that is used again, they would be read as the answer to the next request, which
-# may be another workflow's. httpcore keeps them for it.
-
 
 async def close_if_trailing_data(response: httpcore.Response) -> None:
-    """To be called when an answer has been read, before it is closed."""
+    """Closes the connection if bytes came after the answer; call it before the answer is closed.
+
+    httpcore keeps such bytes. On a connection that is used again, they would be read as the answer
+    to the next request, which may be another workflow's.
+    """
     if _has_trailing_data(response):
         await response.extensions["network_stream"].aclose()
 
