@@ -1,15 +1,11 @@
 """The processes of a simulated deployment: the real orchestrator, reaper and worker in each."""
 
 import asyncio
-from collections.abc import Sequence
 from random import Random
 
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
-from runnel.core.effects import TaskMessage
-from runnel.core.events import AnyEvent
 from runnel.core.execution import PENDING_RUN
-from runnel.core.graph import Graph
 from runnel.core.values import Json
 from runnel.core.workflow import EnginePolicy
 from runnel.engine.orchestrator import OrchestratorDependencies
@@ -20,7 +16,7 @@ from runnel.engine.worker.worker import Worker
 from runnel.errors import Skip
 from runnel.handlers import create_builtin_registry
 from runnel.ports import telemetry as names
-from runnel.ports.store import ExecutionHeader
+from runnel.ports.telemetry import NullTelemetry
 from runnel.testing.clock import FakeIds
 from simulation.backend import SimulatedBackend
 from simulation.commit_log import GroundTruth, HandlerInvocation
@@ -211,7 +207,7 @@ class SimulatedDeployment:
         asyncio.get_running_loop().call_later(RESTART_DELAY_S, self.revive, place)
 
 
-class _SimulationTelemetry:
+class _SimulationTelemetry(NullTelemetry):
     """Whatever Runnel calls a bug of its own ends the simulation."""
 
     def __init__(self, process: SimulatedProcess, truth: GroundTruth) -> None:
@@ -226,22 +222,3 @@ class _SimulationTelemetry:
             self._truth.record_violation(
                 InvariantViolation("bugs", f"{self._process.name}: {name} {fields}")
             )
-
-    def committed(
-        self,
-        execution_id: str,
-        at: float,
-        events: Sequence[AnyEvent],
-        header: ExecutionHeader | None,
-        graph: Graph | None = None,
-    ) -> None:
-        """The store tells the truth by itself."""
-
-    def started(self, task: TaskMessage, worker: str, at: float) -> None:
-        """The claim has told already."""
-
-    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """The report tells."""
-
-    def measured(self, name: str, value: float) -> None:
-        """Nobody looks."""

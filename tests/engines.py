@@ -21,7 +21,7 @@ from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.handlers import create_builtin_registry
-from runnel.handlers.permissions import HandlerEnvironment
+from runnel.handlers.environment import HandlerEnvironment
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView

@@ -36,7 +36,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     # Its patience with a server is asyncio's own: connecting, and one alarm for all that is asked.
     "backends/redis/connection.py": (rules.pure,),
     # For handlers of a program that has no clock for them.
-    "handlers/permissions.py": (rules.pure,),
+    "handlers/environment.py": (rules.pure,),
     # These take 45 ms, and httpx takes 110: only who calls something pays.
     "handlers/__init__.py": (rules.imports_on_top,),
     "handlers/http/__init__.py": (rules.imports_on_top,),

@@ -17,9 +17,9 @@ from runnel.core.validation.handler_settings import (
 )
 from runnel.core.values import Json
 from runnel.handlers import llm as asking
+from runnel.handlers.environment import LLM_URL
 from runnel.handlers.http import request as statuses
 from runnel.handlers.http import request as wanted
-from runnel.handlers.permissions import LLM_URL
 from runnel.handlers.shell import INHERITED_VARIABLES, NOT_RUNNABLE_EXIT_CODES, OUTPUT_BYTES_MAX
 from runnel.settings import read_settings
 from runnel.settings.model import Settings

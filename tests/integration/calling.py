@@ -6,7 +6,8 @@ from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
-from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import AddressPermissions
 from tests.unit.engine.worker.stage import Stage
 
 HANDLER = "call_external_service"

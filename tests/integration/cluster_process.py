@@ -22,6 +22,7 @@ from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
+from runnel.ports.telemetry import NullTelemetry
 from runnel.ports.workers import WorkerInfo
 
 LEASE_S = 3.0
@@ -33,24 +34,12 @@ REPAIR_AFTER_S = 1.0
 PARTITIONS = 8
 
 
-class Told:
+class Told(NullTelemetry):
     """Says each event and the partition, worker or orchestrator that it is about."""
 
     def event(self, name: str, **fields: object) -> None:
         about = [fields[key] for key in ("partition", "worker", "orchestrator") if key in fields]
         say(" ".join([name, *map(str, about)]))
-
-    def committed(self, *_args: object) -> None:
-        """Too many to be said."""
-
-    def started(self, *_args: object) -> None:
-        """The handler says so itself."""
-
-    def ended(self, *_args: object) -> None:
-        """The handler says so itself."""
-
-    def measured(self, *_args: object) -> None:
-        """The handler says so itself."""
 
 
 async def main(role: str, url: str, name: str, *queues: str) -> None:

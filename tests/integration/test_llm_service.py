@@ -11,7 +11,8 @@ from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
-from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import AddressPermissions
 from runnel.ports.telemetry import HANDLER_METRIC
 from tests.odd_server import (
     ScriptedAnswer,

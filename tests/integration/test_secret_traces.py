@@ -11,7 +11,8 @@ from runnel.app.engine import Engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
 from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
-from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import AddressPermissions
 from tests.driver import make_node, make_workflow
 from tests.engines import WorkHandler, get_node_states, open_engine, wait_for_end
 from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server

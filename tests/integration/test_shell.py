@@ -15,7 +15,8 @@ from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
-from runnel.handlers.permissions import HandlerEnvironment, ProgramPermissions
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import ProgramPermissions
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import wait_until
 

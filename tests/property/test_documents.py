@@ -8,7 +8,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runnel.authoring.documents import load_text, read_document
+from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.core.ids import NodeId
 from runnel.core.templates.nodes import RESERVED_NAMES
@@ -24,6 +24,7 @@ from runnel.core.workflow import (
     hash_workflow,
 )
 from runnel.errors import InvalidWorkflowError
+from tests.workflow_text import load_text
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="{"), max_size=8)
 names = texts.filter(NAME.fits)

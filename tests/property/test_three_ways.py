@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import runnel
 from runnel import Cache, RetryPolicy, WorkflowDAG
 from runnel.app.decorated import DecoratedWorkflow
-from runnel.authoring.documents import load_text
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow, hash_workflow
 from tests.property import decorated_tasks
+from tests.workflow_text import load_text
 
 MODULE = decorated_tasks.__name__
 INPUT = {

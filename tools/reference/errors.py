@@ -1,15 +1,10 @@
 """docs/reference/errors.md: every error that Runnel raises on purpose."""
 
 import inspect
-from types import ModuleType
+import re
+from collections.abc import Iterator
 
 from runnel import errors
-from runnel import errors as inner
-from runnel import errors as input_errors
-from runnel import errors as requests
-from runnel import errors as services
-from runnel import errors as stores
-from runnel import errors as tasks
 from runnel.errors import RunnelError
 from tools.reference.markdown import code, page, table
 
@@ -19,26 +14,23 @@ does not change. *Tried again* says whether a task that raised it is, by the nod
 exceptions of your own are judged by [their class](../how-to/retries.md). An `InputError` ends a
 command with exit code 2, the others with 1."""
 
+# A section of the module: a comment of one line with two empty lines around it.
+_SECTION = re.compile(r"\n\n\n# ([^\n]+)\.\n\n\n")
+_CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)
+
 
 def errors_page() -> str:
-    modules = (input_errors, requests, tasks, services, stores, inner)
-    return page("Errors", INTRODUCTION, *map(_section, modules))
+    return page("Errors", INTRODUCTION, *_sections())
 
 
-def all_errors() -> set[type[RunnelError]]:
-    return {getattr(errors, name) for name in errors.__all__} - {RunnelError}
+def _sections() -> Iterator[str]:
+    _, *parts = _SECTION.split(inspect.getsource(errors))
+    for title, source in zip(parts[::2], parts[1::2], strict=True):
+        classes = [getattr(errors, name) for name in _CLASS.findall(source)]
+        head = ("code", "class", "tried again", "meaning")
+        yield f"## {title}\n\n{table(head, map(_row, classes))}"
 
 
-def _section(module: ModuleType) -> str:
-    rows = [
-        (code(each.code), code(each.__name__), "yes" if each.retryable else "", _meaning(each))
-        for each in vars(module).values()
-        if inspect.isclass(each) and each in all_errors() and each.__module__ == module.__name__
-    ]
-    title = (inspect.getdoc(module) or "").partition("\n")[0].rstrip(".")
-    head = ("code", "class", "tried again", "meaning")
-    return f"## {title}\n\n{table(head, rows)}"
-
-
-def _meaning(error: type[RunnelError]) -> str:
-    return (inspect.getdoc(error) or "").partition("\n\n")[0]
+def _row(error: type[RunnelError]) -> tuple[str, ...]:
+    meaning = (inspect.getdoc(error) or "").partition("\n\n")[0]
+    return code(error.code), code(error.__name__), "yes" if error.retryable else "", meaning

@@ -21,8 +21,8 @@ from runnel.errors import OverloadedError, RunnelError, StoreError, TooManyStrea
 from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
+from runnel.ports.telemetry import FanOutTelemetry
 from runnel.settings.model import Settings
-from runnel.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry
 from runnel.telemetry.metrics import MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition

@@ -1,1 +1,1 @@
-"""Wiring: the only place that knows which parts there are."""
+"""Programs made of the parts: the composition root, the embedded engine, roles on servers."""

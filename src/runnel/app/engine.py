@@ -136,10 +136,10 @@ class Engine:
             await self.claim_home_partition()
         own = [] if self._home_partition is None else [self._home_partition]
         if isinstance(self._adopts, frozenset):
-            others = sorted(self._adopts)
+            adopted = sorted(self._adopts)
         else:
-            others = list(await self.backend.store.partitions()) if self._adopts else []
-        return own + [partition for partition in others if partition != self._home_partition]
+            adopted = list(await self.backend.store.partitions()) if self._adopts else []
+        return own + [partition for partition in adopted if partition != self._home_partition]
 
     async def adopt_if_free(self, execution_id: ExecutionId) -> None:
         """Goes on with an execution, at the next look around, if no living process has it."""
@@ -154,7 +154,7 @@ class Engine:
             self._home_partition = await self.backend.claim_home_partition(self.name)
 
     async def run(self, *, adopts: AdoptedPartitions = False, runs_tasks: bool = True) -> None:
-        """Until `stops.gently` is set: the worker drains first, then the orchestrator.
+        """Runs until `stops.drain` is set: the worker drains first, then the orchestrator.
 
         Without `runs_tasks` no user code is run: commands of the adopted partitions take effect,
         and the tasks that they issue wait for the next engine.
@@ -253,9 +253,9 @@ class SharedResourcePool(Generic[T]):
     def _get_or_open(
         self, loop: asyncio.AbstractEventLoop, open_: OpenResource[T]
     ) -> tuple[SharedResource[T], "asyncio.Task[None]"]:
-        found = self._running.get(loop)
-        if found is None or found[1].done():
+        running = self._running.get(loop)
+        if running is None or running[1].done():
             shared = SharedResource(open_)
             # Not in a group: it outlives the call that opened it while another one needs it.
-            found = self._running[loop] = shared, loop.create_task(shared.run())
-        return found
+            running = self._running[loop] = shared, loop.create_task(shared.run())
+        return running

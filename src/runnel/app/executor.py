@@ -183,10 +183,10 @@ class WorkflowExecutor:
                 "functions: write 'await runnel.run(dag, ...)', or add_step"
             )
         workflow = dag.to_workflow(retry=self._retry)
-        given = _check_context(context)
-        live = LiveExecution(dag.steps, given, is_durable=self._is_durable)
+        input_values = _check_context(context)
+        live = LiveExecution(dag.steps, input_values, is_durable=self._is_durable)
         async with self._hosts.use(lambda: StepHost(self._options).run()) as shared:
-            return await self._run(shared, workflow, live, given if self._is_durable else {})
+            return await self._run(shared, workflow, live, input_values if self._is_durable else {})
 
     def execute_sync(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -264,7 +264,7 @@ def _check_arguments(max_concurrency: Any, limiters: Mapping[str, object]) -> No
 
 
 def _check_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = dict(context or {})
-    if STEP_OUTPUTS in given:
+    input_values = dict(context or {})
+    if STEP_OUTPUTS in input_values:
         raise InputError(f"context: '{STEP_OUTPUTS}' is where steps find outputs; rename yours")
-    return given
+    return input_values

@@ -1,4 +1,4 @@
-"""Executions that other processes run, told to a hub as if they were run here."""
+"""Follows executions that other processes run, and publishes their events on the event bus."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,11 +21,9 @@ from runnel.ports.store import ExecutionHeader, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
 
-# Whether anybody is there who decides and who works, as an onlooker can tell from the store.
-
 WarnFunction: TypeAlias = Callable[[str], None]
 
-# Long enough for whoever is just being started.
+# Long enough for a process that is just being started.
 GRACE_S = 2.0
 CHECK_INTERVAL_S = 1.0
 
@@ -74,12 +72,12 @@ class MissingProcessWarning:
         is_owned = record is not None and not self._owners.is_dead(partition, record)
         workers = await self._backend.tasks.workers()
         # Each one is looked at, so that each one's silence is counted.
-        alive = [each for each in workers if not self._is_dead(each)]
+        alive = [worker for worker in workers if not self._is_dead(worker)]
         missing = [] if is_owned else [NO_ORCHESTRATOR]
         if not alive:
             return [*missing, NO_WORKER]
-        waiting = [each.queue for each in await self._backend.tasks.queues() if each.depth]
-        abouts = [each.about for each in alive if each.about is not None]
+        waiting = [queue.queue for queue in await self._backend.tasks.queues() if queue.depth]
+        abouts = [worker.about for worker in alive if worker.about is not None]
         unserved = [
             queue
             for queue in self._queues.intersection(waiting)
@@ -92,8 +90,8 @@ class MissingProcessWarning:
         return self._workers.is_dead(record.worker, record.counter, grace_s=grace_s)
 
 
-# A look at all that are awaited, should one of their changes not have been told; and how often
-# it is asked whether anybody is there.
+# How often all awaited executions are polled, should a change not have been published, and how
+# often the liveness of orchestrators and workers is checked.
 POLL_INTERVAL_S = 1.0
 # A long history is not read so often that it keeps the server busy, unless it has ended.
 PAUSE_PER_POLL = 20
@@ -133,7 +131,7 @@ class RemoteFollower:
         self._full_poll_at = 0.0
 
     async def run(self, *, adopts: AdoptedPartitions = False) -> None:
-        """Until `stops.gently`; tells of every execution whose ending somebody waits for."""
+        """Runs until `stops.drain` is set; publishes every execution whose end a caller awaits."""
         self.event_bus.on_awaited = self._wakeup.set
         try:
             async with (
@@ -187,7 +185,11 @@ class RemoteFollower:
         awaited = self.event_bus.list_awaited()
         if is_full_poll:
             return awaited
-        return [each for each in awaited if each in changed or each not in self._entries_read]
+        return [
+            execution_id
+            for execution_id in awaited
+            if execution_id in changed or execution_id not in self._entries_read
+        ]
 
     async def _publish_new_events(self, execution_id: ExecutionId) -> None:
         archive = self._session.backend.archive

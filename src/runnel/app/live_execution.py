@@ -153,7 +153,7 @@ def _is_condition_true(step: Step, context: StepContext) -> bool:
         raise ConditionError(f"its condition raised {type(error).__name__}: {error}") from error
 
 
-# What an execution of a WorkflowDAG came to: per step, and in total.
+# The result of an execution of a WorkflowDAG: per step, and in total.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, heard also while user code keeps the event loop busy."""
+"""SIGINT and SIGTERM, handled also while user code keeps the event loop busy; process names."""
 
 import asyncio
 import os
@@ -72,6 +72,6 @@ def get_host_name() -> str:
 
 def parse_engine_pid(name: str) -> int | None:
     """The process of an embedded engine by its name; None for any other name."""
-    prefix, _, rest = name.partition("-")
-    pid = rest.partition("-")[0]
+    prefix, _, suffix = name.partition("-")
+    pid = suffix.partition("-")[0]
     return int(pid) if prefix == _ENGINE_PREFIX and pid.isdecimal() else None

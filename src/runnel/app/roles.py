@@ -23,7 +23,7 @@ class Role(Protocol):
     name: str
 
     async def run(self, stops: StopEvents) -> None:
-        """Until `stops.gently`: what was begun is ended in order, or at once with `stops.now`."""
+        """Runs until `stops.drain` is set, and ends in order; at once with `stops.abort`."""
 
 
 class OrchestratorRole:
@@ -37,7 +37,7 @@ class OrchestratorRole:
     async def run(self, stops: StopEvents) -> None:
         is_decided = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            services = [group.create_task(each.run(is_decided)) for each in self._services]
+            services = [group.create_task(service.run(is_decided)) for service in self._services]
             await self._orchestrator.run(stops.drain)
             is_decided.set()
             hurrying = group.create_task(_cancel_on_abort(stops, services))
@@ -116,7 +116,8 @@ class OrchestratorWorkerRole:
             drained.drain.set()
 
 
-# A process with a role, from its first log line to its last: signals drain it, then end it.
+# A process with a role, from its first log line to its last: the first signal drains it, the next
+# ends it.
 
 _ABORT_AT_SIGNAL = 2
 

@@ -37,8 +37,6 @@ from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
 
-# Where the functions of an execution are: remembered with it, for whoever goes on with it.
-
 SOURCE_LABEL = "runnel.source"
 """The folder that `resume` puts where `import` looks first."""
 
@@ -46,7 +44,7 @@ SOURCE_LABEL = "runnel.source"
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How often it is asked whether somebody still is there who runs an execution of another process.
+# How often the owner of an execution that another process runs is checked for life.
 OWNER_POLL_INTERVAL_S = 0.5
 
 
@@ -77,10 +75,10 @@ async def run(
     it leaves the execution to be gone on with: by `runnel resume`, or by running it again with the
     same key (`workflow.run_options(key=...)`).
     """
-    wanted = _build_run_arguments(workflow, args, kwargs)
-    async with _get_pool(wanted.settings).use(lambda: _open_context(wanted)) as shared:
+    request = _build_run_arguments(workflow, args, kwargs)
+    async with _get_pool(request.settings).use(lambda: _open_context(request)) as shared:
         site = await shared.wait_until_opened()
-        execution_id = await _submit(site, wanted)
+        execution_id = await _submit(site, request)
         try:
             header = await _wait_until_final(shared, site, execution_id)
         except asyncio.CancelledError:
@@ -98,14 +96,14 @@ async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.k
 
     The workers of a server run it; without servers the next `runnel resume` does.
     """
-    wanted = _build_run_arguments(workflow, args, kwargs)
-    if wanted.settings.has_redis:
-        async with _get_pool(wanted.settings).use(lambda: _open_context(wanted)) as shared:
-            return await _submit(await shared.wait_until_opened(), wanted)
-    engine = await build_engine(wanted.settings)
+    request = _build_run_arguments(workflow, args, kwargs)
+    if request.settings.has_redis:
+        async with _get_pool(request.settings).use(lambda: _open_context(request)) as shared:
+            return await _submit(await shared.wait_until_opened(), request)
+    engine = await build_engine(request.settings)
     try:
         await engine.claim_home_partition()
-        return await _submit(_build_embedded_context(engine), wanted)
+        return await _submit(_build_embedded_context(engine), request)
     finally:
         await engine.backend.close()
 
@@ -199,10 +197,10 @@ _pools: dict[bytes, SharedResourcePool[RunContext]] = {}
 def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
     """One for equal settings: concurrent calls share one engine."""
     name = msgspec.json.encode(settings, enc_hook=str)
-    found = _pools.get(name)
-    if found is None:
-        found = _pools[name] = SharedResourcePool()
-    return found
+    pool = _pools.get(name)
+    if pool is None:
+        pool = _pools[name] = SharedResourcePool()
+    return pool
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The secrets of this process: from the environment and from a file, read once, at the start."""
+"""The secrets of this process, read once at the start, and the search for them in texts."""
 
 import base64
 import html
@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from runnel.core.wording import ELLIPSIS
 from runnel.settings import SettingsError
 from runnel.settings.model import Settings
-from runnel.settings.variables import SECRET_CHARS_MIN
-from runnel.telemetry.redaction import HIDDEN
+from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
-# The forms in which the value of a secret turns up in texts that libraries and services write.
+# The forms in which a secret appears in texts that libraries and services write.
 
 # One line of a key in PEM form says enough; shorter lines may stand in any text.
 LINE_CHARS_MIN = 16
@@ -101,8 +101,8 @@ def _to_utf16_units(code: int) -> tuple[int, ...]:
     """As JSON writes them: two for a character beyond 16 bits."""
     if code <= _UTF16_UNIT_MAX:
         return (code,)
-    rest = code - _UTF16_UNIT_MAX - 1
-    return (0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF))
+    offset = code - _UTF16_UNIT_MAX - 1
+    return (0xD800 + (offset >> 10), 0xDC00 + (offset & 0x3FF))
 
 
 def _iter_base64_forms(data: bytes) -> Iterator[str]:
@@ -116,9 +116,8 @@ def _iter_base64_forms(data: bytes) -> Iterator[str]:
             yield whole[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
 
 
-# Secrets of which a text has only a part, because it was cut: messages are, at an ellipsis.
+# Parts of secrets, in texts that were cut: messages are, at an ellipsis.
 
-ELLIPSIS = "…"
 # As much of a secret as gives it away: half of a short one, or this many characters.
 PART_CHARS_MIN = 4
 PART_CHARS_MAX = 8
@@ -131,7 +130,7 @@ class TruncatedSecrets:
         self._by_head: dict[str, list[str]] = defaultdict(list)
         self._by_tail: dict[str, list[str]] = defaultdict(list)
         self._chars_max = 0
-        for shape in {each for each in forms if len(each) > PART_CHARS_MIN}:
+        for shape in {form for form in forms if len(form) > PART_CHARS_MIN}:
             self._by_head[shape[:PART_CHARS_MIN]].append(shape)
             self._by_tail[shape[-PART_CHARS_MIN:]].append(shape)
             self._chars_max = max(self._chars_max, len(shape))
@@ -139,17 +138,17 @@ class TruncatedSecrets:
     def redact(self, text: str) -> str:
         if ELLIPSIS not in text or not self._chars_max:
             return text
-        first, *others = text.split(ELLIPSIS)
-        pieces = [first, *map(self._redact_tail, others)]
+        first, *later = text.split(ELLIPSIS)
+        pieces = [first, *map(self._redact_tail, later)]
         return ELLIPSIS.join([*map(self._redact_head, pieces[:-1]), pieces[-1]])
 
     def _redact_head(self, piece: str) -> str:
         """A piece that ends where a secret was cut off: without its beginning."""
         first = max(0, len(piece) - self._chars_max)
         for start in range(first, len(piece) - PART_CHARS_MIN + 1):
-            rest = piece[start:]
-            for shape in self._by_head.get(rest[:PART_CHARS_MIN], ()):
-                if len(rest) >= _get_revealing_length(shape) and shape.startswith(rest):
+            ending = piece[start:]
+            for shape in self._by_head.get(ending[:PART_CHARS_MIN], ()):
+                if len(ending) >= _get_revealing_length(shape) and shape.startswith(ending):
                     return piece[:start] + HIDDEN
         return piece
 
@@ -177,10 +176,10 @@ class KnownSecrets:
 
     def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
         self._values = dict(values)
-        given = (*self._values.values(), *others)
+        secrets = (*self._values.values(), *others)
         # Headers and programs leave out a line break at the end, as files have one.
-        bare = (each.strip() for each in given if len(each.strip()) >= SECRET_CHARS_MIN)
-        known = {*given, *bare}
+        bare = (secret.strip() for secret in secrets if len(secret.strip()) >= SECRET_CHARS_MIN)
+        known = {*secrets, *bare}
         self._truncated = TruncatedSecrets(
             shape for value in known for shape in list_encoded_forms(value)
         )
@@ -246,17 +245,17 @@ def _parse_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
         if not text or text.startswith("#"):
             continue
         where = f"line {number} of '{path}'"
-        found = _LINE_PATTERN.fullmatch(text)
-        if found is None:
+        match = _LINE_PATTERN.fullmatch(text)
+        if match is None:
             raise _secrets_file_error(
                 f"expected 'name = value' in {where}, the name in lower-case letters"
             )
-        value = _parse_value(found[2], where)
+        value = _parse_value(match[2], where)
         if len(value) < SECRET_CHARS_MIN:
             raise _secrets_file_error(
                 f"expected a value of at least {SECRET_CHARS_MIN} characters in {where}"
             )
-        yield found[1], value
+        yield match[1], value
 
 
 def _parse_value(text: str, where: str) -> str:

@@ -1,4 +1,4 @@
-"""An embedded engine, durable: chooses and wires its parts."""
+"""The composition root below HTTP: builds handlers, embedded engines and the roles on servers."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
 from runnel.handlers import create_builtin_registry
+from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import (
     ALLOW_ALL,
     AddressPermissions,
     FunctionPermissions,
-    HandlerEnvironment,
     ProgramPermissions,
 )
 from runnel.notify.waiter import Completion
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
 
-# The built-in handlers, with what the settings allow them to do in this place.
+# Handlers, with what the settings allow them to do.
 
 
 def build_local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
@@ -124,7 +124,7 @@ async def build_engine(
     )
 
 
-# An embedded engine in memory: chooses and wires its parts.
+# The embedded engine in memory.
 
 
 def build_memory_engine(
@@ -145,7 +145,7 @@ def build_memory_engine(
     )
 
 
-# The roles of processes on servers: chooses and wires their parts.
+# The roles of processes on servers.
 
 
 def build_orchestrator(

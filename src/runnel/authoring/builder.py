@@ -37,7 +37,7 @@ from runnel.core.workflow import (
 )
 from runnel.errors import InvalidWorkflowError
 
-# Nodes of the builder that name their handler, as a document does: they can run anywhere.
+# Nodes that name their handler, as those of a document do: they can run anywhere.
 
 
 class NodeFields(TypedDict, total=False):
@@ -161,12 +161,12 @@ class WorkflowDAG:
     def nodes(self) -> Mapping[str, HandlerNode]:
         """Those that name a handler, by id, in the order in which they were added."""
         return MappingProxyType(
-            {each.id: each for each in self._entries if isinstance(each, HandlerNode)}
+            {entry.id: entry for entry in self._entries if isinstance(entry, HandlerNode)}
         )
 
     @property
     def _steps(self) -> list[Step]:
-        return [each for each in self._entries if isinstance(each, Step)]
+        return [entry for entry in self._entries if isinstance(entry, Step)]
 
     def add_step(
         self,
@@ -256,13 +256,13 @@ class WorkflowDAG:
 
     def _nodes(self, retry: RetryPolicy) -> tuple[Node, ...]:
         nodes = [
-            _build_node(each, retry) if isinstance(each, Step) else each.to_node(retry)
-            for each in self._entries
+            _build_node(entry, retry) if isinstance(entry, Step) else entry.to_node(retry)
+            for entry in self._entries
         ]
         stated = {
-            NodeId(each.id)
-            for each in self._entries
-            if isinstance(each, Step) or each.depends_on is not None
+            NodeId(entry.id)
+            for entry in self._entries
+            if isinstance(entry, Step) or entry.depends_on is not None
         }
         return add_inferred_dependencies(nodes, explicit_ids=frozenset(stated))
 

@@ -83,18 +83,3 @@ def is_async(function: AnyFunction) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  # the method itself is inspected
     )
-
-
-def get_import_name(function: AnyFunction) -> str:
-    """`module:qualname`, the name under which another process finds the same function.
-
-    Raises InputError for what has no such name: a lambda, a nested function, a bound object.
-    """
-    module = getattr(function, "__module__", None)
-    qualname = getattr(function, "__qualname__", None)
-    if not module or not qualname or "<" in qualname:
-        raise InputError(
-            f"mode 'process' needs a function that another process can import by its name, got "
-            f"{qualname or function!r}: define it with def at the top level of a module"
-        )
-    return f"{module}:{qualname}"

@@ -11,6 +11,7 @@ import msgspec
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import NO_ITEM
 from runnel.core.values import LOG_LINES_MAX, Json, TaskLogLine
+from runnel.core.wording import ELLIPSIS
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
@@ -219,11 +220,11 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
     except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
         text = f"{msg!s} ({type(error).__name__}: {error})"
     # The mark says that half a secret may stand before it.
-    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + "…"
+    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + ELLIPSIS
     return TaskLogLine(record.created, record.levelname.lower(), held)
 
 
-# What `fn(ctx)` and `condition(ctx)` of a WorkflowDAG get: the context, and earlier outputs.
+# The context of a WorkflowDAG's steps: `fn(ctx)` and `condition(ctx)` see earlier outputs, too.
 
 STEP_OUTPUTS = "step_outputs"
 
@@ -280,12 +281,12 @@ class StepOutputs(Mapping[str, Any]):
     def _find_ancestors(self) -> dict[str, None]:
         """Found when it is asked for: most steps read their parents only, in graphs of any size."""
         if self._ancestors is None:
-            found: dict[str, None] = {}
+            ancestors: dict[str, None] = {}
             queue = deque(self._parents[self._step_id])
             while queue:
                 step_id = queue.popleft()
-                if step_id not in found:
-                    found[step_id] = None
+                if step_id not in ancestors:
+                    ancestors[step_id] = None
                     queue.extend(self._parents[step_id])
-            self._ancestors = found
+            self._ancestors = ancestors
         return self._ancestors

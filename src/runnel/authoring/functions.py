@@ -1,4 +1,4 @@
-"""Finding a function by its name, `module:qualname`, as workflows and child processes give it."""
+"""Functions by the name under which another process imports them, `module:qualname`, and back."""
 
 import importlib
 import sys
@@ -8,8 +8,6 @@ from typing import Any
 
 from runnel.authoring.calls import AnyFunction
 from runnel.errors import InputError
-
-# Modules by the name under which another process imports them, `__main__` among them.
 
 
 def get_main_module_name() -> str | None:
@@ -27,10 +25,10 @@ def get_loaded_module(name: str) -> ModuleType | None:
 
     So a script's functions are not imported a second time, next to those that it has.
     """
-    found = sys.modules.get(name)
-    if found is None and name == get_main_module_name():
+    module = sys.modules.get(name)
+    if module is None and name == get_main_module_name():
         return sys.modules.get("__main__")
-    return found
+    return module
 
 
 def find_import_folder(name: str) -> Path | None:
@@ -43,16 +41,32 @@ def find_import_folder(name: str) -> Path | None:
     return path.parents[levels] if levels < len(path.parents) else path.parent
 
 
-# The name by which a worker in another process finds the function of a task.
-
 MAIN_MODULE_PREFIX = "__main__:"
 """How the names of functions begin that were typed into a session: no other process has them."""
 TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
 """The attribute under which a task has its plain function."""
 
 
+def get_import_name(function: AnyFunction) -> str:
+    """`module:qualname`, the name under which another process finds the same function.
+
+    Raises InputError for what has no such name: a lambda, a nested function, a bound object.
+    """
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", None)
+    if not module or not qualname or "<" in qualname:
+        raise InputError(
+            f"mode 'process' needs a function that another process can import by its name, got "
+            f"{qualname or function!r}: define it with def at the top level of a module"
+        )
+    return f"{module}:{qualname}"
+
+
 def resolve_function_name(function: AnyFunction) -> str:
-    """`module:qualname`; raises InputError for what no other process could find by it."""
+    """`module:qualname` of a task's function, which workers import.
+
+    Raises InputError for what no other process could find by it.
+    """
     qualname = getattr(function, "__qualname__", None) or repr(function)
     shown = "a lambda" if "<lambda>" in qualname else f"'{qualname}'"
     if "<" in qualname:
@@ -69,19 +83,19 @@ def resolve_function_name(function: AnyFunction) -> str:
 
 
 def _check_name_finds_function(name: str, function: AnyFunction) -> None:
-    """Whoever looks for the name must find this function, and not another one."""
+    """Checks that the name leads to this function, and not to another one."""
     module, _, qualname = name.partition(":")
-    found: object = get_loaded_module(module)
-    if found is None:
-        return  # whoever imports it will be told
+    target: object = get_loaded_module(module)
+    if target is None:
+        return  # the import will say why
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    if found is None:
+        target = getattr(target, part, None)
+    if target is None:
         raise InputError(
             f"workers would find nothing under the name '{name}'; keep the function where it was "
             "defined, under its own name"
         )
-    if getattr(found, TASK_FUNCTION_ATTRIBUTE, found) is not function:
+    if getattr(target, TASK_FUNCTION_ATTRIBUTE, target) is not function:
         raise InputError(
             f"workers would find another function under the name '{name}'; give each task a name "
             "of its own, and make @task the outermost decorator"
@@ -101,18 +115,18 @@ def import_function(name: str) -> AnyFunction:
         raise NotImportableError(
             f"expected a function as 'module:name', got '{name}': for example 'reports.daily:build'"
         )
-    found: Any = _import_module(module, name)
+    target: Any = _import_module(module, name)
     parts = qualname.split(".")
     for number, part in enumerate(parts):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             # By its name: what it holds may be secret, as that of 'os.environ' is.
             holder = f"{module}:{'.'.join(parts[:number])}" if number else module
             raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
-        found = getattr(found, part)
-    found = getattr(found, TASK_FUNCTION_ATTRIBUTE, found)
-    if not callable(found):
-        raise NotImportableError(f"'{name}' is a {type(found).__name__}, expected a function")
-    function: AnyFunction = found
+        target = getattr(target, part)
+    target = getattr(target, TASK_FUNCTION_ATTRIBUTE, target)
+    if not callable(target):
+        raise NotImportableError(f"'{name}' is a {type(target).__name__}, expected a function")
+    function: AnyFunction = target
     return function
 
 
@@ -120,7 +134,7 @@ def _import_module(module: str, name: str) -> object:
     loaded = get_loaded_module(module)
     if loaded is not None:
         return loaded
-    _put_working_directory_on_path()
+    add_working_directory_to_path()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -136,7 +150,11 @@ def _import_module(module: str, name: str) -> object:
         ) from error
 
 
-def _put_working_directory_on_path() -> None:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+def add_working_directory_to_path() -> None:
+    if "" not in sys.path:
+        add_import_folder(Path.cwd())
+
+
+def add_import_folder(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

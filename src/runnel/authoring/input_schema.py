@@ -1,4 +1,8 @@
-"""The input of an execution: checked against the workflow's schema, or put together from words."""
+"""The input of an execution: checked against the workflow's schema, or built from `name=value`.
+
+Importing jsonschema takes about 150 ms, more than a whole cold start. So it is imported by the
+first document that has an `input`, and by the first input that does not plainly fit.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -9,11 +13,9 @@ from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
-# Tells quickly that a value surely fits a schema of the plainest kind.
-#
-# The schemas of decorated workflows are of this kind, and most inputs fit: so running one does
-# not have to import jsonschema, which takes longer than the rest of a cold start. Whatever is not
-# sure is left to jsonschema, which also finds the words for what is wrong.
+# The quick check: whether a value surely fits a schema of the plainest kind. The schemas of
+# decorated workflows are of this kind, and most inputs fit, so that running one does not import
+# jsonschema. A value that is not sure to fit is left to jsonschema, which also says what is wrong.
 
 _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "null": lambda value: value is None,
@@ -39,24 +41,30 @@ def is_surely_valid(schema: Json, value: Json) -> bool:
 def _is_keyword_satisfied(keyword: str, schema: dict[str, Json], value: Json) -> bool:
     if keyword in _ANNOTATION_KEYWORDS:
         return True
-    found = schema[keyword]
+    argument = schema[keyword]
     match keyword:
         case "type":
-            return isinstance(found, str) and found in _TYPE_CHECKS and _TYPE_CHECKS[found](value)
+            return (
+                isinstance(argument, str)
+                and argument in _TYPE_CHECKS
+                and _TYPE_CHECKS[argument](value)
+            )
         case "enum":
-            return isinstance(value, str) and isinstance(found, list) and value in found
+            return isinstance(value, str) and isinstance(argument, list) and value in argument
         case "anyOf":
-            return isinstance(found, list) and any(is_surely_valid(each, value) for each in found)
+            return isinstance(argument, list) and any(
+                is_surely_valid(option, value) for option in argument
+            )
         case "items":
             return not isinstance(value, list) or all(
-                is_surely_valid(found, each) for each in value
+                is_surely_valid(argument, item) for item in value
             )
         case "properties":
-            return _are_properties_valid(found, value)
+            return _are_properties_valid(argument, value)
         case "required":
-            return isinstance(value, dict) and all(name in value for name in found)
+            return isinstance(value, dict) and all(name in value for name in argument)
         case "additionalProperties":
-            return _are_additional_properties_valid(found, schema.get("properties", {}), value)
+            return _are_additional_properties_valid(argument, schema.get("properties", {}), value)
         case _:
             return False
 
@@ -73,12 +81,6 @@ def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], va
     if not isinstance(value, dict):
         return False
     return all(is_surely_valid(schema, item) for name, item in value.items() if name not in known)
-
-
-# The way to JSON Schema: importing jsonschema takes about 150 ms, more than a whole cold start.
-#
-# So it is imported by the first document that has an `input`, and by the first input that does
-# not plainly fit.
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
@@ -116,30 +118,32 @@ def parse_assignments(
     where the schema takes only a text, 3 is one, too. After `:=` it must be JSON. Dots in the name
     lead into objects.
     """
-    found: dict[str, Json] = {}
+    assigned: dict[str, Json] = {}
     problems: list[str] = []
     for word in words:
         try:
-            _assign(found, word, schema)
+            _assign(assigned, word, schema)
         except _AssignmentError as error:
             problems.append(f"{quote_name(word)}: {error}")
     if problems:
         raise InputError(_format_problems(f"{subject} can't be read", problems))
-    return found
+    return assigned
 
 
 def choose_reading(
     schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]
 ) -> Json:
     """The first of several readings of a text that the schema takes there; if none, the first."""
-    wanted: Json = schema
+    subschema: Json = schema
     for name in path:
-        properties = wanted.get("properties") if isinstance(wanted, dict) else None
-        wanted = properties.get(name) if isinstance(properties, dict) else None
-    if schema is None or not isinstance(wanted, dict):
+        properties = subschema.get("properties") if isinstance(subschema, dict) else None
+        subschema = properties.get(name) if isinstance(properties, dict) else None
+    if schema is None or not isinstance(subschema, dict):
         return readings[0]
-    wanted = {**wanted, "$defs": schema.get("$defs", {})}
-    fitting = (each for each in readings if not find_value_problems(wanted, each, where=""))
+    subschema = {**subschema, "$defs": schema.get("$defs", {})}
+    fitting = (
+        reading for reading in readings if not find_value_problems(subschema, reading, where="")
+    )
     return next(fitting, readings[0])
 
 
@@ -147,7 +151,7 @@ class _AssignmentError(Exception):
     """Why one assignment is wrong."""
 
 
-def _assign(found: dict[str, Json], word: str, schema: dict[str, Json] | None) -> None:
+def _assign(assigned: dict[str, Json], word: str, schema: dict[str, Json] | None) -> None:
     name, equals, text = word.partition("=")
     if not equals:
         raise _AssignmentError("expected name=value")
@@ -158,7 +162,7 @@ def _assign(found: dict[str, Json], word: str, schema: dict[str, Json] | None) -
     value = _parse_value(text, must_be_json=must_be_json)
     if not must_be_json and not isinstance(value, str):
         value = choose_reading(schema, path, [value, text])
-    _insert_value(found, path, value)
+    _insert_value(assigned, path, value)
 
 
 def _parse_value(text: str, *, must_be_json: bool) -> Json:
@@ -170,8 +174,8 @@ def _parse_value(text: str, *, must_be_json: bool) -> Json:
         return text
 
 
-def _insert_value(found: dict[str, Json], path: list[str], value: Json) -> None:
-    holder = found
+def _insert_value(assigned: dict[str, Json], path: list[str], value: Json) -> None:
+    holder = assigned
     for depth, step in enumerate(path[:-1], start=1):
         holder = holder.setdefault(step, {})
         if not isinstance(holder, dict):

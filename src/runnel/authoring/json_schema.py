@@ -1,7 +1,7 @@
 """JSON Schema, by the jsonschema library: whether a schema is one, and what a value lacks of it.
 
-Reached only through `schema.py`, which imports it late. Nothing is ever fetched: a schema may refer
-to its own parts and to the drafts themselves.
+Reached only through `input_schema.py`, which imports it late. Nothing is ever fetched: a schema may
+refer to its own parts and to the drafts themselves.
 """
 
 import re
@@ -17,7 +17,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
+from runnel.core.wording import describe_value, quote_name, shorten
 
 MESSAGE_CHARS_MAX = 200
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
@@ -55,9 +55,7 @@ def _is_known_dialect(dialect: Json) -> bool:
 
 
 def _format_error(where: str, error: ValidationError) -> str:
-    message = error.message
-    if len(message) > MESSAGE_CHARS_MAX:
-        message = message[: MESSAGE_CHARS_MAX - 1] + "…"
+    message = shorten(error.message, MESSAGE_CHARS_MAX)
     path = where + "".join(_format_path_step(step) for step in error.absolute_path)
     return f"{path.removeprefix('.')}: {message}" if path else message
 
@@ -71,8 +69,8 @@ def _format_path_step(step: str | int) -> str:
 def _find_pattern_problems(schema: Json) -> Iterator[str]:
     for part in _iterate_subschemas(schema):
         below = part.get("patternProperties")
-        found = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
-        for pattern in found:
+        patterns = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
+        for pattern in patterns:
             if isinstance(pattern, str) and (why := _find_pattern_problem(pattern)):
                 yield f"the pattern {quote_name(pattern)} is not a regular expression: {why}"
 

@@ -1,6 +1,6 @@
 """What callers give along with a call: within bounds and storable, or refused with a sentence.
 
-Whatever got past here would be found by the owner of a partition, which has nobody to tell.
+A bad value that got past here would reach the owner of a partition, which has no caller to answer.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from runnel.core.values import Json, find_non_finite
-from runnel.core.wording import describe_value, quote_name, suggest_name
+from runnel.core.wording import describe_value, quote_name, shorten, suggest_name
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
 
@@ -57,9 +57,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def shorten_reason(reason: str) -> str:
     """At most REASON_CHARS_MAX characters, cut with an ellipsis; raises PayloadError."""
     _check_is_text(reason, "the reason")
-    if len(reason) <= REASON_CHARS_MAX:
-        return reason
-    return reason[: REASON_CHARS_MAX - 1] + "…"
+    return shorten(reason, REASON_CHARS_MAX)
 
 
 def check_text(text: Json, subject: str, *, chars_max: int, chars_min: int = 1) -> None:
@@ -84,16 +82,13 @@ _SURROGATE_PROBLEM = "half of a surrogate pair is not a character; remove it"
 _json_encoder = msgspec.json.Encoder()
 
 
-# Whether anything in a workflow could ever wait for a signal of this name.
-
-
 def check_signal_name(workflow: Workflow, name: str) -> None:
     """Raises InputError for a name that no node waits for; one made by a template may be any."""
     waited = [
         node.config.get("signal") for node in workflow.nodes if node.handler == WAIT_FOR_SIGNAL
     ]
-    names = sorted({str(each) for each in waited})
-    if any("{{" in each for each in names) or name in names:
+    names = sorted({str(signal) for signal in waited})
+    if any("{{" in signal for signal in names) or name in names:
         return
     if not names:
         raise InputError(f"workflow '{workflow.name}' has no node that waits for a signal")

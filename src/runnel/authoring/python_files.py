@@ -1,17 +1,15 @@
 """Decorated workflows in Python files: `flow.py`, or `flow.py:name` when there are several."""
 
 import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from runnel.authoring.decorators.source_location import locate_exception
 from runnel.authoring.decorators.workflow import TracedWorkflow
+from runnel.authoring.functions import add_import_folder
 from runnel.core.wording import suggest_or_list_names
 from runnel.errors import InvalidWorkflowError, RunnelError
-
-# Which file, and which workflow in it, `flow.py` and `flow.py:name` name; nothing is imported.
 
 PYTHON_SUFFIX = ".py"
 
@@ -50,18 +48,25 @@ def _is_package(folder: Path) -> bool:
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
     """Imports the file; raises InvalidWorkflowError in one sentence."""
     module = _import_module(file)
-    found = {name: each for name, each in vars(module).items() if isinstance(each, TracedWorkflow)}
+    workflows = {
+        name: value for name, value in vars(module).items() if isinstance(value, TracedWorkflow)
+    }
     if file.name is not None:
-        if file.name not in found:
+        if file.name not in workflows:
             raise _build_error(
-                file, f"there is no workflow '{file.name}' in it{_format_known_workflows(found)}"
+                file,
+                f"there is no workflow '{file.name}' in it{_format_known_workflows(workflows)}",
             )
-        return found[file.name]
-    own = {id(each): each for each in found.values() if each.function.__module__ == file.module}
+        return workflows[file.name]
+    own = {
+        id(workflow): workflow
+        for workflow in workflows.values()
+        if workflow.function.__module__ == file.module
+    }
     if len(own) == 1:
         return next(iter(own.values()))
     if own:
-        names = ", ".join(f"{file.path}:{each.label}" for each in own.values())
+        names = ", ".join(f"{file.path}:{workflow.label}" for workflow in own.values())
         raise _build_error(file, f"there are {len(own)} workflows in it; name one: {names}")
     raise _build_error(
         file, "there is no workflow in it; expected a function with @workflow above it"
@@ -76,8 +81,7 @@ def _import_module(file: PythonFile) -> ModuleType:
             f"workers import it by its name, and '{file.module}' can't be one; rename it with "
             "letters, digits and _",
         )
-    if str(file.folder) not in sys.path:
-        sys.path.insert(0, str(file.folder))
+    add_import_folder(file.folder)
     try:
         module = importlib.import_module(file.module)
     except RunnelError:

@@ -1,7 +1,6 @@
-"""The handlers that a worker knows by name; users add their own next to the built-in ones."""
+"""The handlers that a worker knows by name, and the user code that `--app` names."""
 
 import importlib
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +13,14 @@ from runnel.authoring.calls import (
     ContextPlace,
     FunctionCall,
     Mode,
-    get_import_name,
     resolve_mode,
 )
 from runnel.authoring.decorators.task import Task, TracedCallable
-from runnel.authoring.functions import resolve_function_name
+from runnel.authoring.functions import (
+    add_working_directory_to_path,
+    get_import_name,
+    resolve_function_name,
+)
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS
 from runnel.errors import HandlerNotFoundError, InputError
@@ -124,7 +126,6 @@ def _format_source(function: AnyFunction) -> str:
 
 
 # User code for a worker, by the name that `--app` gives: a module, or something in one.
-#
 # A HandlerRegistry brings handlers. Tasks and workflows need no registry: workers find the
 # functions of tasks by their names. Importing the module shows at once that they can, and by
 # naming it the operator allows them.
@@ -151,30 +152,29 @@ def load_app(name: str) -> HandlerRegistry:
     module = _import_module(module_name)
     if separator:
         return _find_registry(module, module_name, attribute)
-    found = {id(each): each for each in vars(module).values() if isinstance(each, HandlerRegistry)}
-    if not found and any(isinstance(each, TracedCallable) for each in vars(module).values()):
+    values = list(vars(module).values())
+    registries = {id(value): value for value in values if isinstance(value, HandlerRegistry)}
+    if not registries and any(isinstance(value, TracedCallable) for value in values):
         return HandlerRegistry()
-    if len(found) != 1:
-        many = f"{len(found)}; name one" if found else "none; make one"
+    if len(registries) != 1:
+        many = f"{len(registries)}; name one" if registries else "none; make one"
         raise AppError(
             f"--app: expected one HandlerRegistry in module '{module_name}', found {many}: "
             f"{APP_EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no "
             f"--app)"
         )
-    return next(iter(found.values()))
+    return next(iter(registries.values()))
 
 
 def list_app_tasks(name: str) -> list[str]:
     """The names of the functions with `@task` that a module has, its own and those it imported."""
     module = _import_module(name.partition(":")[0])
-    tasks = [each for each in vars(module).values() if isinstance(each, Task)]
-    return sorted({resolve_function_name(each.function) for each in tasks})
+    tasks = [value for value in vars(module).values() if isinstance(value, Task)]
+    return sorted({resolve_function_name(task.function) for task in tasks})
 
 
 def _import_module(module: str) -> object:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    add_working_directory_to_path()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -182,7 +182,7 @@ def _import_module(module: str) -> object:
         is_itself = missing == module or module.startswith(f"{missing}.")
         why = "" if is_itself else f", which '{module}' imports"
         raise AppError(
-            f"--app: there is no module '{missing}'{why}; it was looked for in {here}, in "
+            f"--app: there is no module '{missing}'{why}; it was looked for in {Path.cwd()}, in "
             "PYTHONPATH and in what is installed"
         ) from error
     except (Exception, SystemExit) as error:
@@ -192,19 +192,19 @@ def _import_module(module: str) -> object:
 
 
 def _find_registry(module: object, module_name: str, attribute: str) -> HandlerRegistry:
-    found = module
+    target = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise AppError(
                 f"--app: module '{module_name}' has no '{attribute}'; expected a HandlerRegistry, "
                 f"such as {APP_EXAMPLE}"
             )
-        found = getattr(found, part)
-    if isinstance(found, TracedCallable):
+        target = getattr(target, part)
+    if isinstance(target, TracedCallable):
         return HandlerRegistry()
-    if not isinstance(found, HandlerRegistry):
+    if not isinstance(target, HandlerRegistry):
         raise AppError(
             f"--app: expected '{module_name}:{attribute}' to be a HandlerRegistry, a task or a "
-            f"workflow, got a {type(found).__name__}"
+            f"workflow, got a {type(target).__name__}"
         )
-    return found
+    return target

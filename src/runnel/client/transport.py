@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -12,7 +12,6 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from runnel import errors
 from runnel.authoring.payloads import check_text
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.core.values import Json
@@ -23,6 +22,7 @@ from runnel.errors import (
     NotAuthenticatedError,
     NotRunnelError,
     RunnelError,
+    list_error_classes,
 )
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import read_settings
@@ -42,14 +42,9 @@ class _Problem(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Problem).decode
 
 
-def _iter_error_classes() -> Iterator[tuple[str, type[RunnelError]]]:
-    for name in errors.__all__:
-        found = getattr(errors, name)
-        if "code" in vars(found):
-            yield found.code, found
-
-
-ERROR_CLASSES: Mapping[str, type[RunnelError]] = dict(_iter_error_classes())
+ERROR_CLASSES: Mapping[str, type[RunnelError]] = {
+    error.code: error for error in list_error_classes() if "code" in vars(error)
+}
 
 
 def decode_error(status: int, body: bytes) -> RunnelError | None:

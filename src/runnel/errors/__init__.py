@@ -2,12 +2,12 @@
 
 A message says what was found, what was expected and what to do next. `retryable` tells whether
 the same call may succeed later; `code` is the stable name that APIs and logs use.
+
+Each section begins with a comment; docs/reference/errors.md has it as a heading.
 """
 
 from collections.abc import Sequence
 from typing import ClassVar
-
-# What every error of Runnel is.
 
 
 class RunnelError(Exception):
@@ -16,43 +16,16 @@ class RunnelError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[str] = "internal"
     says_all: ClassVar[bool] = False
-    """Whether a traceback would add nothing to the message, for whoever reads the error."""
+    """Whether a traceback would add nothing to the message."""
 
 
-# What should not happen: a rule of Runnel's own is broken, or what is stored can't be read.
-
-
-class IllegalMoveError(RunnelError):
-    """A bug: a state change that the table of moves does not have."""
-
-    code = "illegal_move"
-
-    def __init__(self, what: str, found: str, wanted: str) -> None:
-        super().__init__(f"{what} can't move from {found} to {wanted}")
-        self.what = what
-        self.found = found
-        self.wanted = wanted
-
-
-class BrokenInvariantError(RunnelError):
-    """A bug: something that must always hold does not."""
-
-    code = "broken_invariant"
-
-
-class UnreadableFormatError(RunnelError):
-    """Stored bytes that this version can't read: damaged, or not Runnel's.
-
-    No StoreError: it is about one execution, and must not make anybody give up a partition.
-    """
-
-    code = "unreadable"
-
-
-class NewerFormatError(UnreadableFormatError):
-    """Stored by a later version: to be left alone until that one runs again."""
-
-    code = "newer_format"
+def list_error_classes() -> list[type[RunnelError]]:
+    """Lists every class of this module, the base first."""
+    return [
+        value
+        for value in globals().values()
+        if isinstance(value, type) and issubclass(value, RunnelError)
+    ]
 
 
 # The user gave something that can't be used: what, and what to do instead.
@@ -311,6 +284,113 @@ class TooManyStreamsError(RunnelError):
         self.most = most
 
 
+# A task, or a whole execution, ended otherwise than by a result.
+
+
+class HandlerNotFoundError(RunnelError):
+    """No handler of that name is registered in this worker."""
+
+    code = "no_handler"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"no handler registered under '{name}'; this worker knows: {', '.join(known)}"
+        )
+        self.name = name
+
+
+class TaskTimeoutError(RunnelError):
+    """A task took longer than its node's timeout_seconds."""
+
+    retryable = True
+    code = "timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the task took longer than its timeout of {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
+class SoftTimeoutError(RunnelError):
+    """Raised inside the user's code when soft_timeout_seconds have passed."""
+
+    retryable = True
+    code = "soft_timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the task took longer than its soft timeout of {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
+class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mistake
+    """`raise Skip("nothing to do")` in a handler: its node ends SKIPPED, and is not tried again.
+
+    Nodes below it run or are skipped as `run_when` says. An item of a `for_each` that skips
+    keeps its place in the joined list, as null.
+    """
+
+    code = "skipped"
+
+
+class ConditionError(RunnelError):
+    """A step's condition raised, or gave neither true nor false: the step fails at once."""
+
+    code = "bad_condition"
+
+
+class UnknownExecutionError(RunnelError):
+    """A task of an execution that another process began: its functions are not here."""
+
+    code = "unknown_execution"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"the functions of execution {execution_id} belong to another process")
+        self.execution_id = execution_id
+
+
+class EngineEndedError(RunnelError):
+    """The engine stopped under an execution that was not final yet."""
+
+    code = "engine_ended"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"the engine ended before execution {execution_id} had")
+        self.execution_id = execution_id
+
+
+class WorkflowFailedError(RunnelError):
+    """An execution that somebody waited for ended FAILED or CANCELLED."""
+
+    code = "workflow_failed"
+
+    def __init__(self, execution_id: str, workflow: str, *, status: str, error: str | None) -> None:
+        why = f": {error}" if error else ""
+        super().__init__(
+            f"execution {execution_id} of workflow '{workflow}' ended {status}{why}; "
+            f"'runnel show {execution_id}' has the rest"
+        )
+        self.execution_id = execution_id
+        self.workflow = workflow
+        self.status = status
+        self.error = error
+
+
+class TaskCancelledError(RunnelError):
+    """Raised in synchronous user code that checks its context after it has been cancelled."""
+
+    code = "cancelled"
+
+
+class ProcessDiedError(RunnelError):
+    """The child process that ran a task in `process` mode ended before it answered."""
+
+    retryable = True
+    code = "process_died"
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(f"the process that ran the task ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
 # What is outside of Runnel refused, broke off or failed: services and programs.
 
 
@@ -468,22 +548,6 @@ class ArchiveRefusedError(StoreError):
     code = "archive_refused"
 
 
-class ArchiveGapError(BrokenInvariantError):
-    """The archive lacks commits that Redis does not have any more: it will not get them."""
-
-    code = "archive_gap"
-
-    def __init__(self, partition: int, *, archived: int, first: int) -> None:
-        super().__init__(
-            f"the archive of partition {partition} ends with commit {archived}, Redis has only "
-            f"those from {first} on: PostgreSQL was set back, or is not the archive of this Redis. "
-            "Stop everything, empty this Redis, and start again: it is filled from the archive"
-        )
-        self.partition = partition
-        self.archived = archived
-        self.first = first
-
-
 class CommitTooLargeError(StoreError):
     """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
 
@@ -526,167 +590,53 @@ class ServerFailedError(RunnelError):
         self.log = log
 
 
-# A task, or a whole execution, ended otherwise than by a result.
+# What should not happen: a rule of Runnel's own is broken, or what is stored can't be read.
 
 
-class HandlerNotFoundError(RunnelError):
-    """No handler of that name is registered in this worker."""
+class IllegalMoveError(RunnelError):
+    """A bug: a state change that the table of moves does not have."""
 
-    code = "no_handler"
+    code = "illegal_move"
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(
-            f"no handler registered under '{name}'; this worker knows: {', '.join(known)}"
-        )
-        self.name = name
-
-
-class TaskTimeoutError(RunnelError):
-    """A task took longer than its node's timeout_seconds."""
-
-    retryable = True
-    code = "timeout"
-
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"the task took longer than its timeout of {timeout_s:g} s")
-        self.timeout_s = timeout_s
+    def __init__(self, what: str, found: str, wanted: str) -> None:
+        super().__init__(f"{what} can't move from {found} to {wanted}")
+        self.what = what
+        self.found = found
+        self.wanted = wanted
 
 
-class SoftTimeoutError(RunnelError):
-    """Raised inside the user's code when soft_timeout_seconds have passed."""
+class BrokenInvariantError(RunnelError):
+    """A bug: something that must always hold does not."""
 
-    retryable = True
-    code = "soft_timeout"
-
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"the task took longer than its soft timeout of {timeout_s:g} s")
-        self.timeout_s = timeout_s
+    code = "broken_invariant"
 
 
-class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mistake
-    """`raise Skip("nothing to do")` in a handler: its node ends SKIPPED, and is not tried again.
+class UnreadableFormatError(RunnelError):
+    """Stored bytes that this version can't read: damaged, or not Runnel's.
 
-    Nodes below it run or are skipped as `run_when` says. An item of a `for_each` that skips
-    keeps its place in the joined list, as null.
+    No StoreError: it is about one execution, and must not make anybody give up a partition.
     """
 
-    code = "skipped"
+    code = "unreadable"
 
 
-class ConditionError(RunnelError):
-    """A step's condition raised, or gave neither true nor false: the step fails at once."""
+class NewerFormatError(UnreadableFormatError):
+    """Stored by a later version: to be left alone until that one runs again."""
 
-    code = "bad_condition"
-
-
-class UnknownExecutionError(RunnelError):
-    """A task of an execution that another process began: its functions are not here."""
-
-    code = "unknown_execution"
-
-    def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the functions of execution {execution_id} belong to another process")
-        self.execution_id = execution_id
+    code = "newer_format"
 
 
-class EngineEndedError(RunnelError):
-    """The engine stopped under an execution that was not final yet."""
+class ArchiveGapError(BrokenInvariantError):
+    """The archive lacks commits that Redis does not have any more: it will not get them."""
 
-    code = "engine_ended"
+    code = "archive_gap"
 
-    def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the engine ended before execution {execution_id} had")
-        self.execution_id = execution_id
-
-
-class WorkflowFailedError(RunnelError):
-    """An execution that somebody waited for ended FAILED or CANCELLED."""
-
-    code = "workflow_failed"
-
-    def __init__(self, execution_id: str, workflow: str, *, status: str, error: str | None) -> None:
-        why = f": {error}" if error else ""
+    def __init__(self, partition: int, *, archived: int, first: int) -> None:
         super().__init__(
-            f"execution {execution_id} of workflow '{workflow}' ended {status}{why}; "
-            f"'runnel show {execution_id}' has the rest"
+            f"the archive of partition {partition} ends with commit {archived}, Redis has only "
+            f"those from {first} on: PostgreSQL was set back, or is not the archive of this Redis. "
+            "Stop everything, empty this Redis, and start again: it is filled from the archive"
         )
-        self.execution_id = execution_id
-        self.workflow = workflow
-        self.status = status
-        self.error = error
-
-
-class TaskCancelledError(RunnelError):
-    """Raised in synchronous user code that checks its context after it has been cancelled."""
-
-    code = "cancelled"
-
-
-class ProcessDiedError(RunnelError):
-    """The child process that ran a task in `process` mode ended before it answered."""
-
-    retryable = True
-    code = "process_died"
-
-    def __init__(self, exit_code: int | None) -> None:
-        super().__init__(f"the process that ran the task ended with exit code {exit_code}")
-        self.exit_code = exit_code
-
-
-__all__ = [
-    "ArchiveBehindError",
-    "ArchiveGapError",
-    "ArchiveRefusedError",
-    "BodyTooLargeError",
-    "BrokenInvariantError",
-    "CommitTooLargeError",
-    "ConditionError",
-    "ConflictError",
-    "EngineEndedError",
-    "FencedError",
-    "ForeignRequestError",
-    "HandlerNotFoundError",
-    "IllegalMoveError",
-    "InputError",
-    "InvalidInputError",
-    "InvalidTriggerError",
-    "InvalidWorkflowError",
-    "KeyReusedError",
-    "LeaseHeldError",
-    "MalformedBodyError",
-    "MissingExtraError",
-    "MissingScopeError",
-    "NewerFormatError",
-    "NoServerBinaryError",
-    "NoServerError",
-    "NotAllowedError",
-    "NotAuthenticatedError",
-    "NotFoundError",
-    "NotRunnelError",
-    "OverloadedError",
-    "PartitionUnavailableError",
-    "PayloadError",
-    "ProcessDiedError",
-    "ProgramFailedError",
-    "ProgramNotFoundError",
-    "ProgramRefusedError",
-    "RunnelError",
-    "ServerFailedError",
-    "ServiceBusyError",
-    "ServiceError",
-    "ServiceRefusedError",
-    "Skip",
-    "SoftTimeoutError",
-    "StoreError",
-    "TaskCancelledError",
-    "TaskTimeoutError",
-    "TooManyRequestsError",
-    "TooManyStreamsError",
-    "TraceError",
-    "UnknownExecutionError",
-    "UnreadableFormatError",
-    "UnsupportedMediaError",
-    "WebhookRefusedError",
-    "WorkflowFailedError",
-    "WrongStateError",
-]
+        self.partition = partition
+        self.archived = archived
+        self.first = first

@@ -13,7 +13,7 @@ from runnel.core.validation.handler_settings import CONFIG_RULES
 from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.handlers import data_processor
-from runnel.handlers.permissions import HandlerEnvironment
+from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.python import PythonHandler
 
 if TYPE_CHECKING:
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from runnel.handlers.shell import ShellHandler
 
 
-# The handlers that reach outside, each imported with its first task.
-#
-# All together take 45 ms to import, httpx another 110: a run that calls nobody pays for neither.
-
+# Each is imported with its first task: all together take 45 ms to import, httpx another 110, and a
+# run that calls no service pays for neither.
 IO_HANDLER_NAMES = tuple(CONFIG_RULES)
 
 
 class IoHandlers:
-    """What they keep from task to task, connections and a guardian, is theirs together."""
+    """The handlers that do I/O.
+
+    The HTTP handlers share one connection pool and the shell tasks one guardian process; both stay
+    open between tasks.
+    """
 
     def __init__(self, environment: HandlerEnvironment) -> None:
         self._environment = environment
@@ -41,7 +43,7 @@ class IoHandlers:
         return partial(self._plan_call, handler)
 
     async def close(self) -> None:
-        """Those of the running event loop; a later task opens them again."""
+        """Closes what belongs to the running event loop; a later task opens it again."""
         if self._http_client is not None:
             await self._http_client.close()
         if self._shell is not None:
@@ -72,16 +74,16 @@ class IoHandlers:
 
 
 def provide_input(config: Json, ctx: Context) -> Json:
-    """The execution's input over the config, which so holds the defaults."""
-    given = ctx.execution_input
-    if isinstance(given, dict):
-        return {**config, **given}
+    """Returns the execution's input merged over the config, which holds the defaults."""
+    execution_input = ctx.execution_input
+    if isinstance(execution_input, dict):
+        return {**config, **execution_input}
     if config:
         raise InputError(
             "handler 'input' has defaults in its config, so the execution's input must be an "
-            f"object, got {type(given).__name__}"
+            f"object, got {type(execution_input).__name__}"
         )
-    return given
+    return execution_input
 
 
 def plan_output(config: Json) -> FunctionCall:
@@ -94,22 +96,22 @@ def _return_config(config: Json) -> Json:
 
 
 def create_builtin_registry(environment: HandlerEnvironment | None = None) -> HandlerRegistry:
-    """A new registry with all of them; users register their own next to these.
+    """Creates a registry with all of them; users register their own next to these.
 
     Without `environment` they may do whatever the user of this process may.
     """
-    given = environment or HandlerEnvironment()
-    reaching = IoHandlers(given)
+    environment = environment or HandlerEnvironment()
+    io_handlers = IoHandlers(environment)
     registry = HandlerRegistry()
     registry.register("input", provide_input, mode=Mode.LOOP)
     registry.register_plan("output", plan_output, source=__name__)
     registry.register_plan("data_processor", data_processor.plan, source=data_processor.__name__)
     registry.register_plan(
-        "python", PythonHandler(given.functions).plan, source="runnel.handlers.python"
+        "python", PythonHandler(environment.functions).plan, source="runnel.handlers.python"
     )
     for name in IO_HANDLER_NAMES:
-        registry.register_plan(name, reaching.make_planner(name), source=__name__)
-    registry.on_close(reaching.close)
+        registry.register_plan(name, io_handlers.make_planner(name), source=__name__)
+    registry.on_close(io_handlers.close)
     return registry
 
 

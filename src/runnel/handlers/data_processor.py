@@ -26,17 +26,18 @@ unique list; each takes the values at `field`, or the items themselves.
 import re
 from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from runnel.authoring.calls import FunctionCall, Mode
-from runnel.core.validation.handler_settings import OPERATION_SETTINGS
+from runnel.core.validation.handler_settings import DATA_PROCESSOR, OPERATION_SETTINGS
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import InputError
-from runnel.handlers.permissions import truncate
+from runnel.handlers.environment import check_config
 
-# Paths into JSON data, and the sentences for data that is not as an operation needs it.
+OperationSettings: TypeAlias = Mapping[str, Json]
 
 ABSENT: Any = object()
 MISSING_CHOICES = ("error", "null", "omit")
@@ -90,15 +91,13 @@ def build_error(operation: str | None, why: str) -> InputError:
 
 def describe_value(value: Json) -> str:
     """A value in a message: its kind, and how it begins."""
-    return f"{type(value).__name__} {truncate(repr(value), SHOWN_CHARS_MAX)}"
+    return f"{type(value).__name__} {shorten(repr(value), SHOWN_CHARS_MAX)}"
 
 
-# aggregate and group: operations that make few values out of many.
-
-AggregateSettings = Mapping[str, Json]
+# Operations that make few values out of many: aggregate and group.
 
 
-def aggregate(data: Json, settings: AggregateSettings) -> Json:
+def aggregate(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "aggregate")
     if "aggregates" in settings:
         if "function" in settings or "field" in settings:
@@ -107,7 +106,7 @@ def aggregate(data: Json, settings: AggregateSettings) -> Json:
     return _compute_aggregate(items, settings, "aggregate")
 
 
-def group(data: Json, settings: AggregateSettings) -> Json:
+def group(data: Json, settings: OperationSettings) -> Json:
     groups: dict[str, list[Json]] = {}
     by = require_path(settings, "by", "group")
     for index, item in enumerate(require_list(data, "group")):
@@ -139,7 +138,8 @@ def _compute_aggregates(items: list[Json], aggregates: Json, operation: str) -> 
             operation, "expects aggregates to be an object of name to {function: …, field: …}"
         )
     return {
-        name: _compute_aggregate(items, wanted, operation) for name, wanted in aggregates.items()
+        name: _compute_aggregate(items, settings, operation)
+        for name, settings in aggregates.items()
     }
 
 
@@ -202,12 +202,10 @@ _AGGREGATE_FUNCTIONS: Mapping[str, Callable[[list[Json]], Json]] = {
 }
 
 
-# pick, map, filter, merge and sort: operations that keep or reshape items.
-
-SelectionSettings = Mapping[str, Json]
+# Operations that keep or reshape items: pick, map, filter, merge and sort.
 
 
-def pick(data: Json, settings: SelectionSettings) -> Json:
+def pick(data: Json, settings: OperationSettings) -> Json:
     fields, missing = _parse_fields(settings, "pick"), _parse_missing(settings, "pick")
     if isinstance(data, dict):
         return _pick_fields(data, fields, missing, "pick", None)
@@ -217,7 +215,7 @@ def pick(data: Json, settings: SelectionSettings) -> Json:
     ]
 
 
-def map_items(data: Json, settings: SelectionSettings) -> Json:
+def map_items(data: Json, settings: OperationSettings) -> Json:
     items, missing = require_list(data, "map"), _parse_missing(settings, "map")
     if ("field" in settings) == ("fields" in settings):
         raise build_error("map", "expects either field or fields")
@@ -235,7 +233,7 @@ def map_items(data: Json, settings: SelectionSettings) -> Json:
     ]
 
 
-def filter_items(data: Json, settings: SelectionSettings) -> Json:
+def filter_items(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "filter")
     match = settings.get("match", "all")
     if match not in ("all", "any"):
@@ -252,7 +250,7 @@ def filter_items(data: Json, settings: SelectionSettings) -> Json:
     return [item for item in items if joined(test(item) for test in tests)]
 
 
-def merge(data: Json, settings: SelectionSettings) -> Json:
+def merge(data: Json, settings: OperationSettings) -> Json:
     parts, deep = require_list(data, "merge"), _parse_flag(settings, "deep", "merge")
     if all(isinstance(part, list) for part in parts) and parts:
         return [item for part in parts for item in part]
@@ -270,7 +268,7 @@ def merge(data: Json, settings: SelectionSettings) -> Json:
     return merged
 
 
-def sort_items(data: Json, settings: SelectionSettings) -> Json:
+def sort_items(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "sort")
     by = settings.get("by", [])
     paths = [by] if isinstance(by, str) else by
@@ -292,7 +290,7 @@ def sort_items(data: Json, settings: SelectionSettings) -> Json:
     return [items[index] for index in order]
 
 
-def _parse_fields(settings: SelectionSettings, operation: str) -> dict[str, str]:
+def _parse_fields(settings: OperationSettings, operation: str) -> dict[str, str]:
     """New names to paths."""
     fields = settings.get("fields")
     if isinstance(fields, list) and all(isinstance(path, str) for path in fields):
@@ -309,7 +307,7 @@ def _parse_fields(settings: SelectionSettings, operation: str) -> dict[str, str]
     return fields
 
 
-def _parse_missing(settings: SelectionSettings, operation: str) -> str:
+def _parse_missing(settings: OperationSettings, operation: str) -> str:
     missing = settings.get("missing", "error")
     if missing not in MISSING_CHOICES:
         raise build_error(
@@ -318,7 +316,7 @@ def _parse_missing(settings: SelectionSettings, operation: str) -> str:
     return str(missing)
 
 
-def _parse_flag(settings: SelectionSettings, key: str, operation: str) -> bool:
+def _parse_flag(settings: OperationSettings, key: str, operation: str) -> bool:
     value = settings.get(key, False)
     if not isinstance(value, bool):
         raise build_error(operation, f"expects {key} to be true or false, got {value!r}")
@@ -397,8 +395,8 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
     "<=": le,
     ">": gt,
     ">=": ge,
-    "in": lambda found, value: found in value,
-    "not_in": lambda found, value: found not in value,
+    "in": lambda operand, value: operand in value,
+    "not_in": lambda operand, value: operand not in value,
     "contains": lambda found, value: value in found,
 }
 
@@ -432,7 +430,7 @@ def _check_comparable(column: tuple[Json, ...]) -> None:
 ITEMS_ON_LOOP_MAX = 1_000
 
 
-OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, Mapping[str, Json]], Json]] = {
+OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, OperationSettings], Json]] = {
     "pick": pick,
     "map": map_items,
     "filter": filter_items,
@@ -444,22 +442,20 @@ OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, Mapping[str, Json]], Json]] = 
 
 
 def plan(config: Json) -> FunctionCall:
-    data = config.get("data")
+    """Raises InputError for an operation that does not exist, and for a config without data."""
+    check_config(DATA_PROCESSOR, config)
+    data = config["data"]
     is_small = not isinstance(data, list | dict) or len(data) <= ITEMS_ON_LOOP_MAX
     mode = Mode.LOOP if is_small else Mode.THREAD
     return FunctionCall(function=process, mode=mode, positional=(config,))
 
 
 def process(config: Mapping[str, Json]) -> Json:
-    """Raises InputError, in one sentence, for settings or data that do not fit the operation."""
-    name = config.get("operation")
-    if not isinstance(name, str) or name not in OPERATION_FUNCTIONS:
-        raise InputError(
-            f"data_processor: expected operation to be one of {', '.join(OPERATION_FUNCTIONS)}, "
-            f"got {name!r}"
-        )
-    if "data" not in config:
-        raise build_error(name, "needs 'data', for example \"{{ fetch.rows }}\"")
+    """Runs the operation of a config that `plan` has checked.
+
+    Raises InputError, in one sentence, for settings or data that do not fit the operation.
+    """
+    name = config["operation"]
     settings = {key: value for key, value in config.items() if key not in {"operation", "data"}}
     for key in settings:
         if key not in OPERATION_SETTINGS[name]:

@@ -13,21 +13,23 @@ import msgspec
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import ServiceBusyError, ServiceError, ServiceRefusedError
-from runnel.handlers.external_service import NO_RESPONSE, MockService, parse_mock
+from runnel.handlers.environment import HandlerEnvironment, check_config
 from runnel.handlers.http import OutboundHttpClient
 from runnel.handlers.http.request import (
     HttpRequest,
     StatusPolicy,
     build_status_error,
     encode_header_value,
+    parse_headers,
     parse_limits,
 )
 from runnel.handlers.http.response_body import decode_body
 from runnel.handlers.llm_stream import CompletionAssembler, iterate_lines
-from runnel.handlers.permissions import HandlerEnvironment, check_config, truncate
+from runnel.handlers.mock import NO_RESPONSE, MockService, parse_mock
 
-# A completion as a node's output, whether it came in one piece or as a stream.
+# The completion as a node's output, whether it came in one piece or as a stream.
 
 TOKEN_COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 TOKEN_COUNT_MAX = 10**12
@@ -59,18 +61,18 @@ def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str,
 
 def parse_usage(usage: Json) -> dict[str, int]:
     """The three counts, 0 for what the service did not say, or said in a way that is no count."""
-    said: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
-    counts = {name: _parse_count(said.get(name)) for name in TOKEN_COUNT_FIELDS}
+    fields: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
+    counts = {name: _parse_count(fields.get(name)) for name in TOKEN_COUNT_FIELDS}
     if not counts["total_tokens"]:
         counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
     return counts
 
 
 def _get_first_choice(completion: Json, where: str) -> dict[str, Json]:
-    said: Mapping[str, Json] = completion if isinstance(completion, dict) else {}
-    choices = said.get("choices")
-    if "error" in said and not choices:
-        raise _build_service_error(said["error"], where)
+    fields: Mapping[str, Json] = completion if isinstance(completion, dict) else {}
+    choices = fields.get("choices")
+    if "error" in fields and not choices:
+        raise _build_service_error(fields["error"], where)
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise _build_format_error(where, "it has no choices")
     first: dict[str, Json] = choices[0]
@@ -79,7 +81,7 @@ def _get_first_choice(completion: Json, where: str) -> dict[str, Json]:
 
 def _build_service_error(error: Json, where: str) -> ServiceError:
     """Some services say that they have failed with the status of success."""
-    text = truncate(
+    text = shorten(
         error if isinstance(error, str) else msgspec.json.encode(error).decode(), ERROR_CHARS_MAX
     )
     kind = ServiceRefusedError if QUOTA_ERROR_CODE in text else ServiceError
@@ -104,7 +106,7 @@ def _build_format_error(where: str, why: str) -> ServiceError:
     return ServiceError(f"{where} answered what is no chat completion: {why}")
 
 
-# A chat completion as a config describes it: what is sent, where, and with which key.
+# The request as a config describes it: what is sent, where, and with which key.
 
 # Models take their time; the node's own timeout_seconds is 300 unless it says otherwise.
 TIMEOUT_S = 120.0
@@ -117,14 +119,13 @@ REDIRECTS_MAX = 0
 def build_completion_request(
     config: Mapping[str, Json], environment: HandlerEnvironment, *, idempotency_key: str
 ) -> HttpRequest:
-    """Of a config that was checked.
+    """Builds the request of a config that was checked.
 
     The operator's key goes to the operator's address only: with a base_url of its own, a config
     has to bring a key of its own.
     """
     base = config.get("base_url", environment.llm_url)
     key = config.get("api_key", environment.llm_api_key if "base_url" not in config else None)
-    given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
     headers = {
         "content-type": "application/json",
         "idempotency-key": encode_header_value(idempotency_key),
@@ -135,7 +136,7 @@ def build_completion_request(
     return HttpRequest(
         method="POST",
         url=base.rstrip("/") + COMPLETIONS_PATH,
-        headers={**headers, **given},
+        headers={**headers, **parse_headers(config)},
         content=msgspec.json.encode(_build_request_body(config)),
         limits=msgspec.structs.replace(limits, redirects=REDIRECTS_MAX),
         response_kind="json",
@@ -188,11 +189,11 @@ class LlmService:
     async def _complete(self, config: Mapping[str, Json], ctx: Context) -> Json:
         mock = parse_mock(config)
         if mock is None:
-            wanted = build_completion_request(
+            request = build_completion_request(
                 config, self._environment, idempotency_key=ctx.idempotency_key
             )
             completion, where = await self._request_completion(
-                wanted, is_stream=_is_streaming(config)
+                request, is_stream=_is_streaming(config)
             )
         else:
             where = "the mock"
@@ -210,14 +211,14 @@ class LlmService:
     ) -> tuple[Json, str]:
         limit = request.limits.bytes_max
         try:
-            async with self._http_client.open(request) as opened:
-                head = opened.head
+            async with self._http_client.open(request) as response:
+                head = response.head
                 if is_stream and "text/event-stream" in head.headers.get("content-type", ""):
                     async with aclosing(
-                        iterate_lines(opened.iterate_chunks(limit), where=head.where)
+                        iterate_lines(response.iterate_chunks(limit), where=head.where)
                     ) as lines:
                         return await CompletionAssembler(head.where).collect(lines), head.where
-                data = await opened.read(limit)
+                data = await response.read(limit)
         except ServiceBusyError as error:
             if QUOTA_ERROR_CODE in str(error):
                 raise ServiceRefusedError(str(error), status=error.status) from error
@@ -232,10 +233,10 @@ class LlmService:
             raise build_status_error(
                 StatusPolicy(), "the mock", status, body="", retry_after_s=None
             )
-        asked = str(build_messages(config)[-1].get("content", ""))
-        text = _build_mock_text(asked, mock.response)
+        prompt = str(build_messages(config)[-1].get("content", ""))
+        text = _build_mock_text(prompt, mock.response)
         tokens = {
-            "prompt_tokens": _estimate_tokens(asked),
+            "prompt_tokens": _estimate_tokens(prompt),
             "completion_tokens": _estimate_tokens(text),
         }
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
@@ -248,7 +249,7 @@ def _is_streaming(config: Mapping[str, Json]) -> bool:
 
 def _build_mock_text(prompt: str, response: Json) -> str:
     if response is NO_RESPONSE:
-        return f"This is a mock completion of: {truncate(prompt, MOCK_PROMPT_CHARS_MAX)}"
+        return f"This is a mock completion of: {shorten(prompt, MOCK_PROMPT_CHARS_MAX)}"
     return response if isinstance(response, str) else msgspec.json.encode(response).decode()
 
 

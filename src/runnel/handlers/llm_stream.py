@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import msgspec
 
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import ServiceError
-from runnel.handlers.permissions import truncate
 
 DONE_MARKER = "[DONE]"
 # Calls of tools come in pieces too; more of them than this are an attack on our memory.
@@ -50,7 +50,7 @@ class CompletionAssembler:
             raise ServiceError(f"{self._where} sent a piece that is no object")
         if "error" in piece:
             raise ServiceError(
-                f"{self._where} broke off: {truncate(str(piece['error']), ERROR_CHARS_MAX)}"
+                f"{self._where} broke off: {shorten(str(piece['error']), ERROR_CHARS_MAX)}"
             )
         self._model = piece.get("model") or self._model
         self._usage = piece.get("usage") or self._usage
@@ -103,15 +103,15 @@ def _join_tool_call(call: dict[str, Json]) -> Json:
 
 async def iterate_lines(chunks: AsyncIterator[bytes], *, where: str) -> AsyncGenerator[str, None]:
     """Raises ServiceError for what is no text."""
-    rest: list[bytes] = []
+    line: list[bytes] = []
     async for chunk in chunks:
         first, *others = chunk.split(b"\n")
-        rest.append(first)
+        line.append(first)
         for other in others:  # each one ends the line before it
-            yield _decode_line(b"".join(rest), where)
-            rest = [other]
-    if any(rest):
-        yield _decode_line(b"".join(rest), where)
+            yield _decode_line(b"".join(line), where)
+            line = [other]
+    if any(line):
+        yield _decode_line(b"".join(line), where)
 
 
 def _decode_line(data: bytes, where: str) -> str:

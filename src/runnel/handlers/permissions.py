@@ -1,22 +1,20 @@
-"""Which functions and programs an operator lets workflows run: a document alone enables nothing."""
+"""What an operator lets workflows use: functions, programs and addresses.
 
-import asyncio
+A document alone enables nothing.
+"""
+
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from runnel.authoring.calls import AnyFunction
-from runnel.core.validation.handler_settings import find_config_problems
-from runnel.core.values import Json
-from runnel.errors import InputError, NotAllowedError, ProgramNotFoundError, ServiceRefusedError
+from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedError
 
 ALLOW_ALL = "*"
 _PYTHON_SETTING = "RUNNEL_ALLOW_PYTHON"
@@ -70,17 +68,16 @@ class ProgramPermissions(msgspec.Struct, frozen=True):
         return ALLOW_ALL in self.entries
 
     def find(self, program: str, *, cwd: Path) -> str:
-        """The path of the program; raises NotAllowedError or ProgramNotFoundError."""
+        """Returns the path of the program; raises NotAllowedError or ProgramNotFoundError."""
         if not self.is_unrestricted and program not in self.entries:
             raise NotAllowedError("the program", program, setting=_SHELL_SETTING)
         if "/" in program:
-            path = Path(program)
-            found = str(path if path.is_absolute() else cwd / path)
+            path = str(cwd / program)
         else:
-            found = shutil.which(program, path=os.environ.get("PATH", os.defpath)) or ""
-        if not found or not Path(found).exists():
+            path = shutil.which(program, path=os.environ.get("PATH", os.defpath)) or ""
+        if not path or not Path(path).exists():
             raise ProgramNotFoundError(program)
-        return str(Path(found).absolute())  # a PATH may be relative, and the program runs in `cwd`
+        return str(Path(path).absolute())  # a PATH may be relative, and the program runs in `cwd`
 
     def check_variables(self, names: Sequence[str]) -> None:
         """Where only some programs may run, none is made to load other code."""
@@ -100,11 +97,9 @@ def _is_module_covered(entry: str, module: str) -> bool:
     return entry.endswith(".*") and (module == package or module.startswith(f"{package}."))
 
 
-# Which addresses workflows may reach: public ones, and those that the operator names.
-#
-# Inside a private network, or on the machine itself, a URL in a submitted document would reach
-# what no outsider can: databases, admin pages, and the metadata service that hands out a cloud's
-# keys.
+# Addresses: public ones, and those that the operator names. Inside a private network, or on the
+# machine itself, a URL in a submitted document would reach what no outsider can: databases, admin
+# pages, and the metadata service that hands out a cloud's keys.
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -156,21 +151,18 @@ class AddressPermissions(msgspec.Struct, frozen=True):
         return is_public(address) or ALLOW_ALL_ADDRESSES in self.entries
 
 
-def parse_address(address: str) -> Address:
-    """An IPv4 address in the clothes of an IPv6 one is the IPv4 address."""
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv4Address):
-        return found
-    inner = found.ipv4_mapped or found.sixtofour
-    if inner is None and found.teredo is not None:
-        inner = found.teredo[1]
-    if (
-        inner is None
-        and any(found in network for network in _EMBEDDED_IPV4_NETWORKS)
-        and int(found) > 1
-    ):
-        inner = IPv4Address(int(found) & 0xFFFFFFFF)
-    return found if inner is None else inner
+def parse_address(text: str) -> Address:
+    """Parses an address; an IPv6 address that stands for an IPv4 one becomes the IPv4 address."""
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv4Address):
+        return address
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is None and address.teredo is not None:
+        inner = address.teredo[1]
+    is_embedded = any(address in network for network in _EMBEDDED_IPV4_NETWORKS)
+    if inner is None and is_embedded and int(address) > 1:
+        inner = IPv4Address(int(address) & 0xFFFFFFFF)
+    return address if inner is None else inner
 
 
 def is_public(address: Address) -> bool:
@@ -185,72 +177,3 @@ def _is_in_network(address: Address, entry: str) -> bool:
         return address in ip_network(entry, strict=False)
     except ValueError:  # the name of a host
         return False
-
-
-# Waiting on the event loop, for handlers that were given no clock.
-
-
-class HandlerClock(Protocol):
-    """The part of a Clock that handlers need."""
-
-    def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]: ...
-
-
-class EventLoopClock:
-    def now(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
-        return asyncio.timeout(seconds)
-
-
-# What handlers are given to work with: what the operator allows, where models are, time.
-
-LLM_URL = "https://api.openai.com/v1"
-
-
-class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """By default what a user on the own machine may do: any function, any program.
-
-    `llm_api_key` is sent to `llm_url` and to nobody else.
-    """
-
-    functions: FunctionPermissions = FunctionPermissions()
-    programs: ProgramPermissions = ProgramPermissions()
-    addresses: AddressPermissions = AddressPermissions()
-    llm_url: str = LLM_URL
-    llm_api_key: str | None = None
-    clock: HandlerClock = msgspec.field(default_factory=EventLoopClock)
-
-    def with_app(self, module: str, tasks: Iterable[str]) -> "HandlerEnvironment":
-        """The functions that the module defines are allowed too, and so are these tasks."""
-        functions = self.functions.with_module(module).with_names(tasks)
-        return msgspec.structs.replace(self, functions=functions)
-
-    def with_functions(self, patterns: Iterable[str]) -> "HandlerEnvironment":
-        return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
-
-
-def check_config(handler: str, config: Json) -> None:
-    """Raises InputError with every problem of a config whose templates are filled in."""
-    problems = list(find_config_problems(handler, config))
-    if problems:
-        raise InputError(f"handler '{handler}': " + "; ".join(problems))
-
-
-# Texts of others in messages: their beginning, and a mark where they were cut.
-#
-# By the mark, whoever hides secrets knows that half of one may stand before it.
-
-ELLIPSIS = "…"
-
-
-def truncate(text: str, chars_max: int) -> str:
-    return text if len(text) <= chars_max else text[: chars_max - len(ELLIPSIS)] + ELLIPSIS

@@ -13,9 +13,10 @@ from runnel.authoring.calls import AUTO, AnyFunction, ContextPlace, FunctionCall
 from runnel.authoring.functions import import_function
 from runnel.core.values import Json
 from runnel.errors import InputError
+from runnel.handlers.environment import check_config
 from runnel.handlers.permissions import FunctionPermissions
 
-SETTINGS = ("function", "args", "mode")
+HANDLER_NAME = "python"
 
 
 class PythonHandler:
@@ -23,22 +24,13 @@ class PythonHandler:
         self._allowed = allowed
 
     def plan(self, config: Json) -> FunctionCall:
-        """Raises InputError, in one sentence, for a call that can't be made.
+        """Raises InputError for a config with problems, and for arguments that do not fit.
 
-        NotAllowedError for one that the operator has not allowed: before its module is imported,
-        which would run code already.
+        Raises NotAllowedError for a function that the operator has not allowed, before its module
+        is imported, which would run code already.
         """
-        for name in config:
-            if name not in SETTINGS:
-                raise InputError(
-                    f"handler 'python' has no setting '{name}', only {', '.join(SETTINGS)}; "
-                    "arguments of the function go under args"
-                )
-        name, args = config.get("function"), config.get("args", {})
-        if not isinstance(name, str):
-            raise InputError(f"expected function to be a text such as 'module:name', got {name!r}")
-        if not isinstance(args, dict):
-            raise InputError(f"expected args to be an object of keyword arguments, got {args!r}")
+        check_config(HANDLER_NAME, config)
+        name, args = config["function"], config.get("args", {})
         self._allowed.check_name(name)
         function, signature = _load_function(name)
         self._allowed.check_function(name, function)

@@ -1,4 +1,9 @@
-"""Programs as tasks: in a clean environment, with bounded output, ended as a whole group."""
+"""`shell`: runs a program and returns its exit code and what it wrote.
+
+A program runs in a clean environment with bounded output, as the leader of a session of its own. It
+is ended with everything that it has started, when it takes too long, when its node is cancelled,
+and when its worker dies.
+"""
 
 import asyncio
 import errno
@@ -15,22 +20,20 @@ import msgspec
 
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.core.values import Json
+from runnel.core.wording import ELLIPSIS
 from runnel.errors import InputError, ProgramFailedError, ProgramRefusedError, TaskTimeoutError
 from runnel.handlers import shell_guardian as guardian
-from runnel.handlers.permissions import (
-    ELLIPSIS,
-    HandlerEnvironment,
-    ProgramPermissions,
-    check_config,
-)
-
-# What a program writes: its beginning is kept, and its last words for an error.
+from runnel.handlers.environment import HandlerEnvironment, check_config
+from runnel.handlers.permissions import ProgramPermissions
 
 TAIL_BYTES = 2_000
 
 
 class ProgramOutput:
-    """`is_cut` tells that the program wrote more than `bytes_max`."""
+    """What a program writes: its beginning, and its last bytes for an error.
+
+    `is_cut` tells that the program wrote more than `bytes_max`.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -61,8 +64,6 @@ class ProgramOutput:
         text = self._tail.decode(errors="replace").strip()
         return ELLIPSIS + text if self._bytes_received > TAIL_BYTES else text
 
-
-# One program that runs, with everything that it has started: fed, heard, and ended as a group.
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 # Says who it is to the guardian, which is its standard input till then, and becomes the program:
@@ -189,11 +190,11 @@ class Program(asyncio.SubprocessProtocol):
         self.has_exited.set()
 
 
-# The worker's side of the guardian: who would be left behind if this process were killed now.
-
-
 class Guardian:
-    """Started with the first program, ended with the worker."""
+    """The worker's side of the guardian, which knows the programs to end if this process is killed.
+
+    Started with the first program, ended with the worker.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -234,11 +235,6 @@ def _start_guardian() -> "subprocess.Popen[bytes]":
         start_new_session=True,
     )
 
-
-# `shell`: runs a program and gives its exit code and what it wrote.
-#
-# A program is the leader of a session of its own: it is ended with everything that it has
-# started, when it takes too long, when its node is cancelled, and when its worker dies.
 
 HANDLER_NAME = "shell"
 SHELL_PATH = "/bin/sh"
@@ -361,7 +357,9 @@ def _build_output(config: Mapping[str, Json], name: str, program: Program) -> Js
 def _build_arguments(config: Mapping[str, Json]) -> list[str]:
     command = config["command"]
     return (
-        [SHELL_PATH, "-c", command] if isinstance(command, str) else [str(each) for each in command]
+        [SHELL_PATH, "-c", command]
+        if isinstance(command, str)
+        else [str(argument) for argument in command]
     )
 
 

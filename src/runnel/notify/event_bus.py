@@ -1,4 +1,4 @@
-"""Telemetry inside one process: log lines, and word to whoever watches an execution."""
+"""Telemetry inside one process: log lines, and notifications for those who watch an execution."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -13,10 +13,10 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.notify.waiter import Completion
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
-from runnel.ports.telemetry import Telemetry
+from runnel.ports.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry
 
-# Around these, somebody else may end the executions that are waited for here, or have ended them.
+# Around these events another process may end the awaited executions, or has ended them.
 _RECHECK_EVENTS = frozenset(
     {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
 )
@@ -37,26 +37,28 @@ class StartedTask(msgspec.Struct, frozen=True):
 Watcher = Callable[[CommittedEvents | StartedTask], None]
 
 
-class EventBus:
-    """Implements the Telemetry port. Watchers are called on the loop and must not block."""
+class EventBus(FanOutTelemetry):
+    """Logs events and fans telemetry out to sinks, watchers and those who await an execution.
+
+    Watchers are called on the loop and must not block.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._logs = LogTelemetry()
-        self._sinks: list[Telemetry] = []
         self._watchers: list[Watcher] = []
-        # Weak: an entry is gone when nobody waits for that execution any more.
+        # Weak: an entry is gone when no caller waits for that execution any more.
         self._completions: WeakValueDictionary[str, Completion] = WeakValueDictionary()
         self.on_awaited: Callable[[], None] | None = None
-        """Called when somebody waits for one more, by whoever tells of what others run: then each
-        ending that is awaited will be told here, behind all that happened before it."""
+        """Set by the reader of other processes' events, and called when one more execution is
+        awaited: from then on it publishes each awaited end here, after all that happened before."""
 
     def event(self, name: str, **fields: object) -> None:
         if name in _RECHECK_EVENTS:
-            for ending in self._completions.values():
-                ending.notify()
+            for completion in self._completions.values():
+                completion.notify()
         self._logs.event(name, **fields)
-        for other in self._sinks:
-            other.event(name, **fields)
+        super().event(name, **fields)
 
     def committed(
         self,
@@ -67,35 +69,21 @@ class EventBus:
         graph: Graph | None = None,
     ) -> None:
         if header is not None and header.state in FINAL_EXECUTION_STATES:
-            ending = self._completions.get(execution_id)
-            if ending is not None:
-                ending.header = header
-                ending.notify()
+            completion = self._completions.get(execution_id)
+            if completion is not None:
+                completion.header = header
+                completion.notify()
         for watcher in self._watchers:
             watcher(CommittedEvents(execution_id, at, events))
-        for other in self._sinks:
-            other.committed(execution_id, at, events, header, graph)
+        super().committed(execution_id, at, events, header, graph)
 
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
         for watcher in self._watchers:
             watcher(StartedTask(task.token, worker, at))
-        for other in self._sinks:
-            other.started(task, worker, at)
-
-    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        for other in self._sinks:
-            other.ended(task, outcome, took_s)
-
-    def measured(self, name: str, value: float) -> None:
-        for other in self._sinks:
-            other.measured(name, value)
-
-    def add_sink(self, telemetry: Telemetry) -> None:
-        """It is told all that happens here, from now on."""
-        self._sinks.append(telemetry)
+        super().started(task, worker, at)
 
     def list_awaited(self) -> list[str]:
-        """The executions whose ending somebody waits for."""
+        """Lists the executions whose end a caller waits for."""
         return list(self._completions)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
@@ -104,10 +92,13 @@ class EventBus:
         return lambda: self._watchers.remove(watcher)
 
     def get_completion(self, execution_id: str) -> Completion:
-        """Gets the header when this process ends the execution; news when it may not hear of it."""
-        ending = self._completions.get(execution_id)
-        if ending is None:
-            ending = self._completions[execution_id] = Completion()
+        """Returns what gets the header when this process ends the execution.
+
+        It is notified without a header when another process may have ended it.
+        """
+        completion = self._completions.get(execution_id)
+        if completion is None:
+            completion = self._completions[execution_id] = Completion()
             if self.on_awaited is not None:
                 self.on_awaited()
-        return ending
+        return completion

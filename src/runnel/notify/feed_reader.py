@@ -1,4 +1,4 @@
-"""One reader of the store's feed for all in this process who want to know what changes."""
+"""One reader of the store's feed, shared by all listeners of this process."""
 
 import asyncio
 from collections import deque
@@ -16,15 +16,15 @@ from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
 from runnel.ports.telemetry import Telemetry
 
-# All changes for one listener: handed on by a reader that many share, and bounded.
-
 BUFFERED_CHANGES_MAX = 5_000
 CATCH_UP_PAGE_SIZE = 1_000
 NO_POSITION = FeedPosition("")
 
 
 class FeedSubscription:
-    """Keeps up to 5,000 changes that were not taken: who is slower than that gets a gap.
+    """The changes for one listener, passed on by the shared reader.
+
+    Up to 5,000 changes are kept until they are taken: a slower listener gets a gap.
 
     `position` is behind the last page that `next` has given. A listener that has been away reads by
     itself until it has reached the others.
@@ -108,16 +108,16 @@ class FeedSubscription:
         if position == self._start_position:
             return True
         for number, page in enumerate(self._pages):
-            found = [each.position for each in page.changes]
-            if page.has_gap or position in found:
+            positions = [change.position for change in page.changes]
+            if page.has_gap or position in positions:
                 for _ in range(number):
                     self._pop_page()
                 if not page.has_gap:
                     self._pop_page()
-                    rest = page.changes[found.index(position) + 1 :]
-                    if rest:
-                        self._pages.appendleft(FeedPage(changes=rest, position=page.position))
-                        self._buffered += len(rest)
+                    later = page.changes[positions.index(position) + 1 :]
+                    if later:
+                        self._pages.appendleft(FeedPage(changes=later, position=page.position))
+                        self._buffered += len(later)
                 return True
         return False
 
@@ -177,9 +177,9 @@ class FeedBroadcaster:
             async with self._hold_reader():
                 yield listener.wakeup
         finally:
-            left = [each for each in self._listeners[execution_id] if each is not listener]
-            if left:
-                self._listeners[execution_id] = left
+            remaining = [other for other in self._listeners[execution_id] if other is not listener]
+            if remaining:
+                self._listeners[execution_id] = remaining
             else:
                 del self._listeners[execution_id]
 

@@ -14,7 +14,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader, Store
 
-# Of executions that another process runs, when nobody tells of their end.
+# For executions that another process runs, when no reader publishes their end.
 POLL_INTERVAL_S = 0.5
 POLL_INTERVAL_S_MAX = 5.0
 WATCHED_EXECUTIONS_MAX = 10_000

@@ -1,4 +1,4 @@
-"""What the engine tells an operator: one line per decision, event name first."""
+"""What the engine reports to an operator: the port, its event names, a no-op base and a fan-out."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -75,7 +75,71 @@ class Telemetry(Protocol):
         """User code begins."""
 
     def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """User code is over: completed, failed, skipped, deferred or stopped."""
+        """User code has ended: completed, failed, skipped, deferred or stopped."""
 
     def measured(self, name: str, value: float) -> None:
         """How much of something there is now; `name` is one of those above that end in a unit."""
+
+
+class NullTelemetry:
+    """Implements the Telemetry port and does nothing; a sink overrides what it needs."""
+
+    def event(self, name: str, **fields: object) -> None:
+        pass
+
+    def committed(
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: ExecutionHeader | None,
+        graph: Graph | None = None,
+    ) -> None:
+        pass
+
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
+        pass
+
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
+        pass
+
+    def measured(self, name: str, value: float) -> None:
+        pass
+
+
+class FanOutTelemetry:
+    """Implements the Telemetry port: passes each call on to every sink, in their order."""
+
+    def __init__(self, *sinks: Telemetry) -> None:
+        self._sinks = list(sinks)
+
+    def add_sink(self, sink: Telemetry) -> None:
+        """Passes every later call on to `sink` as well."""
+        self._sinks.append(sink)
+
+    def event(self, name: str, **fields: object) -> None:
+        for sink in self._sinks:
+            sink.event(name, **fields)
+
+    def committed(
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: ExecutionHeader | None,
+        graph: Graph | None = None,
+    ) -> None:
+        for sink in self._sinks:
+            sink.committed(execution_id, at, events, header, graph)
+
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
+        for sink in self._sinks:
+            sink.started(task, worker, at)
+
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
+        for sink in self._sinks:
+            sink.ended(task, outcome, took_s)
+
+    def measured(self, name: str, value: float) -> None:
+        for sink in self._sinks:
+            sink.measured(name, value)

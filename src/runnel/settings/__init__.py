@@ -20,8 +20,6 @@ from runnel.settings.model import (
 )
 from runnel.settings.variables import VARIABLES, Variable, find_variable
 
-# Reads the environment: every mistake at once, and where each value came from.
-
 ENVIRONMENT_VARIABLE = "RUNNEL_ENV"
 VARIABLE_PREFIXES = tuple(sorted({name.partition("_")[0] + "_" for name in VARIABLES}))
 SIMILARITY_MIN = 0.85
@@ -49,33 +47,33 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 def read_sourced_settings(environ: Mapping[str, str] | None = None) -> SourcedSettings:
     """As `read_settings`, with where each value came from; an empty text counts as not given."""
-    found = os.environ if environ is None else environ
-    given: dict[str, object] = {}
+    variables = os.environ if environ is None else environ
+    parsed: dict[str, object] = {}
     problems: list[str] = []
-    others = sorted(found.keys() - VARIABLES.keys())
-    for name in (*VARIABLES, *others):
-        text, variable = found.get(name, ""), find_variable(name)
+    unlisted = sorted(variables.keys() - VARIABLES.keys())
+    for name in (*VARIABLES, *unlisted):
+        text, variable = variables.get(name, ""), find_variable(name)
         if text and variable is not None:
             try:
-                given[name] = variable.parse(text)
+                parsed[name] = variable.parse(text)
             except ValueError as error:
                 problems.append(f"{name}: expected {error}, got '{variable.hide(text)}'")
     if problems:
         raise SettingsError(problems)
-    return SourcedSettings(_build_settings(given), frozenset(given))
+    return SourcedSettings(_build_settings(parsed), frozenset(parsed))
 
 
 def override_settings(settings: Settings, **changes: object) -> Settings:
     """With what the command line says; None means that it says nothing."""
-    said = {field: value for field, value in changes.items() if value is not None}
-    return msgspec.structs.replace(settings, **said)
+    chosen = {field: value for field, value in changes.items() if value is not None}
+    return msgspec.structs.replace(settings, **chosen)
 
 
 def find_misspelled_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """One sentence for each variable whose name is almost that of a setting: most likely a slip."""
-    found = os.environ if environ is None else environ
+    variables = os.environ if environ is None else environ
     sentences = []
-    for name in sorted(found):
+    for name in sorted(variables):
         if name.startswith(VARIABLE_PREFIXES) and find_variable(name) is None:
             close = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=SIMILARITY_MIN)
             if close:
@@ -83,12 +81,12 @@ def find_misspelled_variables(environ: Mapping[str, str] | None = None) -> list[
     return sentences
 
 
-def _build_settings(given: Mapping[str, object]) -> Settings:
-    environment: Any = given.get(ENVIRONMENT_VARIABLE, Settings().environment)
+def _build_settings(parsed: Mapping[str, object]) -> Settings:
+    environment: Any = parsed.get(ENVIRONMENT_VARIABLE, Settings().environment)
     values: dict[str, Any] = dict(ENVIRONMENTS[_as_environment(environment)])
     parts: dict[str, dict[str, Any]] = {}
-    fields = {name: _get_field(name) for name in given}
-    for name, value in given.items():
+    fields = {name: _get_field(name) for name in parsed}
+    for name, value in parsed.items():
         holder, _, field = fields[name].rpartition(".")
         (parts.setdefault(holder, {}) if holder else values)[field] = value
     for holder, changes in parts.items():
@@ -118,7 +116,7 @@ def _as_environment(environment: Any) -> Environment:
     return known
 
 
-# The settings for a person: every variable, its value without secrets, and its source.
+# The settings as `runnel config` shows them: every variable, its value without secrets, its source.
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +128,11 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_settings(sourced: SourcedSettings) -> list[SettingRow]:
     """Those of the table, then what else was given."""
-    others = sorted(sourced.set_variables - VARIABLES.keys())
-    found = [(name, find_variable(name)) for name in (*VARIABLES, *others)]
-    return [_build_row(sourced, name, variable) for name, variable in found if variable is not None]
+    unlisted = sorted(sourced.set_variables - VARIABLES.keys())
+    variables = [(name, find_variable(name)) for name in (*VARIABLES, *unlisted)]
+    return [
+        _build_row(sourced, name, variable) for name, variable in variables if variable is not None
+    ]
 
 
 def _build_row(sourced: SourcedSettings, name: str, variable: Variable) -> SettingRow:

@@ -11,15 +11,15 @@ import msgspec
 
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.settings.model import DEFAULT_STALE_S
+from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
-# What the text of an environment variable may be; each parser raises ValueError: "expected …".
+# Parsers of the texts of variables; each raises ValueError with what was expected.
 
 T = TypeVar("T")
 Parser: TypeAlias = Callable[[str], object]
 
 PORT_MAX = 65_535
 MILLISECONDS_PER_SECOND = 1_000
-SECRET_CHARS_MIN = 4
 _LIST_KEYWORDS: Mapping[str, tuple[str, ...]] = {"all": ("*",), "none": ()}
 # module:function, module:* (all that it defines), package.* (with all modules below).
 _FUNCTION_PATTERN = re.compile(r"[\w.]+:[\w.]+|[\w.]+:\*|[\w.]+\.\*")
@@ -28,13 +28,14 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 
 def int_parser(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    what = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+    limits = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+    problem = f"a whole number {limits}"
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < minimum:
-            raise ValueError(f"a whole number {what}")
+            raise ValueError(problem)
         if maximum is not None and int(text) > maximum:
-            raise ValueError(f"a whole number {what}")
+            raise ValueError(problem)
         return int(text)
 
     return parse
@@ -77,8 +78,8 @@ def parse_bool(text: str) -> bool:
 def choice_parser(choices: Mapping[str, T]) -> Callable[[str], T]:
     def parse(text: str) -> T:
         if text not in choices:
-            *others, last = (f"'{value}'" for value in choices)
-            raise ValueError(" or ".join([", ".join(others), last]))
+            *quoted, last = (f"'{value}'" for value in choices)
+            raise ValueError(" or ".join([", ".join(quoted), last]))
         return choices[text]
 
     return parse
@@ -90,10 +91,10 @@ def list_parser(is_valid: Callable[[str], bool], example: str) -> Callable[[str]
     def parse(text: str) -> tuple[str, ...]:
         if text in _LIST_KEYWORDS:
             return _LIST_KEYWORDS[text]
-        found = tuple(each.strip() for each in text.split(","))
-        if not all(map(is_valid, found)):
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(map(is_valid, names)):
             raise ValueError(f"'all', 'none' or a list such as {example}")
-        return found
+        return names
 
     return parse
 
@@ -175,17 +176,16 @@ def hide_password(text: str) -> str:
     """A URL that may be shown, however it is written: without what stands before the host, and
     without its query, where a password may be too.
 
-    >>> without_password("redis://:pa/ss@host:6379/0")
+    >>> hide_password("redis://:pa/ss@host:6379/0")
     'redis://***@host:6379/0'
     """
-    before, at, rest = text.rpartition("@")
-    place, mark, _ = rest.partition("?")
+    before, at, location = text.rpartition("@")
+    place, mark, _ = location.partition("?")
     scheme, colon, _ = before.partition("://")
     shown = f"{scheme}://" if colon else ""
-    return (f"{shown}***@" if at else "") + place + (f"{mark}***" if mark else "")
+    return (f"{shown}{HIDDEN}@" if at else "") + place + (f"{mark}{HIDDEN}" if mark else "")
 
 
-HIDDEN = "***"
 # Followed by the name of any handler.
 STALE_PREFIX = "STALE_TIMEOUT_"
 # Followed by the name of any secret, in capitals.
@@ -243,8 +243,8 @@ def _format_dlq_policy(value: object) -> str:
 def _format_allowed(value: object) -> str:
     if value is None:
         return "all, on servers none"
-    given = value if isinstance(value, tuple) else ()
-    return "all" if given == ("*",) else ",".join(given) or "none"
+    entries = value if isinstance(value, tuple) else ()
+    return "all" if entries == ("*",) else ",".join(entries) or "none"
 
 
 def _build_secret_variable(name: str) -> Variable:

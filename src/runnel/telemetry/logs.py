@@ -16,11 +16,10 @@ from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
+from runnel.ports.telemetry import NullTelemetry
 from runnel.telemetry.redaction import Redactor, TextMask
 
-# How loud each event is.
-#
-# What somebody must look at is a warning, what will not be right by itself an error.
+# The level of each event. An operator has to look at a warning; an error does not pass by itself.
 
 _ERROR_EVENTS = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
 _WARNING_EVENTS = (
@@ -66,8 +65,12 @@ _log = logging.getLogger(LOGGER_NAME)
 _SETTLED_EVENTS = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled)
 
 
-class LogTelemetry:
-    """Writes to the logger `runnel`; what its level leaves out costs a look at the level."""
+class LogTelemetry(NullTelemetry):
+    """Writes to the logger `runnel`; an event below its level costs one comparison.
+
+    It writes no line when a task ends, because the node's own line follows, and none for a
+    measurement: those would be most of a log. A value that is too high is reported as an event.
+    """
 
     def event(self, name: str, **fields: object) -> None:
         level = get_level(name)
@@ -96,12 +99,6 @@ class LogTelemetry:
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
         if _log.isEnabledFor(logging.DEBUG):
             self.event(names.TASK_STARTED, worker=worker, **_build_id_fields(task.token))
-
-    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """Its node tells, once that is settled."""
-
-    def measured(self, name: str, value: float) -> None:
-        """A line for each would be most of a log; what is too much is told as an event."""
 
     def _log_end(self, header: ExecutionHeader) -> None:
         is_failure = header.state is ExecutionState.FAILED
@@ -136,9 +133,7 @@ def _build_id_fields(token: TaskToken) -> dict[str, object]:
     return ids if token.item == NO_ITEM else {**ids, "item": token.item}
 
 
-# Log records as lines: for a person at a terminal, or one JSON object each.
-
-# What every record has: the rest was given by whoever logged.
+# The fields that every record has; all others were given by the caller of the logger.
 _STANDARD_RECORD_FIELDS = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
 )
@@ -151,12 +146,12 @@ class _RedactingFormatter(logging.Formatter):
 
     def _collect_fields(self, record: logging.LogRecord) -> dict[str, object]:
         """Those of an event, or the extras of an ordinary record; without secrets and Nones."""
-        given: dict[str, object] = getattr(record, "fields", None) or {
+        fields: dict[str, object] = getattr(record, "fields", None) or {
             key: value for key, value in vars(record).items() if key not in _STANDARD_RECORD_FIELDS
         }
         return {
             self._redactor.redact_text(key): self._redactor.redact_value(key, value)
-            for key, value in given.items()
+            for key, value in fields.items()
             if value is not None
         }
 
@@ -179,13 +174,13 @@ class JsonFormatter(_RedactingFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         is_event = getattr(record, "event", None) is not None
-        said = {} if is_event else {"logger": record.name}
+        logger = {} if is_event else {"logger": record.name}
         line: dict[str, object] = {
             **self._collect_fields(record),
             "at": _format_utc(record.created),
             "level": record.levelname.lower(),
             "event" if is_event else "message": self._format_message(record),
-            **said,
+            **logger,
             **self._process_fields,
         }
         first = ("at", "level", "event", "message")
@@ -202,17 +197,14 @@ class TextFormatter(_RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{key}={value}" for key, value in self._collect_fields(record).items())
-        words = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
+        parts = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
         trace = self._format_traceback(record)
-        return " ".join(word for word in words if word) + (f"\n{trace}" if trace else "")
+        return " ".join(part for part in parts if part) + (f"\n{trace}" if trace else "")
 
 
 def _format_utc(at: float) -> str:
     moment = datetime.fromtimestamp(at, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1_000:03}Z"
-
-
-# Where the log lines of a process go: to stderr, in one of two forms.
 
 
 def configure_logging(

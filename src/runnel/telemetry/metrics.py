@@ -16,8 +16,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
 
-# Metrics as numbers: counted in plain dictionaries, so that the hot path pays next to nothing.
-#
+# Metrics are counted in plain dictionaries, so that the hot path pays next to nothing.
 # With two labels a counter of `prometheus_client` took 1.9 to 2.6 µs, one of these 0.25. A
 # diamond, which has 14 of them, takes 10 to 11 µs longer with metrics than the 440 or so that it
 # takes anyway (embedded, SQLite, 64 slots, 2026-11). All is counted and read on one event loop:
@@ -59,12 +58,12 @@ class BoundedLabelValues:
         self._known: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        found = self._known.get(name)
-        if found is None:
+        label = self._known.get(name)
+        if label is None:
             if len(self._known) >= self._limit:
                 return OTHER_LABEL
-            found = self._known[name] = name or "none"
-        return found
+            label = self._known[name] = name or "none"
+        return label
 
 
 class LabeledCounter:
@@ -110,19 +109,21 @@ class Histogram:
 
     def add(self, seconds: float, key: LabelKey = ()) -> None:
         """Less than nothing is nothing: the clocks of two machines may have measured it."""
-        found = self.buckets.get(key)
-        if found is None:
+        buckets = self.buckets.get(key)
+        if buckets is None:
             # One for each bound, one for what is above all of them, and the sum.
-            found = self.buckets[key] = [0.0] * (len(DURATION_BUCKETS_S) + 2)
-        found[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
+            buckets = self.buckets[key] = [0.0] * (len(DURATION_BUCKETS_S) + 2)
+        buckets[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
         if seconds > 0:
-            found[-1] += seconds
+            buckets[-1] += seconds
 
     def build_family(self) -> MetricFamily:
         samples = [
             sample
-            for key, found in self.buckets.items()
-            for sample in build_histogram_samples(found, dict(zip(self._labels, key, strict=True)))
+            for key, buckets in self.buckets.items()
+            for sample in build_histogram_samples(
+                buckets, dict(zip(self._labels, key, strict=True))
+            )
         ]
         return MetricFamily(
             name=self.name,
@@ -158,7 +159,7 @@ def build_gauge(
     return MetricFamily(name=name, kind="gauge", about=about, labels=labels, samples=samples)
 
 
-# What user code measures by `ctx.metrics`, kept within bounds whatever it names.
+# Metrics of user code, by `ctx.metrics`: bounded, whatever names it uses.
 
 USER_METRICS_MAX = 200
 USER_SERIES_MAX = 2_000
@@ -189,25 +190,25 @@ class UserMetrics:
 
     def record(self, fields: Mapping[str, object]) -> None:
         """As the worker tells of it: metric, kind, value, labels, handler."""
-        given, kind = str(fields.get("kind")), _USER_METRIC_KINDS.get(str(fields.get("kind")))
+        user_kind = str(fields.get("kind"))
+        kind = _USER_METRIC_KINDS.get(user_kind)
         value = fields.get("value")
         if kind is None or not isinstance(value, int | float):
             self._dropped.add()
             return
-        name = (
-            f"runnel_user_{_sanitize_name(str(fields.get('metric')))}{_USER_METRIC_SUFFIXES[given]}"
-        )
+        metric = _sanitize_name(str(fields.get("metric")))
+        name = f"runnel_user_{metric}{_USER_METRIC_SUFFIXES[user_kind]}"
         labels = {
             "handler": fields.get("handler", ""),
             **cast("dict[str, object]", fields["labels"]),
         }
-        found = self._get_series(name, kind, _build_label_key(labels))
-        if found is None:
+        series = self._get_series(name, kind, _build_label_key(labels))
+        if series is None:
             self._dropped.add()
         elif kind == "histogram":
-            _observe(found, float(value))
+            _observe(series, float(value))
         else:
-            found[0] = float(value) if kind == "gauge" else found[0] + float(value)
+            series[0] = float(value) if kind == "gauge" else series[0] + float(value)
 
     def collect_families(self) -> list[MetricFamily]:
         return [
@@ -225,21 +226,21 @@ class UserMetrics:
         known, series = family
         if known != kind:
             return None
-        found = series.get(key)
-        if found is None and self._series_count < USER_SERIES_MAX:
+        values = series.get(key)
+        if values is None and self._series_count < USER_SERIES_MAX:
             self._series_count += 1
-            found = series[key] = [0.0]
-        return found
+            values = series[key] = [0.0]
+        return values
 
     def _build_family(self, name: str) -> MetricFamily:
         kind, series = self._families[name]
         samples: list[Sample] = []
-        for key, found in series.items():
+        for key, values in series.items():
             labels = dict(zip(key[::2], key[1::2], strict=True))
             if kind == "histogram":
-                samples += build_histogram_samples(found, labels)
+                samples += build_histogram_samples(values, labels)
             else:
-                samples.append(Sample("", labels, found[0]))
+                samples.append(Sample("", labels, values[0]))
         return MetricFamily(name=name, kind=kind, about="Measured by user code.", samples=samples)
 
 
@@ -274,7 +275,7 @@ _COUNTED_EVENTS = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, 
 
 
 class MetricsTelemetry:
-    """Implements the Telemetry port; `families` are read when somebody asks."""
+    """Implements the Telemetry port; `collect_families` reads the numbers."""
 
     def __init__(self) -> None:
         self._extra_sources: list[Callable[[], Sequence[MetricFamily]]] = []
@@ -319,7 +320,7 @@ class MetricsTelemetry:
         )
         self._events = LabeledCounter("runnel_events", "What is told in the log, by name.", "event")
         self._event_counters = {
-            name: LabeledCounter(*words) for name, words in _EVENT_COUNTERS.items()
+            name: LabeledCounter(*description) for name, description in _EVENT_COUNTERS.items()
         }
         self._commits_refused = LabeledCounter(
             "runnel_commits_refused", "Partitions lost because another orchestrator has them."
@@ -387,14 +388,14 @@ class MetricsTelemetry:
         self._extra_sources.append(source)
 
     def collect_families(self) -> list[MetricFamily]:
-        others = [family for families in self._extra_sources for family in families()]
+        extra = [family for families in self._extra_sources for family in families()]
         own = [
-            each.build_family()
-            for each in vars(self).values()
-            if isinstance(each, LabeledCounter | Histogram)
+            metric.build_family()
+            for metric in vars(self).values()
+            if isinstance(metric, LabeledCounter | Histogram)
         ]
-        counted = [each.build_family() for each in self._event_counters.values()]
-        return [*own, *counted, *others, *self.user_metrics.collect_families()]
+        counted = [counter.build_family() for counter in self._event_counters.values()]
+        return [*own, *counted, *extra, *self.user_metrics.collect_families()]
 
     def _count(self, graph: Graph, event: AnyEvent) -> None:
         if isinstance(event, e.ExecutionStarted):

@@ -1,4 +1,4 @@
-"""Keeps secrets out of log lines, whoever puts them there."""
+"""Masks secrets in log lines."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = (), *, hide: TextMask | None = None) -> None:
         """`hide` takes further secrets out of a text."""
         # The longest first: one may be part of another.
-        known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
+        known = sorted({secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}, key=len)
         self._known_pattern = (
             re.compile("|".join(map(re.escape, reversed(known)))) if known else None
         )
@@ -58,9 +58,9 @@ class Redactor:
             return HIDDEN if self.redact_known(str(value)) == HIDDEN else value
         if isinstance(value, dict):
             return {
-                self.redact_text(str(key)): self.redact_value(str(key), each)
-                for key, each in value.items()
+                self.redact_text(str(key)): self.redact_value(str(key), item)
+                for key, item in value.items()
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self.redact_value("", each) for each in value]
+            return [self.redact_value("", item) for item in value]
         return self.redact_text(str(value))

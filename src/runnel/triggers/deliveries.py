@@ -1,4 +1,4 @@
-"""One call of a webhook: its parts, what it is known by, and the input that it makes."""
+"""One call of a webhook: its signature, its key, and the input that it makes."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError, WebhookRefusedError
-from runnel.triggers.schedule_checks import RootScope
+from runnel.triggers.trigger import RootScope
 from runnel.triggers.webhook import Webhook, WebhookKind
 
 # Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
@@ -80,14 +80,13 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
     Raises InvalidInputError for a `delivery_id` that leads nowhere.
     """
     if webhook.delivery_id is not None:
-        found = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
-        if not isinstance(found, str | int) or not 0 < len(str(found)) <= KEY_CHARS_MAX:
+        key = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
+        if not isinstance(key, str | int) or not 0 < len(str(key)) <= KEY_CHARS_MAX:
             raise InvalidInputError(
                 f"the delivery_id of webhook {quote_name(webhook.workflow)}: expected a text of "
-                f"up to "
-                f"{KEY_CHARS_MAX} characters, or a whole number, got {describe_value(found)}"
+                f"up to {KEY_CHARS_MAX} characters, or a whole number, got {describe_value(key)}"
             )
-        return f"own:{found}"
+        return f"own:{key}"
     if webhook.kind is WebhookKind.GITHUB:
         # Its id is not signed; so that of another body is another delivery.
         return f"github:{delivery.get_header(GITHUB_DELIVERY_HEADER)}:{delivery.body_hash}"
@@ -173,21 +172,19 @@ def _parse_form(text: str) -> dict[str, Json]:
 
 
 def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
-    found: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        grouped.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
 
 
-# Who calls a webhook: shared secrets, and signatures as GitHub and Slack make them.
-#
-# What is wrong is said in words that tell a forger nothing; comparing takes as long for any
-# guess.
+# Authentication: shared secrets, and signatures as GitHub and Slack make them. Errors say nothing
+# that helps a forger, and a comparison takes as long for any guess.
 
 GITHUB_SIGNATURE_HEADER = "x-hub-signature-256"
 SLACK_SIGNATURE_HEADER = "x-slack-signature"
 SLACK_TIME_HEADER = "x-slack-request-timestamp"
-# As Slack asks for: an older call may be one that somebody has recorded.
+# As Slack asks for: an older call may be a replay.
 SLACK_TOLERANCE_S = 300.0
 _TIME_CHARS_MAX = 12
 _BEARER = "bearer "
@@ -215,10 +212,10 @@ def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: st
 
 
 def _check_token(delivery: Delivery, header: str, secret: str) -> None:
-    found = delivery.get_header(header)
-    if header == "authorization" and found.lower().startswith(_BEARER):
-        found = found[len(_BEARER) :]
-    _check_credential(found, secret.encode(), "token")
+    token = delivery.get_header(header)
+    if header == "authorization" and token.lower().startswith(_BEARER):
+        token = token[len(_BEARER) :]
+    _check_credential(token, secret.encode(), "token")
 
 
 def _check_slack_time(delivery: Delivery, now: float) -> bytes:
@@ -234,10 +231,10 @@ def _compute_signature(prefix: str, secret: str, data: bytes) -> bytes:
     return (prefix + hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()).encode()
 
 
-def _check_credential(found: str, expected: bytes, subject: str) -> None:
-    if not found:
+def _check_credential(credential: str, expected: bytes, subject: str) -> None:
+    if not credential:
         raise WebhookRefusedError(f"the {subject} is missing")
-    if not hmac.compare_digest(_encode_header(found), expected):
+    if not hmac.compare_digest(_encode_header(credential), expected):
         raise WebhookRefusedError(f"the {subject} is wrong")
 
 

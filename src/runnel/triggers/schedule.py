@@ -1,41 +1,12 @@
-"""A schedule as people say it, and as it is kept with what has become of it."""
+"""A schedule as people describe it, and its stored record with the progress of its ticks."""
 
 from enum import StrEnum
-from typing import TypeVar
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
-from runnel.errors import NewerFormatError, UnreadableFormatError
-
-# Records carry the version of their form: what a later one wrote is left alone.
-
-T = TypeVar("T")
-
-
-class _RecordFormat(msgspec.Struct):
-    format: int
-
-
-_format_decoder = msgspec.json.Decoder(_RecordFormat)
-
-
-def decode_record(
-    data: bytes, decoder: msgspec.json.Decoder[T], *, subject: str, newest_format: int
-) -> T:
-    """Raises UnreadableFormatError, and NewerFormatError above version `newest_format`."""
-    try:
-        found = _format_decoder.decode(data).format
-        if found > newest_format:
-            raise NewerFormatError(
-                f"{subject} has format {found}, this Runnel knows up to {newest_format}: upgrade "
-                f"Runnel"
-            )
-        return decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise UnreadableFormatError(f"{subject} can't be read: {error}") from error
-
+from runnel.triggers.trigger import decode_record
 
 SCHEDULE_KIND = "schedule"
 FORMAT = 1
@@ -55,9 +26,9 @@ class Overlap(StrEnum):
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
 
-    `input` may hold templates: `{{ tick.date }}`, see `tick_document`. Times are seconds since the
-    epoch; `starts_at` is what intervals are counted from. After an outage, `catch_up` of the ticks
-    that were missed are made up for at most: the last ones.
+    `input` may hold templates such as `{{ tick.date }}`, see `build_tick_document`. Times are
+    seconds since the epoch; intervals are counted from `starts_at`. After an outage, at most
+    `catch_up` of the missed ticks are fired: the last ones.
     """
 
     id: str

@@ -1,18 +1,12 @@
-"""What is wrong with a schedule: found before it is stored, all of it at once."""
+"""The input and labels that a tick gives to its execution, and the problems of a schedule."""
 
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import isfinite
 
-from runnel.authoring.payloads import (
-    NAME_CHARS_MAX,
-    RESERVED_LABEL_PREFIX,
-    check_labels,
-    check_text,
-    encode_payload,
-)
-from runnel.core.templates.errors import MissingValueError, TemplateError
+from runnel.authoring.payloads import RESERVED_LABEL_PREFIX, encode_payload
+from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
@@ -26,10 +20,8 @@ from runnel.triggers.ticks import (
     compute_next_ticks,
     load_zone,
 )
+from runnel.triggers.trigger import RootScope, find_label_problems, find_target_problems
 
-# What a workflow gets to know about the tick that started it.
-
-ROOTS = ("schedule", "tick")
 SCHEDULE_LABEL = "schedule"
 """The id of the schedule that an execution was started by."""
 TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
@@ -37,7 +29,7 @@ TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
 
 
 def build_tick_input(schedule: Schedule, tick: float) -> Json:
-    """The input with its templates filled in; raises TemplateError, which names the place."""
+    """Fills in the templates of the input; raises TemplateError, which names the place."""
     values = {"schedule": {"id": schedule.id}, "tick": build_tick_document(schedule, tick)}
     return compile_tree(schedule.input, where="input").resolve(RootScope(values))
 
@@ -59,18 +51,6 @@ def build_tick_document(schedule: Schedule, tick: float) -> Json:
     }
 
 
-class RootScope:
-    """The values of templates by the names that they begin with."""
-
-    def __init__(self, values: dict[str, Json]) -> None:
-        self._values = values
-
-    def lookup(self, root: str) -> Json:
-        if root not in self._values:
-            raise MissingValueError(root, names=self._values)
-        return self._values[root]
-
-
 def _format_utc(tick: float) -> str:
     return datetime.fromtimestamp(tick, UTC).isoformat().replace("+00:00", "Z")
 
@@ -86,7 +66,8 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def check_schedule(schedule: Schedule, now: float) -> None:
     """Raises InvalidTriggerError; each problem begins with the name of its field."""
     problems = [
-        *_find_target_problems(schedule),
+        *_find_name_problems(schedule.id),
+        *find_target_problems(schedule.workflow, schedule.version),
         *_find_time_problems(schedule),
         *_find_value_problems(schedule),
     ]
@@ -96,34 +77,13 @@ def check_schedule(schedule: Schedule, now: float) -> None:
         raise InvalidTriggerError(problems, source=f"schedule {quote_name(schedule.id)}")
 
 
-def find_name_problems(field: str, name: Json) -> Iterator[str]:
-    """A name that can be part of a URL."""
+def _find_name_problems(name: Json) -> Iterator[str]:
+    """Finds what keeps a name from being part of a URL."""
     if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
         yield (
-            f"{field}: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
+            f"id: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
             f"letter or digit, got {describe_value(name)}"
         )
-
-
-def find_label_problems(labels: dict[str, str]) -> Iterator[str]:
-    try:
-        check_labels(labels)
-    except PayloadError as error:
-        yield f"labels: {error}"
-    for key in labels:
-        if key.startswith(RESERVED_LABEL_PREFIX):
-            reserved = f"begins with '{RESERVED_LABEL_PREFIX}', as only Runnel's own do"
-            yield f"labels: {quote_name(key)} {reserved}"
-
-
-def _find_target_problems(schedule: Schedule) -> Iterator[str]:
-    yield from find_name_problems("id", schedule.id)
-    try:
-        check_text(schedule.workflow, "workflow", chars_max=NAME_CHARS_MAX)
-    except PayloadError as error:
-        yield str(error)
-    if schedule.version is not None and schedule.version < 1:
-        yield f"version: expected at least 1, got {schedule.version}"
 
 
 def _find_time_problems(schedule: Schedule) -> Iterator[str]:
@@ -174,7 +134,7 @@ def _find_value_problems(schedule: Schedule) -> Iterator[str]:
     except (PayloadError, TemplateError) as error:
         yield str(error)
     except UnknownZoneError:
-        return  # told already
+        return  # the check of the time zone reports it
 
 
 def _get_timing_field(schedule: Schedule) -> str:

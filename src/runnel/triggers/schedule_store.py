@@ -1,4 +1,4 @@
-"""The schedules that there are: added, changed and removed by people, while they fire."""
+"""The store of schedules, which people change while they fire, and how triggers are shown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,7 +9,6 @@ import msgspec
 from runnel.authoring.input_schema import check_input
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable, suggest_name
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator
@@ -25,6 +24,7 @@ from runnel.triggers.schedule import (
 )
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.ticks import compute_next_ticks, load_zone
+from runnel.triggers.trigger import build_unknown_trigger_error
 from runnel.triggers.webhook import Webhook, WebhookKind
 from runnel.views.execution import format_time
 
@@ -81,13 +81,13 @@ class ScheduleStore:
             return kept
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
-        """Or goes on with it; raises NotFoundError."""
+        """Pauses the schedule, or resumes it; raises NotFoundError."""
         return await self.change(
-            schedule_id, lambda found: msgspec.structs.replace(found, is_paused=is_paused)
+            schedule_id, lambda schedule: msgspec.structs.replace(schedule, is_paused=is_paused)
         )
 
     async def remove(self, schedule_id: str) -> None:
-        """What it has started goes on; raises NotFoundError."""
+        """Removes the schedule; executions that it started continue. Raises NotFoundError."""
         await self.get(schedule_id)
         if not await self._records.delete(SCHEDULE_KIND, schedule_id):
             raise await self._build_not_found_error(schedule_id)
@@ -148,10 +148,9 @@ class ScheduleStore:
         check_input(workflow, build_tick_input(schedule, self._clock.now()))
 
     async def _build_not_found_error(self, schedule_id: str) -> NotFoundError:
-        known = [record.key for record in await self._records.list(SCHEDULE_KIND, limit=1_000)]
-        close = suggest_name(schedule_id, known).strip(" ()")
-        hint = close or "'runnel schedule list' shows those that exist"
-        return NotFoundError("schedule", escape_unprintable(schedule_id), hint=hint)
+        return await build_unknown_trigger_error(
+            self._records, SCHEDULE_KIND, schedule_id, title="schedule"
+        )
 
 
 def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Schedule:
@@ -164,7 +163,7 @@ def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Sched
     return msgspec.structs.replace(schedule, starts_at=start)
 
 
-# Schedules and webhooks as they are shown: one model for the CLI and the API.
+# Schedules and webhooks as they are shown by the CLI and the API.
 
 NEXT_TICKS_SHOWN = 5
 

@@ -37,10 +37,10 @@ from runnel.triggers.schedule import (
 from runnel.triggers.schedule_checks import build_tick_input, build_tick_labels, is_valid_time
 from runnel.triggers.schedule_store import ScheduleStore
 
-# Carries out what was planned for the ticks of a schedule: starts executions, and cancels.
-
 
 class TickFirer:
+    """Carries out what was planned for the ticks of a schedule: starts executions, and cancels."""
+
     def __init__(self, client: StoreClient, archive: Archive) -> None:
         self._client = client
         self._archive = archive
@@ -75,21 +75,21 @@ class TickFirer:
         return TickResult(schedule_id=schedule.id, tick=tick, execution_id=planned.execution_id)
 
     async def _start(self, schedule: Schedule, planned: PlannedTick) -> None:
-        found = await self._client.library.find(schedule.workflow, schedule.version)
+        stored = await self._client.library.find(schedule.workflow, schedule.version)
         await self._client.create_execution(
-            found.graph.workflow,
+            stored.graph.workflow,
             build_tick_input(schedule, planned.tick),
             labels=build_tick_labels(schedule, planned.tick),
             execution_id=planned.execution_id,
-            version=found.version,
+            version=stored.version,
         )
 
 
-# How often all schedules are looked at when nothing is due: one that was added or changed by
+# How often all schedules are read when nothing is due: one that was added or changed by
 # another process is known after that. 10,000 of them take 30 ms of CPU each time, and 0.8 s the
 # first time (SQLite, cron in a time zone).
 POLL_INTERVAL_S = 3.0
-# When somebody else was faster: to know its next tick.
+# When another process was faster: to know the next tick.
 CONFLICT_POLL_INTERVAL_S = 0.25
 # What another process has planned is left to it for so long: it may be dead.
 TAKE_OVER_AFTER_S = 5.0
@@ -182,7 +182,9 @@ class Scheduler:
             if at is not None and at > now:
                 wakes = min(wakes, at)
         self._known = known
-        self._seen = {each: seen for each, seen in self._seen.items() if each in known}
+        self._seen = {
+            schedule_id: seen for schedule_id, seen in self._seen.items() if schedule_id in known
+        }
         self._pause_s = wakes - now
         return due
 

@@ -1,4 +1,4 @@
-"""The ticks of a schedule: which come next, and which are due."""
+"""The ticks of a schedule: cron expressions, time zones, which ticks come next, which are due."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -12,7 +12,6 @@ from runnel.core.wording import find_closest_name, quote_name
 from runnel.triggers.schedule import Schedule
 
 # Cron expressions: five fields, or six with seconds in front, or a word such as @daily.
-#
 # A summer-time rule of its zone is followed as Debian's cron does. What names a time of day
 # (neither minute nor hour begins with a star) happens once a day: in a skipped hour, as soon as
 # that is over; in a repeated hour, the first time. What goes on all day, and what has seconds,
@@ -56,16 +55,16 @@ def iterate_cron_times(text: str, after: float, zone: tzinfo) -> Iterator[float]
 
     expression = _expand_alias(text)
     try:
-        found = CronSim(expression, datetime.fromtimestamp(after, zone))
+        times = CronSim(expression, datetime.fromtimestamp(after, zone))
     except (CronSimError, AssertionError) as error:
         raise CronError(_describe_problem(text, expression, str(error))) from None
-    return _iterate_later_times(found, after)
+    return _iterate_later_times(times, after)
 
 
-def _iterate_later_times(found: Iterator[datetime], after: float) -> Iterator[float]:
+def _iterate_later_times(times: Iterator[datetime], after: float) -> Iterator[float]:
     try:
-        for each in found:
-            moment = each.timestamp()
+        for time in times:
+            moment = time.timestamp()
             # In the second pass of a repeated hour, the first one has been.
             if moment > after:
                 after = moment
@@ -138,14 +137,14 @@ def _suggest_zone(name: str) -> str:
 
     known = sorted(available_timezones())
     city = "/" + name.strip().replace(" ", "_").lower()
-    found = next((each for each in known if ("/" + each).lower().endswith(city)), None)
-    meant = found or find_closest_name(name, known)
+    same_city = next((zone for zone in known if ("/" + zone).lower().endswith(city)), None)
+    meant = same_city or find_closest_name(name, known)
     return (
         "; a name is such as Europe/Berlin or UTC" if meant is None else f", did you mean {meant}?"
     )
 
 
-# A tick that is later than this was missed: nobody was there, or the store was away.
+# A tick that is later than this was missed: no process ran, or the store was away.
 MISSED_AFTER_S = 60.0
 CATCH_UP_MAX = 100
 # Ticks are looked at one by one up to here, 20 ms of them; a minute has 60 at most.
@@ -175,12 +174,12 @@ def compute_due_ticks(schedule: Schedule, *, cursor: float, now: float) -> DueTi
     else is due, however many ticks a second has.
     """
     behind = takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, cursor))
-    found = list(islice(behind, COUNTED_TICKS_MAX + 1))
-    count = len(found)
+    ticks = list(islice(behind, COUNTED_TICKS_MAX + 1))
+    count = len(ticks)
     if count > COUNTED_TICKS_MAX:
-        found = _find_latest_ticks(schedule, cursor, now)
-    late = [tick for tick in found if tick < now - MISSED_AFTER_S]
-    fresh = found[len(late) :]
+        ticks = _find_latest_ticks(schedule, cursor, now)
+    late = [tick for tick in ticks if tick < now - MISSED_AFTER_S]
+    fresh = ticks[len(late) :]
     kept = late[max(0, len(late) - schedule.catch_up) :]
     return DueTicks((*kept, *fresh), count - len(kept) - len(fresh))
 
@@ -190,20 +189,20 @@ def _find_latest_ticks(schedule: Schedule, cursor: float, now: float) -> list[fl
     back_s = float(LATEST_TICKS_MAX)
     while True:
         after = max(cursor, now - back_s)
-        found = list(takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, after)))
-        if len(found) >= LATEST_TICKS_MAX or after == cursor:
-            return found[-LATEST_TICKS_MAX:]
+        ticks = list(takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, after)))
+        if len(ticks) >= LATEST_TICKS_MAX or after == cursor:
+            return ticks[-LATEST_TICKS_MAX:]
         back_s *= 4
 
 
 def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
     if schedule.interval_s is not None:
-        found = _iterate_intervals(schedule.interval_s, schedule.starts_at or 0.0, after)
+        ticks = _iterate_intervals(schedule.interval_s, schedule.starts_at or 0.0, after)
     else:
         # A second before, because the first tick may be the very moment of the start.
         start = after if schedule.starts_at is None else max(after, schedule.starts_at - 1.0)
-        found = iterate_cron_times(schedule.cron or "", start, load_zone(schedule.timezone))
-    for tick in found:
+        ticks = iterate_cron_times(schedule.cron or "", start, load_zone(schedule.timezone))
+    for tick in ticks:
         if schedule.ends_at is not None and tick > schedule.ends_at:
             return
         if tick > after and (schedule.starts_at is None or tick >= schedule.starts_at):

@@ -6,17 +6,21 @@ from enum import StrEnum
 
 import msgspec
 
-from runnel.authoring.payloads import NAME_CHARS_MAX, check_text, encode_payload
+from runnel.authoring.payloads import encode_payload
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
+from runnel.core.wording import describe_value, quote_name
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError, PayloadError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
-from runnel.triggers.schedule import decode_record
-from runnel.triggers.schedule_checks import find_label_problems
+from runnel.triggers.trigger import (
+    build_unknown_trigger_error,
+    decode_record,
+    find_label_problems,
+    find_target_problems,
+)
 
 WEBHOOK_KIND = "webhook"
 FORMAT = 1
@@ -71,12 +75,7 @@ def check_webhook(webhook: Webhook) -> None:
 
 
 def _find_problems(webhook: Webhook) -> Iterator[str]:
-    try:
-        check_text(webhook.workflow, "workflow", chars_max=NAME_CHARS_MAX)
-    except PayloadError as error:
-        yield str(error)
-    if webhook.version is not None and webhook.version < 1:
-        yield f"version: expected at least 1, got {webhook.version}"
+    yield from find_target_problems(webhook.workflow, webhook.version)
     yield from _find_secret_problems(webhook)
     yield from find_label_problems(webhook.labels)
     if WEBHOOK_LABEL in webhook.labels:
@@ -127,10 +126,9 @@ def decode_webhook(data: bytes) -> Webhook:
     return decode_record(data, _decoder, subject="a webhook", newest_format=FORMAT)
 
 
-# The webhooks that there are: one for each workflow.
-
-
 class WebhookStore:
+    """The webhooks of all workflows: at most one for each."""
+
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
         self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
@@ -158,10 +156,10 @@ class WebhookStore:
 
     async def get(self, workflow: str) -> Webhook:
         """Raises NotFoundError, which names a similar one, and UnreadableFormatError."""
-        found = await self.find(workflow)
-        if found is None:
+        webhook = await self.find(workflow)
+        if webhook is None:
             raise await self._build_not_found_error(workflow)
-        return found
+        return webhook
 
     async def find(self, workflow: str) -> Webhook | None:
         """Raises UnreadableFormatError."""
@@ -179,10 +177,9 @@ class WebhookStore:
             raise await self._build_not_found_error(workflow)
 
     async def _build_not_found_error(self, workflow: str) -> NotFoundError:
-        known = [record.key for record in await self._records.list(WEBHOOK_KIND, limit=1_000)]
-        close = suggest_name(workflow, known).strip(" ()")
-        hint = close or "'runnel webhook list' shows those that exist"
-        return NotFoundError("webhook of workflow", escape_unprintable(workflow), hint=hint)
+        return await build_unknown_trigger_error(
+            self._records, WEBHOOK_KIND, workflow, title="webhook of workflow"
+        )
 
 
 def _is_name(text: str) -> bool:

@@ -92,20 +92,20 @@ class WebhookReceiver:
         content: Json,
         execution_id: ExecutionId | None,
     ) -> DeliveryResult:
-        found = await self._client.library.find(webhook.workflow, webhook.version)
+        stored = await self._client.library.find(webhook.workflow, webhook.version)
         if self._check_capacity is not None:
             await self._check_capacity()
         labels = {**webhook.labels, WEBHOOK_LABEL: webhook.kind.value}
         if execution_id is not None:
             labels[BODY_HASH_LABEL] = delivery.body_hash
-        begun = await self._client.create_execution(
-            found.graph.workflow,
+        execution = await self._client.create_execution(
+            stored.graph.workflow,
             build_delivery_input(webhook, delivery, content),
             labels=labels,
             execution_id=execution_id,
-            version=found.version,
+            version=stored.version,
         )
-        return DeliveryResult(execution_id=begun.execution_id, is_new=True)
+        return DeliveryResult(execution_id=execution.execution_id, is_new=True)
 
 
 def find_challenge(webhook: Webhook, content: Json) -> str | None:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.documents import load_text, read_document
+from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.documents.yaml import write_yaml
+from tests.workflow_text import load_text
 
 DOCUMENT: dict[str, Any] = {
     "name": "w",

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.documents import load_file, load_text
+from runnel.authoring.documents import load_file
 from runnel.core.workflow import Workflow
 from runnel.errors import InvalidWorkflowError
 from tests.unit.authoring.samples import node, of_a, workflow
+from tests.workflow_text import load_text
 
 YAML = of_a()
 JSON = '{"name": "w", "nodes": [{"id": "a", "handler": "h"}]}'

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.calls import Mode, get_import_name, is_async, resolve_mode
+from runnel.authoring.calls import Mode, is_async, resolve_mode
 from runnel.authoring.context import Context
-from runnel.authoring.functions import NotImportableError, import_function
+from runnel.authoring.functions import NotImportableError, get_import_name, import_function
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import HandlerNotFoundError, InputError
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from runnel.authoring.documents import load_text
 from runnel.core.validation import find_problems
 from runnel.errors import InvalidWorkflowError
 from tests.unit.authoring.samples import Case
@@ -10,6 +9,7 @@ from tests.unit.authoring.wrong_documents import NODES, WORKFLOWS
 from tests.unit.authoring.wrong_graphs import GRAPHS, HANDLERS
 from tests.unit.authoring.wrong_templates import TEMPLATES
 from tests.unit.authoring.wrong_texts import TEXTS
+from tests.workflow_text import load_text
 
 CASES = [*TEXTS, *WORKFLOWS, *NODES, *GRAPHS, *HANDLERS, *TEMPLATES]
 

@@ -94,9 +94,12 @@ async def test_python_finds_modules_of_the_working_directory(
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({}, "expected function to be a text such as 'module:name', got None"),
-        ({"function": "json:dumps", "argz": {}}, "has no setting 'argz'"),
-        ({"function": "json:dumps", "args": [1]}, "args to be an object"),
+        ({}, "config.function: the handler 'python' needs it; expected the path of a function"),
+        (
+            {"function": "json:dumps", "argz": {}},
+            "config.argz: the handler 'python' has no such",
+        ),
+        ({"function": "json:dumps", "args": [1]}, "config.args: expected an object"),
         ({"function": "nosuch:f"}, "there is no module 'nosuch'"),
         ({"function": f"{HERE}:add", "args": {"c": 1}}, "can't be called with these args"),
         ({"function": f"{HERE}:add", "args": {"a": 1}, "mode": "fast"}, "got 'fast'"),

@@ -103,9 +103,9 @@ def test_an_operation_gives_the_documented_result(config: dict[str, Any], expect
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({}, "expected operation to be one of pick, map"),
+    ({}, "config.operation: the handler 'data_processor' needs it; expected one of pick, map"),
     ({"operation": "explode", "data": []}, "got 'explode'"),
-    ({"operation": "pick", "fields": ["a"]}, "needs 'data'"),
+    ({"operation": "pick", "fields": ["a"]}, "config.data: the handler 'data_processor' needs it"),
     ({"operation": "pick", "data": {}, "by": "x"}, "has no setting 'by', only fields, missing"),
     ({"operation": "pick", "data": {}, "fields": []}, "expects fields to be a list of paths"),
     ({"operation": "pick", "data": {}, "fields": {"a": 1}}, "expects fields.a to be a path"),
@@ -153,7 +153,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("config", "sentence"), BAD)
 def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        process(config)
+        process(*plan(config).positional)
 
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)

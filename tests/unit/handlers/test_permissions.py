@@ -9,12 +9,8 @@ from runnel.app.wiring import build_local_handlers, build_server_handlers
 from runnel.engine.clock import RealClock
 from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedError
 from runnel.handlers import create_builtin_registry
-from runnel.handlers.permissions import (
-    AddressPermissions,
-    FunctionPermissions,
-    HandlerEnvironment,
-    ProgramPermissions,
-)
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import AddressPermissions, FunctionPermissions, ProgramPermissions
 from runnel.settings.model import Settings
 from tests.unit.engine.worker.stage import Stage
 

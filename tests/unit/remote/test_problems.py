@@ -63,8 +63,7 @@ def test_every_class_that_has_a_status_is_in_the_table() -> None:
 
 
 def test_a_code_belongs_to_one_class() -> None:
-    named = [getattr(errors, name) for name in errors.__all__]
-    coded = [each for each in named if "code" in vars(each)]
+    coded = [error for error in errors.list_error_classes() if "code" in vars(error)]
 
     assert len(ERROR_CLASSES) == len(coded)
 

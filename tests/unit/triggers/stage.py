@@ -17,6 +17,7 @@ from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.records import Records
 from runnel.ports.store import ExecutionHeader
+from runnel.ports.telemetry import NullTelemetry
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.triggers.schedule import Schedule, ScheduleProgress
 from runnel.triggers.schedule_store import ScheduleStore
@@ -27,7 +28,7 @@ NIGHTLY = msgspec.structs.replace(make_workflow(make_node("a")), name="report")
 START = 1_700_000_000.0
 
 
-class Told:
+class Told(NullTelemetry):
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
 
@@ -36,14 +37,6 @@ class Told:
 
     def named(self, name: str) -> list[dict[str, object]]:
         return [fields for each, fields in self.events if each == name]
-
-    def committed(self, *_args: object) -> None: ...
-
-    def started(self, *_args: object) -> None: ...
-
-    def ended(self, *_args: object) -> None: ...
-
-    def measured(self, *_args: object) -> None: ...
 
 
 class Stage:

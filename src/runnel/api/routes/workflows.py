@@ -38,7 +38,7 @@ from runnel.core.workflow import decode_workflow
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
-from runnel.triggers.schedule_checks import find_label_problems
+from runnel.triggers.trigger import find_label_problems
 from runnel.views.execution import format_time
 from runnel.views.workflow import build_graph_document, render_mermaid
 

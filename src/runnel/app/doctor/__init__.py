@@ -1,4 +1,4 @@
-"""Checks what Runnel needs of its surroundings: one finding for each, with what to do about it."""
+"""`runnel doctor`: checks what Runnel needs of its machine and servers, one finding for each."""
 
 import os
 import sqlite3
@@ -11,8 +11,6 @@ from runnel.backends.sqlite.database import FILE_NAME
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
-
-# One thing that was looked at.
 
 
 class Verdict(StrEnum):
@@ -42,11 +40,8 @@ def bad(about: str, found: str, remedy: str) -> Finding:
     return Finding(verdict=Verdict.BAD, about=about, found=found, remedy=remedy)
 
 
-# Looks at everything that the settings name.
-
-
 async def examine(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Finding]:
-    """Changes nothing, and makes nothing that is not there."""
+    """Checks everything that the settings name; changes and creates nothing."""
     findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_check_setting_names()]
     if settings.has_redis or settings.environment == "prod":
         return [*findings, *await _examine_servers(settings, clock, ids)]
@@ -88,14 +83,14 @@ def _format_install_command(extra: str) -> str:
 
 def _check_setting_names() -> list[Finding]:
     return [
-        warn("settings", each, "correct the name, or remove it")
-        for each in find_misspelled_variables()
+        warn("settings", problem, "correct the name, or remove it")
+        for problem in find_misspelled_variables()
     ]
 
 
 def _check_data_dir(settings: Settings) -> Finding:
     folder = Path(settings.data_dir)
-    parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         remedy = "name another one with RUNNEL_DATA_DIR or --data-dir"
         return bad("data directory", f"'{folder}': '{parent}' can't be written to", remedy)
@@ -106,7 +101,7 @@ def _check_data_dir(settings: Settings) -> Finding:
 __all__ = ["Finding", "Verdict", "examine"]
 
 
-# How far a server's clock may be off.
+# How far the clock of a server may be off.
 
 CLOCK_SKEW_S_WARN = 0.5
 CLOCK_SKEW_S_BAD = 5.0
@@ -114,8 +109,8 @@ CLOCK_SKEW_S_BAD = 5.0
 
 def check_clock(ahead_s: float) -> Finding:
     away_s = abs(ahead_s)
-    found = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
+    skew = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
     remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
     if away_s > CLOCK_SKEW_S_BAD:
-        return bad("clock", found, remedy)
-    return warn("clock", found, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", found)
+        return bad("clock", skew, remedy)
+    return warn("clock", skew, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", skew)

@@ -1,4 +1,4 @@
-"""What Runnel needs of a PostgreSQL server: that it is the archive of this Redis."""
+"""Findings about a PostgreSQL server: its schema, and that it is the archive of this Redis."""
 
 from collections.abc import Iterator
 
@@ -55,17 +55,17 @@ def check_server(facts: ArchiveFacts) -> Iterator[Finding]:
 
 
 def check_archive(facts: ArchiveFacts) -> Iterator[Finding]:
-    found, newest = facts.schema_version, facts.newest_version
-    if found is None:
+    version, newest = facts.schema_version, facts.newest_version
+    if version is None:
         yield ok("migrations", "none yet: the first orchestrator makes the tables")
         return
-    if found > newest:
-        yield bad("migrations", f"{found}, this Runnel knows up to {newest}", "upgrade Runnel")
-    elif found < newest:
+    if version > newest:
+        yield bad("migrations", f"{version}, this Runnel knows up to {newest}", "upgrade Runnel")
+    elif version < newest:
         remedy = "the next orchestrator that starts applies the rest"
-        yield warn("migrations", f"{found} of {newest}", remedy)
+        yield warn("migrations", f"{version} of {newest}", remedy)
     else:
-        yield ok("migrations", f"{found} of {newest}")
+        yield ok("migrations", f"{version} of {newest}")
     if facts.quarantined:
         remedy = "the table set_aside says why, and has what was refused of them"
         yield bad("archive", f"{facts.quarantined} executions are set aside", remedy)
@@ -95,9 +95,9 @@ def _check_gaps(facts: ArchiveFacts, redis: RedisServerFacts) -> Iterator[Findin
     for partition, first in sorted(redis.journal_starts.items()):
         archived = facts.cursors.get(partition, 0)
         if first > archived + 1:
-            what = (
+            backlog = (
                 f"partition {partition}: it ends with commit {archived}, Redis begins with {first}"
             )
             remedy = "PostgreSQL was set back: stop everything, empty this Redis, start again"
-            yield bad("archive", what, remedy)
+            yield bad("archive", backlog, remedy)
             return

@@ -1,4 +1,4 @@
-"""What Runnel needs of a Redis server: that it forgets nothing, and that somebody decides."""
+"""Findings about a Redis server: that it keeps its data, and that orchestrators are alive."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from runnel.settings.model import Settings
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_WARN = 0.8
 POLL_INTERVAL_S = 0.2
-# Leases are renewed three times in their life: whoever has not by now is late.
+# Leases are renewed three times in their life: an owner that has not renewed by now is late.
 SILENT_LEASE_SHARE = 0.4
 SHOWN_MAX = 3
 MEGABYTE = 1_000_000
@@ -84,11 +84,11 @@ def _check_memory(facts: RedisServerFacts) -> Finding:
     most = facts.memory_max_bytes
     if most == 0:
         return ok("memory", f"{used}, no maxmemory")
-    found = f"{used} of {most / MEGABYTE:,.0f} MB"
+    usage = f"{used} of {most / MEGABYTE:,.0f} MB"
     if facts.memory_used_bytes > MEMORY_SHARE_WARN * most:
         remedy = "give it more: when it is full, nothing can be stored and all work stops"
-        return warn("memory", found, remedy)
-    return ok("memory", found)
+        return warn("memory", usage, remedy)
+    return ok("memory", usage)
 
 
 def check_partitions(facts: RedisServerFacts, settings: Settings) -> Finding:
@@ -127,6 +127,6 @@ def report_owners(records: dict[int, LeaseRecord | None], silent: list[int]) -> 
     idle = sorted({*free, *silent})
     if idle:
         which = ", ".join(map(str, idle[:SHOWN_MAX])) + (" …" if len(idle) > SHOWN_MAX else "")
-        found = f"{len(idle)} of {len(records)} partitions have no living owner ({which})"
-        return warn("orchestrators", found, "start one: 'runnel orchestrator'")
+        problem = f"{len(idle)} of {len(records)} partitions have no living owner ({which})"
+        return warn("orchestrators", problem, "start one: 'runnel orchestrator'")
     return ok("orchestrators", f"{len(owners)}: {', '.join(owners)}")

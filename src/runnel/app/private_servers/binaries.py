@@ -161,15 +161,15 @@ def _copy_installation(path: Path) -> Path:
 
 
 def _check_binary(path: Path, product: ServerProduct, user: str | None) -> ServerBinary:
-    for each in (path, *(path.parent / name for name in product.companions)):
-        if not os.access(each, os.X_OK):
-            raise _BinaryRefusedError(f"can't be used: {each} is missing or not executable")
-    found = VERSION_PATTERN.search(answer := _read_version(path, user))
-    if found is None:
+    for program in (path, *(path.parent / name for name in product.companions)):
+        if not os.access(program, os.X_OK):
+            raise _BinaryRefusedError(f"can't be used: {program} is missing or not executable")
+    match = VERSION_PATTERN.search(answer := _read_version(path, user))
+    if match is None:
         raise _BinaryRefusedError(f"does not tell its version: {answer!r}")
-    if (int(found[1]), int(found[2] or 0)) < product.version_min:
-        raise _BinaryRefusedError(f"is version {found[0]}")
-    return ServerBinary(path=path, version=found[0])
+    if (int(match[1]), int(match[2] or 0)) < product.version_min:
+        raise _BinaryRefusedError(f"is version {match[0]}")
+    return ServerBinary(path=path, version=match[0])
 
 
 def _read_version(path: Path, user: str | None) -> str:

@@ -42,8 +42,8 @@ def remove_folder(folder: str | Path) -> None:
 
 def kill_process_tree(pid: int) -> None:
     """A server's children go too, paused or not: those of PostgreSQL only notice when they run."""
-    for each in suspend_process_tree(pid):
-        _send_signal(each, signal.SIGKILL)
+    for process_id in suspend_process_tree(pid):
+        _send_signal(process_id, signal.SIGKILL)
 
 
 def suspend_process_tree(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A private PostgreSQL."""
+"""A private PostgreSQL: its data folder, its process, and a check that it serves."""
 
 import platform
 import shutil
@@ -136,8 +136,8 @@ def can_log_in(port: int, *, user: str, password: str) -> bool:
 
 
 def _build_startup_message(user: str) -> bytes:
-    words = b"\0".join([b"user", user.encode(), b"database", b"postgres", b"", b""])
-    return _build_message(b"", struct.pack("!I", PROTOCOL_VERSION) + words)
+    parameters = b"\0".join([b"user", user.encode(), b"database", b"postgres", b"", b""])
+    return _build_message(b"", struct.pack("!I", PROTOCOL_VERSION) + parameters)
 
 
 def _build_message(kind: bytes, body: bytes) -> bytes:

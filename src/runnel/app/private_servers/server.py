@@ -1,4 +1,4 @@
-"""What every private server can do; a kind of server adds how it is set up, asked and stopped."""
+"""A private server: its process, folder and port; each kind adds its set-up, checks and stop."""
 
 import os
 import shutil
@@ -19,11 +19,12 @@ from runnel.app.private_servers.guardian import remove_folder
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import ServerFailedError
 
-# One server process: started with a guardian, signalled with all its children, always reaped.
-
 
 class ServerProcess:
-    """Ends with this process at the latest; `folder` is then removed by its guardian."""
+    """A process started with a guardian, signalled with all its children, always reaped.
+
+    Ends with this process at the latest; `folder` is then removed by its guardian.
+    """
 
     def __init__(
         self,
@@ -102,8 +103,6 @@ class ServerProcess:
             self._lifeline.close()
 
 
-# The temporary folder of a server.
-
 # "memory": a memory file system where there is one with room, else as "disk". A new PostgreSQL is
 # a thousand small files: 70 ms in memory, 150 ms to 2 s on a disk that others use too (2026-11).
 # A kill -9 loses nothing in either; what a power cut or an fsync costs, only "disk" can tell.
@@ -130,8 +129,6 @@ def _choose_parent(storage: StorageKind) -> Path | None:
             return MEMORY_FOLDER
     return None
 
-
-# Free ports on the loopback address.
 
 LOOPBACK = "127.0.0.1"
 # Below the ports that Linux (32768) and macOS (49152) give to outgoing connections: a client that

@@ -81,13 +81,13 @@ class TemplateWriter:
             raise self._build_error(path, f"nested too deeply: at most {DEPTH_MAX} levels")
         if isinstance(value, list | tuple):
             return [
-                self.write_tree(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(value)
+                self.write_tree(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)
             ]
         if isinstance(value, dict):
             self._check_keys(value, path)
             return {
-                key: self.write_tree(each, f"{path}[{key!r}]", depth + 1)
-                for key, each in value.items()
+                key: self.write_tree(item, f"{path}[{key!r}]", depth + 1)
+                for key, item in value.items()
             }
         return self._check_constant(value, path)
 
@@ -113,8 +113,8 @@ class TemplateWriter:
         if isinstance(value, dict):
             self._check_keys(value, "")
             pairs = (
-                f"{format_literal(key)}: {self.write_expression(each)}"
-                for key, each in value.items()
+                f"{format_literal(key)}: {self.write_expression(item)}"
+                for key, item in value.items()
             )
             return f"{{{', '.join(pairs)}}}", True
         return format_literal(self._check_constant(value, "")), True
@@ -127,11 +127,11 @@ class TemplateWriter:
 
     def check_plain_text(self, text: str, path: str = "") -> str:
         """The same; raises TraceError when it was made of a result."""
-        found = find_shown_text(text)
-        if found is not None:
+        placeholder_text = find_shown_text(text)
+        if placeholder_text is not None:
             raise self._build_error(
                 path,
-                f"the text holds {found}, which stands for what is not there yet; write "
+                f"the text holds {placeholder_text}, which stands for what is not there yet; write "
                 'runnel.text("... {} ...", result), or make the text inside a task',
             )
         return text
@@ -153,13 +153,13 @@ class TemplateWriter:
         return f"{{{{ {self.write_expression(value)} }}}}"
 
     def _write_default(self, value: DefaultPlaceholder) -> str:
-        found, instead = get_value_and_default(value)
+        inner, fallback = get_value_and_default(value)
         source = (
-            self._write_bare_path(found)
-            if isinstance(found, ResultPlaceholder | ItemPlaceholder)
-            else self._write_operand(found)
+            self._write_bare_path(inner)
+            if isinstance(inner, ResultPlaceholder | ItemPlaceholder)
+            else self._write_operand(inner)
         )
-        return f"{source} | default({self.write_expression(instead)})"
+        return f"{source} | default({self.write_expression(fallback)})"
 
     def _write_path(self, value: Placeholder) -> tuple[str, bool]:
         holder = split_path(value)[0]
@@ -220,7 +220,7 @@ def describe_non_json(value: object) -> str | None:
 
 def escape_template(text: str) -> str:
     """As a template that gives this very text."""
-    return OPENING_PATTERN.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+    return OPENING_PATTERN.sub(lambda match: f"{{{{ '{match[0]}' }}}}", text)
 
 
 def is_root_name(name: str) -> bool:

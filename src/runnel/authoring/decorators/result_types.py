@@ -1,4 +1,4 @@
-"""Which names and expressions in the source of a body surely stand for results or inputs."""
+"""Static checks of a workflow's body: which names stand for results, and wrong tests of them."""
 
 import ast
 import builtins
@@ -31,7 +31,7 @@ class KnownResults:
 
     def __init__(self, definition: ast.FunctionDef, function: AnyFunction) -> None:
         arguments = definition.args
-        inputs = {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}
+        inputs = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
         stores = _collect_assignments(definition)
         self._outer_names = {**vars(builtins), **_collect_visible_names(function)}
         self._local_names = {*inputs, *stores}
@@ -84,11 +84,13 @@ class KnownResults:
                 return self._is_result(left) or self._is_result(right)
             case ast.Compare(left=left, comparators=[right]):
                 return self._is_result(left) or self._is_result(right)
-            case ast.Call(func=called, args=given):
-                found = self._resolve_outer_name(called)
-                is_choice = found is default and given and self._is_result(given[0])
-                is_made = bool(is_choice) or any(found is maker for maker in _PLACEHOLDER_FUNCTIONS)
-                return is_made or self._is_task(called) or self._is_result(called)
+            case ast.Call(func=called, args=arguments):
+                function = self._resolve_outer_name(called)
+                is_choice = function is default and arguments and self._is_result(arguments[0])
+                is_made = any(function is maker for maker in _PLACEHOLDER_FUNCTIONS)
+                return (
+                    bool(is_choice) or is_made or self._is_task(called) or self._is_result(called)
+                )
             case _:
                 return False
 
@@ -99,8 +101,8 @@ class KnownResults:
                 return name in self._list_names
             case ast.List(elts=[_, *_] as items) | ast.Tuple(elts=[_, *_] as items):
                 return all(map(self._is_result, items))
-            case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each):
-                return self._is_result(each)
+            case ast.ListComp(elt=value) | ast.GeneratorExp(elt=value):
+                return self._is_result(value)
             case _:
                 return False
 
@@ -151,12 +153,12 @@ def _is_filled(cell: Any) -> bool:
 
 def _collect_assignments(definition: ast.FunctionDef) -> Assignments:
     """All that each name is given; None is what can't be said."""
-    found: dict[str, list[ast.expr | None]] = defaultdict(list)
+    values_by_name: dict[str, list[ast.expr | None]] = defaultdict(list)
     for node in iterate_scope(definition):
         for target, value in _iterate_targets(node):
             for name, part in _iterate_target_names(target, value):
-                found[name].append(part)
-    return found
+                values_by_name[name].append(part)
+    return values_by_name
 
 
 def _iterate_targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
@@ -191,21 +193,20 @@ def _iterate_target_names(
         case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) if len(
             targets
         ) == len(values):
-            for each, own in zip(targets, values, strict=True):
-                yield from _iterate_target_names(each, own)
+            for element, own in zip(targets, values, strict=True):
+                yield from _iterate_target_names(element, own)
         case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
-            for each in targets:
-                yield from _iterate_target_names(each, None)
+            for element in targets:
+                yield from _iterate_target_names(element, None)
         case ast.Starred(value=inner), _:
             yield from _iterate_target_names(inner, None)
         case _:
             return
 
 
-# Questions that Python answers without asking the placeholder: found in the source of the body.
-#
-# `url is None` is false while a workflow is traced, whatever the input will be, and nothing would
-# ever say so. In the same way nothing is raised that `except` could catch.
+# Tests that Python answers without asking the placeholder. `url is None` is false while a workflow
+# is traced, whatever the input will be, and nothing would ever say so. In the same way nothing is
+# raised that `except` could catch.
 
 _IS_ADVICE = "write task.when(x == None)(...), or decide inside a task"
 _GETATTR_ADVICE = "write runnel.default(x['name'], value), or ask inside a task"
@@ -228,10 +229,10 @@ def check_untraceable_code(function: AnyFunction) -> None:
 def _parse_definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
     try:
         lines, first_line = inspect.getsourcelines(function)
-        found = _parse_statement("".join(lines))
+        statement = _parse_statement("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None, 0
-    return (found if isinstance(found, ast.FunctionDef) else None), first_line
+    return (statement if isinstance(statement, ast.FunctionDef) else None), first_line
 
 
 def _parse_statement(source: str) -> ast.stmt:
@@ -247,28 +248,28 @@ def _find_problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
         if any(map(known.calls_tasks, node.body)):
             yield _describe_try(node)
         return
-    for asked, problem in _find_untraceable_tests(node):
-        what = known.describe(asked)
-        if what is not None:
-            yield problem.format(what=f"{what}, {NOT_YET_AVAILABLE}")
+    for operand, problem in _find_untraceable_tests(node):
+        description = known.describe(operand)
+        if description is not None:
+            yield problem.format(what=f"{description}, {NOT_YET_AVAILABLE}")
 
 
 def _describe_try(node: ast.Try | ast.TryStar) -> str:
-    what, rule = "cleans up behind tasks", "all_settled"
+    action, rule = "cleans up behind tasks", "all_settled"
     if node.handlers:
-        what, rule = "catches what tasks raise", "one_failed"
+        action, rule = "catches what tasks raise", "one_failed"
     return (
-        f"{what}, which run long after this; write "
+        f"{action}, which run long after this; write "
         f'task.options(run_when="{rule}").after(result)(...), or do it inside a task'
     )
 
 
 def _find_untraceable_tests(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     match node:
-        case ast.Compare(left=left, ops=ops, comparators=others):
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
             if any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
-                for each in (left, *others):
-                    yield each, f"asks by 'is' about {{what}}; {_IS_ADVICE}"
+                for operand in (left, *comparators):
+                    yield operand, f"asks by 'is' about {{what}}; {_IS_ADVICE}"
         case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _TYPE_FUNCTIONS:
             yield first, f"asks for the type of {{what}}; {ASK_IN_TASK}"
         case (
@@ -278,9 +279,9 @@ def _find_untraceable_tests(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             yield first, f"asks what there is in {{what}}; {_GETATTR_ADVICE}"
         case ast.Match(subject=subject):
             parts = subject.elts if isinstance(subject, ast.Tuple | ast.List) else [subject]
-            for each in parts:
+            for operand in parts:
                 yield (
-                    each,
+                    operand,
                     "decides by {what}; write task.when(condition)(...), or decide in a task",
                 )
         case _:

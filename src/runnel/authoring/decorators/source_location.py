@@ -1,4 +1,4 @@
-"""Where in the user's code a traced workflow is just now, for messages."""
+"""Where in the user's code a traced workflow is, and the messages for what can't be traced."""
 
 import abc
 import ast
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from runnel.core.wording import shorten
 from runnel.errors import TraceError
 
-# What must not get lost while bodies are traced, whatever their own code does with it.
+# Notes that must not get lost while bodies are traced, whatever their own code does.
 
 _current_notes: ContextVar["TraceNotes | None"] = ContextVar("notes", default=None)
 
@@ -60,7 +60,7 @@ def record_shown_text(text: str) -> None:
 def find_shown_text(text: str) -> str | None:
     """What stands for a result in this text; None when nothing does."""
     notes = _current_notes.get()
-    return next((each for each in notes.shown_texts if each in text), None) if notes else None
+    return next((shown for shown in notes.shown_texts if shown in text), None) if notes else None
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH120, PTH100  # compared with the names that code objects have
@@ -127,7 +127,7 @@ def locate_user_code() -> SourceLocation:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return _choose_location([(each.f_code, each.f_lineno, each.f_lasti) for each in frames])
+    return _choose_location([(frame.f_code, frame.f_lineno, frame.f_lasti) for frame in frames])
 
 
 def is_called_by_user() -> bool:
@@ -141,11 +141,11 @@ def is_called_by_user() -> bool:
 
 def locate_exception(traceback: TracebackType | None) -> SourceLocation:
     """As `locate_user_code`, for an exception."""
-    found: list[tuple[CodeType, int, int]] = []
+    frames: list[tuple[CodeType, int, int]] = []
     while traceback is not None:
-        found.append((traceback.tb_frame.f_code, traceback.tb_lineno, traceback.tb_lasti))
+        frames.append((traceback.tb_frame.f_code, traceback.tb_lineno, traceback.tb_lasti))
         traceback = traceback.tb_next
-    return _choose_location(found[::-1])
+    return _choose_location(frames[::-1])
 
 
 def locate_function(code: CodeType | None) -> SourceLocation:
@@ -160,9 +160,9 @@ def locate_function(code: CodeType | None) -> SourceLocation:
 
 def _choose_location(frames: Sequence[tuple[CodeType, int, int]]) -> SourceLocation:
     """Innermost first; code of libraries counts when there is no other."""
-    others = [place for place in frames if not _is_in(place[0].co_filename, _PACKAGE)]
-    users = [place for place in others if not _is_installed(place[0].co_filename)]
-    for code, line, instruction in (users or others)[:1]:
+    outside = [place for place in frames if not _is_in(place[0].co_filename, _PACKAGE)]
+    users = [place for place in outside if not _is_installed(place[0].co_filename)]
+    for code, line, instruction in (users or outside)[:1]:
         return SourceLocation(code.co_filename, line, _find_span(code, instruction))
     return SourceLocation("?", 0)
 
@@ -192,7 +192,7 @@ def _is_in(file: str, folder: str) -> bool:
     return file.startswith((folder + os.sep, "<frozen "))
 
 
-# What can't be done with a value that does not exist yet, and how to write it instead.
+# Operations that a value without a result yet can't do, and how to write them instead.
 
 SentenceBuilder: TypeAlias = Callable[[str, SourceLocation], str]
 

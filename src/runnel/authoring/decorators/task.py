@@ -34,7 +34,7 @@ from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 
-# What tasks, workflows and built-in waits share: options, conditions, order, maps.
+# The base of tasks, workflows and built-in waits: options, conditions, order, maps.
 
 
 class TracedCallable:
@@ -86,31 +86,36 @@ class TracedCallable:
     def _add_node(
         self,
         trace: Trace,
-        given: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         *,
         items: object = NO_ITEMS,
         child: Workflow | None = None,
     ) -> ResultPlaceholder:
-        asked = TaskCall(
+        call = TaskCall(
             label=self.label,
             handler=self.handler,
             options=self._options,
             conditions=tuple(
-                str(each).lower() if isinstance(each, bool) else each for each in self._conditions
+                str(condition).lower() if isinstance(condition, bool) else condition
+                for condition in self._conditions
             ),
             after=self._after,
             child=child,
         )
-        return trace.add_node(asked, lambda writer: self._build_config(writer, given), items)
+        return trace.add_node(call, lambda writer: self._build_config(writer, arguments), items)
 
-    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _build_config(
+        self, writer: TemplateWriter, arguments: Mapping[str, Any]
+    ) -> dict[str, Json]:
         """The arguments as the handler's settings."""
-        return self._write_arguments(writer, given)
+        return self._write_arguments(writer, arguments)
 
-    def _write_arguments(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _write_arguments(
+        self, writer: TemplateWriter, arguments: Mapping[str, Any]
+    ) -> dict[str, Json]:
         return {
             name: writer.with_subject(f"argument '{name}' of {self.label}").write_tree(value)
-            for name, value in given.items()
+            for name, value in arguments.items()
         }
 
     def _require_trace_for_map(self) -> Trace:
@@ -198,13 +203,15 @@ class Task(TracedCallable, Generic[P, R]):
         order of the items.
         """
         trace = self._require_trace_for_map()
-        given = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, given, items=items)  # type: ignore[return-value]  # a list when it runs
+        arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
+        return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a list when it runs
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
         """Each function may have one."""
 
-    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _build_config(
+        self, writer: TemplateWriter, arguments: Mapping[str, Any]
+    ) -> dict[str, Json]:
         try:
             name = resolve_function_name(self._function)
         except InputError as error:
@@ -212,8 +219,8 @@ class Task(TracedCallable, Generic[P, R]):
                 f"calls a task that no worker could find: {error}"
             ) from None
         config: dict[str, Json] = {"function": name}
-        if given:
-            config["args"] = self._write_arguments(writer, given)
+        if arguments:
+            config["args"] = self._write_arguments(writer, arguments)
         mode = self._options.get("mode", AUTO)
         return config if mode == AUTO else config | {"mode": mode}
 
@@ -264,7 +271,7 @@ def _check_function(function: Any, label: str) -> None:
         raise InputError(f"{label}: a task returns its result as a whole: return a list, no yield")
 
 
-# What a workflow's body can make of results besides passing them on.
+# Functions that a workflow's body can apply to results.
 
 SECRETS_ROOT = "secrets"
 
@@ -337,8 +344,8 @@ class WaitForSignal(TracedHandler):
         self, signal: Any, *, timeout: Any = None, on_timeout: str | None = None
     ) -> Any:
         settings = {"timeout_seconds": timeout, "on_timeout": on_timeout}
-        given = {name: value for name, value in settings.items() if value is not None}
-        return super().__call__(signal=signal, **given)
+        config = {name: value for name, value in settings.items() if value is not None}
+        return super().__call__(signal=signal, **config)
 
 
 sleep = Sleep()

@@ -1,4 +1,4 @@
-"""One run of a workflow's body: every call of a task in it becomes a node."""
+"""The trace of a workflow's body: each call of a task becomes a node with options and arguments."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from runnel.authoring.calls import AnyFunction
+from runnel.authoring.calls import MODES, AnyFunction
 from runnel.authoring.decorators.node_writer import TemplateWriter
 from runnel.authoring.decorators.placeholders import (
     Placeholder,
@@ -36,7 +36,7 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RetryPolicy, RunWhen, Workflow
 from runnel.errors import InputError
 
-# The options of a task or a node: the fields of a node, as Python spells them.
+# Options: the fields of a node, as Python spells them.
 
 
 class NodeOptions(TypedDict, total=False):
@@ -61,7 +61,6 @@ class NodeOptions(TypedDict, total=False):
     mode: str
 
 
-MODES = ("auto", "loop", "thread", "process")
 _MODE_CHECK = ValueCheck("one of " + ", ".join(MODES), lambda value: value in MODES)
 _DURATION_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
 _OPTION_CHECKS: Mapping[str, ValueCheck] = {
@@ -93,12 +92,12 @@ def check_options(options: Mapping[str, Any], *, label: str) -> dict[str, Any]:
 
 def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
     """The fields of the node that these options set."""
-    found: dict[str, Any] = {"retry": _build_retry_policy(options.get("retries"), default)}
+    fields: dict[str, Any] = {"retry": _build_retry_policy(options.get("retries"), default)}
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
             continue
-        found[_DURATION_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
-    return found
+        fields[_DURATION_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
+    return fields
 
 
 def _check_option(name: str, value: Any, label: str) -> Any:
@@ -199,8 +198,11 @@ class Trace:
             child=call.child,
             **build_node_fields(call.options, self.retry),
         )
-        found = {*infer_dependencies(node, self._positions), *self._iterate_explicit_parents(call)}
-        parents = tuple(sorted(found, key=self._positions.__getitem__))
+        parent_ids = {
+            *infer_dependencies(node, self._positions),
+            *self._iterate_explicit_parents(call),
+        }
+        parents = tuple(sorted(parent_ids, key=self._positions.__getitem__))
         if _can_be_skipped(node, parents, self._skippable):
             self._skippable.add(node.id)
         self._positions[node.id] = len(self.nodes)
@@ -249,11 +251,11 @@ class Trace:
                 f"maps {call.label} over {describe_value(items)}; expected a list, or a result "
                 f"that is one"
             )
-        what = f"the list of {call.label}.map"
+        subject = f"the list of {call.label}.map"
         absent = "[]" if isinstance(items, Placeholder) else "none"
-        source = TemplateWriter(self, what, is_lenient=is_lenient, absent=absent).write_expression(
-            items
-        )
+        source = TemplateWriter(
+            self, subject, is_lenient=is_lenient, absent=absent
+        ).write_expression(items)
         try:
             compile_expression(source, where="for_each")
         except TemplateSyntaxError:
@@ -307,7 +309,7 @@ def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[Node
     return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
 
 
-# The arguments of a call in a workflow, by the names that the called function gives them.
+# Arguments, by the names that the called function gives them.
 
 CONTEXT_PARAMETER = "ctx"
 _METHOD_PARAMETERS = ("self", "cls")
@@ -318,27 +320,29 @@ class FunctionParameters:
 
     def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
         whole = inspect.signature(function)
-        found = [
-            each
-            for name, each in whole.parameters.items()
+        parameters = [
+            parameter
+            for name, parameter in whole.parameters.items()
             if not (has_context and name == CONTEXT_PARAMETER)
         ]
         if (
             "." in getattr(function, "__qualname__", "")
-            and found
-            and found[0].name in _METHOD_PARAMETERS
+            and parameters
+            and parameters[0].name in _METHOD_PARAMETERS
         ):
             raise InputError(
                 f"{label}: workers have no object to call a method of; make it a function at the "
                 "top level of a module"
             )
         self.label = label
-        self.signature = whole.replace(parameters=found, return_annotation=inspect.Signature.empty)
-        for each in found:
-            if each.kind is inspect.Parameter.POSITIONAL_ONLY:
+        self.signature = whole.replace(
+            parameters=parameters, return_annotation=inspect.Signature.empty
+        )
+        for parameter in parameters:
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise InputError(
-                    f"{label}: arguments are passed by name, which '{each.name}' does not allow; "
-                    "remove the / from its parameters"
+                    f"{label}: arguments are passed by name, which '{parameter.name}' does not "
+                    "allow; remove the / from its parameters"
                 )
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,16 +358,16 @@ class FunctionParameters:
             raise locate_user_code().build_error(
                 f"does not fit {self.label}{self.signature}: {why}"
             ) from None
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             match self.signature.parameters[name].kind:
                 case inspect.Parameter.VAR_KEYWORD:
-                    given.update(value)
+                    arguments.update(value)
                 case inspect.Parameter.VAR_POSITIONAL:
                     raise locate_user_code().build_error(
                         f"gives {self.label} more positional arguments than it names: pass them "
                         f"as one list"
                     )
                 case _:
-                    given[name] = value
-        return given
+                    arguments[name] = value
+        return arguments

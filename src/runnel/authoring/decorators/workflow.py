@@ -32,7 +32,7 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, RetryPolicy, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, RunnelError
 
-# The input of a decorated workflow, from its signature: names, types and defaults.
+# The input schema, from the signature: names, types and defaults.
 
 _NO_DEFAULT = inspect.Parameter.empty
 
@@ -46,15 +46,15 @@ def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | N
     if not parameters:
         return None
     hints = _read_type_hints(function, label)
-    wanted = {name: hints.get(name, Any) for name in parameters}
+    annotations = {name: hints.get(name, Any) for name in parameters}
     # All at once, so that two types of one name get a definition each.
-    schemas, definitions = _build_schemas(wanted, label)
-    required = [name for name, each in parameters.items() if each.default is _NO_DEFAULT]
+    schemas, definitions = _build_schemas(annotations, label)
+    required = [name for name, parameter in parameters.items() if parameter.default is _NO_DEFAULT]
     return {
         "type": "object",
         "properties": {
-            name: schema | _build_default(each)
-            for schema, (name, each) in zip(schemas, parameters.items(), strict=True)
+            name: schema | _build_default(parameter)
+            for schema, (name, parameter) in zip(schemas, parameters.items(), strict=True)
         },
         **({"required": required} if required else {}),
         "additionalProperties": False,
@@ -65,24 +65,24 @@ def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | N
 def collect_defaults(function: AnyFunction) -> Mapping[str, Json]:
     """Of the parameters that have one, as JSON."""
     return {
-        name: _to_json(each.default)
-        for name, each in inspect.signature(function).parameters.items()
-        if each.default is not _NO_DEFAULT
+        name: _to_json(parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not _NO_DEFAULT
     }
 
 
 def check_parameters(parameters: Iterable[inspect.Parameter], label: str) -> None:
     """Raises InputError for what an object of named values can't fill."""
-    for each in parameters:
-        if each.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-            star = "*" if each.kind is inspect.Parameter.VAR_POSITIONAL else "**"
+    for parameter in parameters:
+        if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
             raise InputError(
-                f"workflow {label}: {star}{each.name}: the input of a workflow has names that are "
-                "known before; write each as a parameter, or take one list or dict"
+                f"workflow {label}: {star}{parameter.name}: the input of a workflow has names that "
+                "are known before; write each as a parameter, or take one list or dict"
             )
-        if each.default is not _NO_DEFAULT:
+        if parameter.default is not _NO_DEFAULT:
             for problem in find_json_problems(
-                _to_json(each.default), f"the default of '{each.name}'"
+                _to_json(parameter.default), f"the default of '{parameter.name}'"
             ):
                 raise InputError(f"workflow {label}: {problem}")
 
@@ -181,15 +181,15 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         that can't run. The body is run once: it must give the same graph every time.
         """
         policy = retry or RetryPolicy()
-        found = self._traced.get(policy)
-        if found is None:
-            found = self._trace(policy, get_current_trace())
-            problems = find_problems(found)
+        workflow = self._traced.get(policy)
+        if workflow is None:
+            workflow = self._trace(policy, get_current_trace())
+            problems = find_problems(workflow)
             if problems:
                 source = f"{self._location.display_path}: workflow {describe_value(self.name)}"
                 raise InvalidWorkflowError(problems, source=source)
-            self._traced[policy] = found
-        return found
+            self._traced[policy] = workflow
+        return workflow
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         """The input of an execution; raises InputError as a call of the function would."""
@@ -209,17 +209,19 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
                 f"runnel.run({self.label}, ...)' in async code; {self.label}.function is the plain "
                 "function"
             )
-        given = self._parameters.bind(args, kwargs)
-        return self._add_node(trace, given, child=self._trace_child(trace))  # type: ignore[return-value]  # its place is taken until then
+        arguments = self._parameters.bind(args, kwargs)
+        return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # its place is taken until then
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """One child execution for each item, which is the first argument."""
         trace = self._require_trace_for_map()
-        given = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, given, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a list when it runs
+        arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
+        return self._add_node(trace, arguments, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a list when it runs
 
-    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
-        return {"input": self._write_arguments(writer, given)} if given else {}
+    def _build_config(
+        self, writer: TemplateWriter, arguments: Mapping[str, Any]
+    ) -> dict[str, Json]:
+        return {"input": self._write_arguments(writer, arguments)} if arguments else {}
 
     def _trace_child(self, trace: Trace) -> Workflow:
         trail = [self.label]
@@ -261,14 +263,14 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         )
 
     def _placeholders(self, trace: Trace) -> dict[str, Placeholder]:
-        given = ResultPlaceholder(trace, "input")
+        workflow_input = ResultPlaceholder(trace, "input")
         defaults = collect_defaults(self.function)
-        found: dict[str, Placeholder] = {}
+        placeholders: dict[str, Placeholder] = {}
         for name in self._parameters.signature.parameters:
-            found[name] = ItemPlaceholder(given, name)
+            placeholders[name] = ItemPlaceholder(workflow_input, name)
             if name in defaults:
-                found[name] = DefaultPlaceholder(found[name], defaults[name])
-        return found
+                placeholders[name] = DefaultPlaceholder(placeholders[name], defaults[name])
+        return placeholders
 
 
 def _check_function(function: Any, label: str) -> None:
@@ -292,7 +294,7 @@ _DURATION_FIELDS = {"timeout": "timeout_seconds", "sla": "sla_seconds"}
 
 def _parse_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Raises InputError, which names the option."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in options.items():
         if name not in WorkflowOptions.__annotations__:
             known = WorkflowOptions.__annotations__
@@ -300,8 +302,8 @@ def _parse_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
             raise InputError(f"workflow {label}: there is no option '{name}'{hint}")
         if value is None:
             continue
-        found |= _parse_option(name, value, label)
-    return {name: value for name, value in found.items() if name != "name"}
+        fields |= _parse_option(name, value, label)
+    return {name: value for name, value in fields.items() if name != "name"}
 
 
 def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
@@ -314,9 +316,9 @@ def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
             f"workflow {label}: {name}: expected {check.expected}, got {describe_value(value)}"
         )
     if name == "rate_limits":
-        return {field: {tag: _parse_rate_limit(tag, each, label) for tag, each in value.items()}}
+        return {field: {tag: _parse_rate_limit(tag, item, label) for tag, item in value.items()}}
     if name == "labels":
-        return {field: {str(key): str(each) for key, each in value.items()}}
+        return {field: {str(key): str(item) for key, item in value.items()}}
     if name == "on_failure":
         return {field: OnFailure(value)}
     return {field: float(value) if name in _DURATION_FIELDS else value}
@@ -324,10 +326,10 @@ def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
 
 def _parse_rate_limit(tag: str, limit: Any, label: str) -> RateLimit:
     """A number is so many a second."""
-    found = limit if isinstance(limit, RateLimit) else RateLimit(rate_per_second=limit)
-    if not RATE_LIMIT_CHECKS["rate_per_second"].fits(found.rate_per_second):
+    rate_limit = limit if isinstance(limit, RateLimit) else RateLimit(rate_per_second=limit)
+    if not RATE_LIMIT_CHECKS["rate_per_second"].fits(rate_limit.rate_per_second):
         raise InputError(
             f"workflow {label}: rate_limits['{tag}']: expected a number above 0 or a RateLimit, "
-            f"got {describe_value(found.rate_per_second)}"
+            f"got {describe_value(rate_limit.rate_per_second)}"
         )
-    return found
+    return rate_limit

@@ -1,4 +1,8 @@
-"""Loads a workflow from a file or a text, in YAML or JSON."""
+"""Loads a workflow from a YAML or JSON file, or reads it from a decoded document.
+
+Only the shape is judged here: the keys, and what each value may be. Whether the graph can run is
+for `runnel.core.validation`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +17,7 @@ from runnel.authoring.documents.fields import (
     TooManyProblemsError,
     drop_defaults,
 )
-from runnel.authoring.documents.files import parse_data, read_data
+from runnel.authoring.documents.files import read_data
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
@@ -25,7 +29,7 @@ from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CHILD_WORKFLOW, Node, RetryPolicy, Workflow
 from runnel.errors import InvalidWorkflowError
 
-# The child workflow of a node: written down in place, in another file, or known by its name.
+# Child workflows: written in place, in another file, or known by name.
 
 ResolveWorkflow: TypeAlias = Callable[[str], Workflow | None]
 """Finds the newest version of a workflow by its name; None when there is none."""
@@ -55,9 +59,9 @@ class ChildWorkflowReader:
     ) -> dict[str, Any]:
         """`child`, and the `config` that is left without it; nothing when it is wrong."""
         config: dict[str, Json] = fields.get("config", {})
-        given = [key for key in ("definition", "file", "workflow") if key in config]
-        if len(given) != 1:
-            got = " and ".join(map(quote_name, given)) or "none"
+        sources = [key for key in ("definition", "file", "workflow") if key in config]
+        if len(sources) != 1:
+            got = " and ".join(map(quote_name, sources)) or "none"
             place.refuse(
                 "the handler 'workflow' takes one of 'definition', 'file' and 'workflow', "
                 f"got {got}"
@@ -66,10 +70,10 @@ class ChildWorkflowReader:
         if origin.depth >= CHILD_DEPTH_MAX:
             place.refuse(f"child workflows are nested deeper than {CHILD_DEPTH_MAX}; flatten them")
             return {}
-        key, value = given[0], config[given[0]]
+        key, value = sources[0], config[sources[0]]
         child = self._read_definition(key, value, place.key(key), origin, str(fields.get("id")))
-        rest = {name: setting for name, setting in config.items() if name != key}
-        return {"config": rest, "child": child}
+        other_settings = {name: setting for name, setting in config.items() if name != key}
+        return {"config": other_settings, "child": child}
 
     def _read_definition(
         self, key: str, value: Json, place: DocumentPath, origin: DocumentOrigin, name: str
@@ -110,7 +114,7 @@ class ChildWorkflowReader:
             return None
         path = _resolve_path(origin.directory / value)
         if path in origin.trail:
-            names = [each.name for each in (*origin.trail[origin.trail.index(path) :], path)]
+            names = [file.name for file in (*origin.trail[origin.trail.index(path) :], path)]
             place.refuse(f"the files lead back to themselves: {' → '.join(names)}; cut it once")
             return None
         if path not in self._files:
@@ -143,7 +147,7 @@ def _resolve_path(path: Path) -> Path:
         return path
 
 
-# Dependencies that are not written down: the nodes that a node's templates name.
+# Inferred dependencies: the nodes that a node's templates name.
 
 
 def add_inferred_dependencies(
@@ -165,22 +169,16 @@ def map_positions(nodes: Sequence[Node]) -> dict[NodeId, int]:
 
 def infer_dependencies(node: Node, positions: Mapping[NodeId, int]) -> tuple[NodeId, ...]:
     """In the order of the document; a template that is not one is left to validation."""
-    found: set[NodeId] = set()
+    roots: set[NodeId] = set()
     for _, compiled in compile_fields(node):
         if not isinstance(compiled, TemplateSyntaxError):
-            found.update(NodeId(reference.root) for reference in compiled.references)
-    known = (name for name in found if name in positions and name not in RESERVED_NAMES)
+            roots.update(NodeId(reference.root) for reference in compiled.references)
+    known = (name for name in roots if name in positions and name not in RESERVED_NAMES)
     return tuple(sorted((name for name in known if name != node.id), key=positions.__getitem__))
 
 
 def _set_dependencies(node: Node, dependencies: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=dependencies) if dependencies else node
-
-
-# Reads a document, as decoded from YAML or JSON, into a workflow; all problems in one answer.
-#
-# Only the shape is judged here: the keys, and what each value may be. Whether the graph can run
-# is for `runnel.core.validation`.
 
 
 def read_document(
@@ -229,12 +227,12 @@ class _DocumentReader:
         self, data: Json, place: DocumentPath, origin: DocumentOrigin
     ) -> Workflow | None:
         """None when there are problems, here or anywhere before."""
-        found = WORKFLOW_TABLE.read(data, place)
-        drafts, stated = self._read_nodes(found.pop("nodes", []), place.key("nodes"), origin)
+        fields = WORKFLOW_TABLE.read(data, place)
+        drafts, stated = self._read_nodes(fields.pop("nodes", []), place.key("nodes"), origin)
         if place.problems:
             return None
         nodes = add_inferred_dependencies(drafts, explicit_ids=stated)
-        return Workflow(nodes=nodes, **drop_defaults(Workflow, found))
+        return Workflow(nodes=nodes, **drop_defaults(Workflow, fields))
 
     def _read_nodes(
         self, data: Json, place: DocumentPath, origin: DocumentOrigin
@@ -243,14 +241,14 @@ class _DocumentReader:
         nodes: list[Node] = []
         stated: set[NodeId] = set()
         for below, value in _iterate_node_entries(data, place):
-            found = NODE_TABLE.read(value, below)
-            if found.get("handler") == CHILD_WORKFLOW:
-                found |= self._children.read_child(found, below.key("config"), origin)
-            found["retry"] = self._build_retry_policy(found.get("retry", {}))
-            if "id" in found and "handler" in found:
-                nodes.append(Node(**drop_defaults(Node, found)))
-                if "dependencies" in found:
-                    stated.add(found["id"])
+            fields = NODE_TABLE.read(value, below)
+            if fields.get("handler") == CHILD_WORKFLOW:
+                fields |= self._children.read_child(fields, below.key("config"), origin)
+            fields["retry"] = self._build_retry_policy(fields.get("retry", {}))
+            if "id" in fields and "handler" in fields:
+                nodes.append(Node(**drop_defaults(Node, fields)))
+                if "dependencies" in fields:
+                    stated.add(fields["id"])
         return nodes, frozenset(stated)
 
     def _build_retry_policy(self, changes: Mapping[str, Any]) -> RetryPolicy:
@@ -296,15 +294,3 @@ def load_file(
     """
     data = read_data(path)
     return read_document(data, source=str(path), file=path, resolve=resolve, retry=retry)
-
-
-def load_text(
-    text: str,
-    *,
-    source: str = "workflow",
-    resolve: ResolveWorkflow | None = None,
-    retry: RetryPolicy | None = None,
-) -> Workflow:
-    """As load_file, for a text that is no file: it can't name files of child workflows."""
-    data = parse_data(text, source=source)
-    return read_document(data, source=source, resolve=resolve, retry=retry)

@@ -48,8 +48,8 @@ def _node_to_document(node: Node, positions: Mapping[NodeId, int]) -> dict[str, 
 
 def _collect_changed_fields(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Json]:
     """As JSON has it: no tuples, enums or structs."""
-    found = drop_defaults(type(value), {name: getattr(value, name) for name in fields})
-    return {name: _to_plain_json(item) for name, item in found.items()}
+    kept = drop_defaults(type(value), {name: getattr(value, name) for name in fields})
+    return {name: _to_plain_json(item) for name, item in kept.items()}
 
 
 def _to_plain_json(value: Any) -> Json:

@@ -1,4 +1,4 @@
-"""Reads an object by a table of its keys, and refuses what the table does not have."""
+"""The tables of the keys of nodes and workflows, and the reader that goes by them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Cache, OnFailure, RateLimit, RunWhen
 
-# Where in a document the reader is: each problem goes to one list, with its path before it.
+# The place in a document, and the problems found there.
 
 PROBLEMS_MAX = 100
 
@@ -105,7 +105,7 @@ class FieldTable:
             place.expected(self.expectation, value)
             return {}
         spelled: dict[str, str] = {}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, item in value.items():
             name = self.names.get(key)
             if name is None:
@@ -115,11 +115,11 @@ class FieldTable:
                 place.refuse(f"'{spelled[name]}' and '{key}' mean the same; keep one of them")
             else:
                 spelled[name] = key
-                self._read_field(found, name, item, place.key(key))
+                self._read_field(values, name, item, place.key(key))
         for name in self._required:
             if name not in spelled:
                 place.refuse(f"the key '{name}' is missing")
-        return found
+        return values
 
     def _read_field(
         self, values: dict[str, Any], name: str, item: Json, place: DocumentPath
@@ -171,9 +171,6 @@ def _get_default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default_factory()
 
 
-# A list written out in a document, as the expression that the model keeps.
-
-
 def format_list_expression(items: list[Json], place: DocumentPath) -> str | InvalidValue:
     """Refused when it holds a template, or is longer than an expression may be."""
     source = format_literal(items)
@@ -203,7 +200,7 @@ def format_literal(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# The keys of a node in a document, and what each may hold.
+# The keys of a node, and what each may hold.
 
 OBJECT_CHECK = ValueCheck("an object", lambda value: isinstance(value, dict), {"type": "object"})
 
@@ -213,11 +210,11 @@ def read_names(value: Json, place: DocumentPath) -> tuple[str, ...]:
     if not isinstance(value, str | list):
         place.expected("a list of names", value)
         return ()
-    found = [value] if isinstance(value, str) else value
-    for index, name in enumerate(found):
+    names = [value] if isinstance(value, str) else value
+    for index, name in enumerate(names):
         if not NAME.fits(name):
             place.item(index).expected(NAME.expected, name)
-    return tuple(name for name in found if NAME.fits(name))
+    return tuple(name for name in names if NAME.fits(name))
 
 
 RETRY_TABLE = FieldTable(
@@ -315,7 +312,7 @@ NODE_TABLE = FieldTable(
 )
 
 
-# The keys of a workflow in a document, and what each may hold; its nodes are read apart.
+# The keys of a workflow, and what each may hold; its nodes are read separately.
 
 
 def _read_input(value: Json, place: DocumentPath) -> Any:
@@ -354,8 +351,8 @@ RATE_LIMIT_TABLE = FieldTable(
 def _read_rate_limits(value: Json, place: DocumentPath) -> dict[str, RateLimit]:
     limits: dict[str, RateLimit] = {}
     for tag, limit in _read_entries(value, place, "an object of limits by resource tag"):
-        found = RATE_LIMIT_TABLE.read(limit, place.key(tag))
-        limits[tag] = RateLimit(**drop_defaults(RateLimit, found))
+        fields = RATE_LIMIT_TABLE.read(limit, place.key(tag))
+        limits[tag] = RateLimit(**drop_defaults(RateLimit, fields))
     return limits
 
 

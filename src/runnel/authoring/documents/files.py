@@ -8,7 +8,7 @@ from runnel.core.values import Json
 from runnel.core.wording import quote_name
 from runnel.errors import InvalidWorkflowError
 
-# JSON, stricter than the standard library by default: no NaN, and no key given twice.
+# JSON, stricter than the standard library: no NaN, and no key given twice.
 
 
 def parse_json(text: str, *, source: str) -> Json:
@@ -37,9 +37,9 @@ class _InvalidJsonError(Exception):
 
 
 def _build_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    mapping = dict(pairs)
+    if len(mapping) == len(pairs):
+        return mapping
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -47,7 +47,7 @@ def _build_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
                 f"the key {quote_name(key)} is given twice in one object; keep one"
             )
         seen.add(key)
-    return found
+    return mapping
 
 
 def _refuse_constant(name: str) -> NoReturn:

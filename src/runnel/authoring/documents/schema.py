@@ -211,8 +211,8 @@ def _list_handlers_with_settings() -> list[str]:
 def _build_settings_schema(handler: str) -> dict[str, Json]:
     """What the config of a built-in handler holds; a template may stand for any value."""
     settings = HANDLER_SETTINGS[handler] or {}
-    properties = {name: _build_setting_schema(each) for name, each in settings.items()}
-    required = [name for name, each in settings.items() if each.is_required]
+    properties = {name: _build_setting_schema(setting) for name, setting in settings.items()}
+    required = [name for name, setting in settings.items() if setting.is_required]
     config: dict[str, Json] = {"properties": properties, "additionalProperties": False}
     if handler == CHILD_WORKFLOW:
         properties |= {

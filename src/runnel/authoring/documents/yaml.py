@@ -1,4 +1,9 @@
-"""Builds one JSON value from the events of a YAML parser, and refuses what JSON can't hold."""
+"""YAML to JSON values and back; imported late, with the first YAML document.
+
+Values are built from the parser's events: no recursion, and every place is known. What PyYAML would
+do in silence is refused: a key given twice, a date, a key that is no text, a second document,
+aliases that unfold into more than a document may be.
+"""
 
 import math
 import re
@@ -16,7 +21,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
-# Plain values of YAML: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
+# Plain values: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
 
 TAG_PREFIX = "tag:yaml.org,2002:"
 STRING_TAG = f"{TAG_PREFIX}str"
@@ -46,8 +51,8 @@ def resolve_tag(event: ScalarEvent) -> str:
 
 @lru_cache(maxsize=4096)
 def _resolve_implicit_tag(value: str) -> str:
-    found = _resolver.resolve(ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]  # the stubs leave it out
-    return str(found)
+    tag = _resolver.resolve(ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]  # the stubs leave it out
+    return str(tag)
 
 
 def construct_scalar(tag: str, text: str) -> Json:
@@ -192,12 +197,12 @@ class YamlBuilder:
 
     def _alias(self, event: events.AliasEvent) -> None:
         name = event.anchor or ""
-        found = self._anchors.get(name)
-        if found is None:
+        anchored = self._anchors.get(name)
+        if anchored is None:
             raise UnsupportedYamlError(
                 event, f"the alias *{name} has no complete anchor &{name} before it"
             )
-        value, chars = found
+        value, chars = anchored
         self._count_chars(chars, event)
         self._add(value, event)
 
@@ -217,12 +222,12 @@ class YamlBuilder:
             frame.value[str(frame.key)] = value
             frame.key = NO_KEY
 
-    def _check_key(self, found: dict[str, Json], key: Json, event: events.Event) -> str:
+    def _check_key(self, mapping: dict[str, Json], key: Json, event: events.Event) -> str:
         if not isinstance(key, str):
-            what = "a number" if is_finite_number(key) else describe_value(key)
+            kind = "a number" if is_finite_number(key) else describe_value(key)
             text = self._read_source(event)
-            raise UnsupportedYamlError(event, f"the key {text} is {what} to YAML; put it in quotes")
-        if key in found:
+            raise UnsupportedYamlError(event, f"the key {text} is {kind} to YAML; put it in quotes")
+        if key in mapping:
             raise UnsupportedYamlError(
                 event, f"the key {quote_name(key)} is given twice in one object; keep one"
             )
@@ -248,19 +253,13 @@ def _is_at_key(frame: _OpenCollection) -> bool:
 
 def _list_mergeable_objects(value: Json, event: events.Event) -> list[dict[str, Json]]:
     """The objects in order: each adds only what those before it, and the object itself, lack."""
-    found = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, dict) for each in found):
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(mapping, dict) for mapping in mappings):
         raise UnsupportedYamlError(
             event, f"'<<' merges objects, got {describe_value(value)}; expected an alias of one"
         )
-    return found
+    return mappings
 
-
-# YAML into JSON values, built from the parser's events: no recursion, and every place is known.
-#
-# What PyYAML would do in silence is refused: a key given twice, a date, a key that is no text, a
-# second document, aliases that unfold into more than a document may be. Imported late by
-# `files.py`.
 
 # libyaml, where it is there, is ten times faster than the parser in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -315,21 +314,21 @@ def _describe_syntax_error(text: str, error: yaml.MarkedYAMLError) -> str:
         return f"{where}a tab where YAML allows only spaces; indent with spaces"
     if "that cannot start any token" in problem:
         problem = f"found {here!r} where a value was expected"
-    hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), "")
+    hint = next((hint for fragment, hint in _SYNTAX_HINTS.items() if fragment in problem), "")
     return f"{where}not YAML: {problem}{hint}"
 
 
 def _describe_unreadable_text(text: str, error: Exception) -> str:
-    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
-    if found is None:
+    match = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if match is None:
         return f"not YAML: {str(error).splitlines()[0]}"
-    line = text.count("\n", 0, found.start()) + 1
-    column = found.start() - text.rfind("\n", 0, found.start())
-    code = f"#x{ord(found[0]):04x}"
+    line = text.count("\n", 0, match.start()) + 1
+    column = match.start() - text.rfind("\n", 0, match.start())
+    code = f"#x{ord(match[0]):04x}"
     return f"line {line}, column {column}: the character {code} is not allowed; remove it"
 
 
-# A document as YAML that people like to read; imported late, as everything of YAML is.
+# Writing: a document as YAML that people like to read.
 
 LINE_WIDTH = 100
 # Breaks of lines to YAML, which read back as a space where they are not escaped.

@@ -29,10 +29,9 @@ from runnel.errors import InputError
 from runnel.ports import Backend
 from runnel.ports import telemetry as names
 from runnel.ports.archive import Retention
-from runnel.ports.telemetry import Telemetry
+from runnel.ports.telemetry import FanOutTelemetry, Telemetry
 from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
-from runnel.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry, configure_logging
 from runnel.telemetry.metrics import MetricsTelemetry
 

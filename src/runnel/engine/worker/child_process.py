@@ -19,8 +19,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.authoring.calls import ContextPlace, FunctionCall, get_import_name
+from runnel.authoring.calls import ContextPlace, FunctionCall
 from runnel.authoring.context import LOGGER_PREFIX, Measurement
+from runnel.authoring.functions import get_import_name
 from runnel.core.effects import TaskMessage
 from runnel.core.values import NO_DATA
 from runnel.core.workflow import ErrorInfo

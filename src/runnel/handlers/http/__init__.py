@@ -3,24 +3,23 @@
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
+from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.http.request import HttpRequest
-from runnel.handlers.permissions import HandlerEnvironment
 
 if TYPE_CHECKING:
     from runnel.handlers.http.connections import OutboundConnections
     from runnel.handlers.http.exchange import StreamedResponse
 
 
-# The way out for handlers: requests over connections that are kept from task to task.
-
-
 class OutboundHttpClient:
+    """Sends the requests of handlers over connections that are kept from task to task."""
+
     def __init__(self, environment: HandlerEnvironment) -> None:
         self._environment = environment
         self._connections: OutboundConnections | None = None
 
     def open(self, request: HttpRequest) -> "AbstractAsyncContextManager[StreamedResponse]":
-        """See `exchange`."""
+        """See `exchange.send_request`."""
         from runnel.handlers.http.connections import OutboundConnections
         from runnel.handlers.http.exchange import send_request
 
@@ -29,6 +28,6 @@ class OutboundHttpClient:
         return send_request(self._connections, request, self._environment.clock)
 
     async def close(self) -> None:
-        """Those of the running event loop; a later request makes new ones."""
+        """Closes the connections of the running event loop; a later request makes new ones."""
         if self._connections is not None:
             await self._connections.close()

@@ -34,15 +34,15 @@ class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Raises ServiceRefusedError if any of the host's addresses is not allowed."""
-        found = await self._resolve(host, port)
-        for address in found:
+        addresses = await self._resolve(host, port)
+        for address in addresses:
             self._addresses.check(host, address)
-        for address in found[:-1]:
+        for address in addresses[:-1]:
             try:
                 return await self._connect(address, port, timeout, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue  # the next one may answer
-        return await self._connect(found[-1], port, timeout, socket_options)
+        return await self._connect(addresses[-1], port, timeout, socket_options)
 
     async def sleep(self, seconds: float) -> None:
         await self._network.sleep(seconds)
@@ -61,10 +61,10 @@ class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
     async def _resolve(self, host: str, port: int) -> list[str]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            entries = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
             raise ServiceError(f"there is no host '{host}': {error}") from error
-        return list(dict.fromkeys(str(each[4][0]) for each in found))
+        return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class _EventLoopPool:
@@ -109,7 +109,7 @@ class OutboundConnections:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            for former in [each for each in self._pools if each.is_closed()]:
+            for former in [known for known in self._pools if known.is_closed()]:
                 del self._pools[former]
             pool = self._pools[loop] = _EventLoopPool(self._addresses)
         async with pool.acquire() as connections:

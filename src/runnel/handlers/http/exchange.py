@@ -9,7 +9,9 @@ import httpx
 import msgspec
 
 from runnel.core.validation.handler_settings import is_url
+from runnel.core.wording import ELLIPSIS, shorten
 from runnel.errors import InputError, RunnelError, ServiceError, ServiceRefusedError
+from runnel.handlers.environment import HandlerClock
 from runnel.handlers.http.connections import OutboundConnections
 from runnel.handlers.http.request import (
     ERROR_BODY_CHARS_MAX,
@@ -21,16 +23,14 @@ from runnel.handlers.http.request import (
     parse_retry_after,
 )
 from runnel.handlers.http.response_body import BodyDecompressor
-from runnel.handlers.permissions import ELLIPSIS, HandlerClock, truncate
-
-# Bytes that came after an answer and belong to none: nobody can tell whose the next ones are.
-#
-# On a connection that is used again, they would be read as the answer to the next request, which
-# may be another workflow's. httpcore keeps them for it.
 
 
 async def close_if_trailing_data(response: httpcore.Response) -> None:
-    """To be called when an answer has been read, before it is closed."""
+    """Closes the connection if bytes came after the answer; call it before the answer is closed.
+
+    httpcore keeps such bytes. On a connection that is used again, they would be read as the answer
+    to the next request, which may be another workflow's.
+    """
     if _has_trailing_data(response):
         await response.extensions["network_stream"].aclose()
 
@@ -119,7 +119,7 @@ async def _follow_redirects(
 ) -> AsyncIterator[StreamedResponse]:
     """The first answer that is no redirect, or the last one that may be followed."""
     url = _build_url(request)
-    for left in range(request.limits.redirects, -1, -1):
+    for redirects_left in range(request.limits.redirects, -1, -1):
         answer = await pool.handle_async_request(_build_httpcore_request(request, url))
         try:
             head = ResponseHead(
@@ -137,7 +137,7 @@ async def _follow_redirects(
                 await close_if_trailing_data(answer)
             finally:
                 await answer.aclose()
-        if not left:
+        if not redirects_left:
             raise ServiceRefusedError(
                 f"{format_url(request.url)} redirected more than {request.limits.redirects} times, "
                 f"last to {head.where}"
@@ -166,7 +166,7 @@ def _parse_url(text: str) -> httpx.URL:
 
 def _format_params(request: HttpRequest) -> dict[str, list[str]]:
     return {
-        name: [_format_param(each) for each in (value if isinstance(value, list) else [value])]
+        name: [_format_param(item) for item in (value if isinstance(value, list) else [value])]
         for name, value in request.params.items()
     }
 
@@ -201,26 +201,25 @@ def _build_httpcore_request(outgoing: HttpRequest, url: httpx.URL) -> httpcore.R
 
 
 def _join_headers(response: httpcore.Response) -> dict[str, str]:
-    found: dict[str, str] = {}
+    joined: dict[str, str] = {}
     for name, value in response.headers:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        joined[key] = f"{joined[key]}, {text}" if key in joined else text
+    return joined
 
 
 def _resolve_redirect(url: httpx.URL, target: str, where: str) -> httpx.URL:
     """Raises ServiceRefusedError for everything but an ordinary address of the web."""
     try:
-        found = _parse_url(str(url.join(target)))
+        resolved = _parse_url(str(url.join(target)))
     except (httpx.InvalidURL, ValueError):
-        found = httpx.URL()
-    if not is_url(str(found)):
+        resolved = httpx.URL()
+    if not is_url(str(resolved)):
         raise ServiceRefusedError(
-            f"{where} redirects to '{truncate(target, SHOWN_TARGET_CHARS_MAX)}'; only http and "
-            f"https are "
-            "followed, without a user or password"
+            f"{where} redirects to '{shorten(target, SHOWN_TARGET_CHARS_MAX)}'; only http and "
+            "https are followed, without a user or password"
         )
-    return found
+    return resolved
 
 
 def _redirect_request(
@@ -263,15 +262,15 @@ async def _read_status_error(
 ) -> RunnelError:
     """With the beginning of the body, as far as it can be had: the status alone says enough."""
     head = response.head
-    said = b""
+    beginning = b""
     with suppress(RunnelError, httpcore.NetworkError, httpcore.ProtocolError):
         async with aclosing(response.iterate_chunks(request.limits.bytes_max)) as chunks:
             async for chunk in chunks:
-                said += chunk[: ERROR_BODY_BYTES_MAX + 1]
-                if len(said) > ERROR_BODY_BYTES_MAX:
+                beginning += chunk[: ERROR_BODY_BYTES_MAX + 1]
+                if len(beginning) > ERROR_BODY_BYTES_MAX:
                     break
-    text = said[:ERROR_BODY_BYTES_MAX].decode(errors="replace") + (
-        ELLIPSIS if len(said) > ERROR_BODY_BYTES_MAX else ""
+    text = beginning[:ERROR_BODY_BYTES_MAX].decode(errors="replace") + (
+        ELLIPSIS if len(beginning) > ERROR_BODY_BYTES_MAX else ""
     )
     after = parse_retry_after(head.headers.get("retry-after"), now=clock.now())
     return build_status_error(

@@ -1,4 +1,7 @@
-"""A request as a config describes it, before any package for it is imported."""
+"""A request as a config describes it, and what the status of its answer means.
+
+No package for HTTP is imported here.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -8,10 +11,8 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import RunnelError, ServiceBusyError, ServiceRefusedError
-from runnel.handlers.permissions import truncate
-
-# What the status of an answer means: a result, worth another try, or final.
 
 OK_STATUSES: tuple[int | str, ...] = ("2xx",)
 # Request Timeout, Too Early, Too Many Requests, and trouble of the server's own: all may pass.
@@ -36,15 +37,15 @@ def build_status_error(
     policy: StatusPolicy, where: str, status: int, *, body: str, retry_after_s: float | None
 ) -> RunnelError:
     """`body` is the beginning of the body: services explain there what they did not like."""
-    words = truncate(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
-    sentence = f"{where} answered {status}" + (f": {words}" if words else "")
+    excerpt = shorten(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
+    sentence = f"{where} answered {status}" + (f": {excerpt}" if excerpt else "")
     if policy.is_retried(status):
         return ServiceBusyError(sentence, status=status, retry_after_s=retry_after_s)
     return ServiceRefusedError(sentence, status=status)
 
 
 def parse_retry_after(text: str | None, *, now: float) -> float | None:
-    """The header Retry-After in seconds from now; None without one, or when it is no time."""
+    """Returns the header Retry-After in seconds from now; None without one, or if it is no time."""
     if text is None:
         return None
     if text.isascii() and text.strip().isdigit():
@@ -98,10 +99,21 @@ def parse_limits(config: Mapping[str, Json], *, total_s: float = TIMEOUT_S) -> H
     )
 
 
+def parse_status_policy(config: Mapping[str, Json]) -> StatusPolicy:
+    return StatusPolicy(
+        ok=config.get("ok_statuses", OK_STATUSES),
+        retried=config.get("retry_statuses", RETRIED_STATUSES),
+    )
+
+
+def parse_headers(config: Mapping[str, Json]) -> dict[str, str]:
+    """Returns the headers that the user gave, by lower-case name."""
+    return {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
+
+
 def build_http_request(config: Mapping[str, Json], *, idempotency_key: str) -> HttpRequest:
-    """Of a config that was checked."""
+    """Builds the request of a config that was checked."""
     method = config.get("method", "GET")
-    given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
     headers = (
         {} if method in SAFE_METHODS else {"idempotency-key": encode_header_value(idempotency_key)}
     )
@@ -118,25 +130,24 @@ def build_http_request(config: Mapping[str, Json], *, idempotency_key: str) -> H
     return HttpRequest(
         method=method,
         url=config["url"],
-        headers={**headers, **given},
+        headers={**headers, **parse_headers(config)},
         params=config.get("params", {}),
         content=content,
         limits=parse_limits(config),
-        status_policy=StatusPolicy(
-            ok=config.get("ok_statuses", OK_STATUSES),
-            retried=config.get("retry_statuses", RETRIED_STATUSES),
-        ),
+        status_policy=parse_status_policy(config),
         response_kind=config.get("response", "auto"),
     )
 
 
 def format_url(url: str) -> str:
-    """In a message: without its query and fragment, which hold what is none of a log's business,
-    and without a password, as the operator's own URL may have one.
+    """Formats a URL for a message.
+
+    Query and fragment are left out, because a log must not show them, and so is a password, which
+    the operator's own URL may have.
     """
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
-    return truncate(f"{parts.scheme}://{place}{parts.path}", SHOWN_URL_CHARS_MAX)
+    return shorten(f"{parts.scheme}://{place}{parts.path}", SHOWN_URL_CHARS_MAX)
 
 
 def encode_header_value(text: str) -> str:

@@ -8,8 +8,8 @@ from email.message import Message
 import msgspec
 
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import ServiceError, ServiceRefusedError
-from runnel.handlers.permissions import truncate
 
 # What is longer is no media type; reading one takes the square of its length.
 CONTENT_TYPE_CHARS_MAX = 500
@@ -35,7 +35,7 @@ class BodyDecompressor:
         self._decompressor: zlib._Decompress | None = None
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-            shown = truncate(encoding, SHOWN_WORD_CHARS_MAX)
+            shown = shorten(encoding, SHOWN_WORD_CHARS_MAX)
             raise ServiceRefusedError(f"{where} answered in the encoding '{shown}'")
         self._is_compressed = encoding not in {"identity", ""}
         self._is_deflate = encoding == "deflate"
@@ -64,8 +64,8 @@ class BodyDecompressor:
     def _decompress_chunk(self, chunk: bytes) -> bytes:
         """Several packed parts, one after the other, are one body; what else follows is not."""
         parts: list[bytes] = []
-        left = self._bytes_max - self._size + 1
-        while chunk and left > 0:
+        bytes_left = self._bytes_max - self._size + 1
+        while chunk and bytes_left > 0:
             if self._decompressor is None:
                 # Many servers send what they call deflate without a header: it begins otherwise.
                 is_bare = self._is_deflate and chunk[0] & 0x0F != zlib.DEFLATED
@@ -76,14 +76,16 @@ class BodyDecompressor:
                 self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB_WBITS)
             elif self._decompressor.eof:
                 break
-            parts.append(self._decompress_part(self._decompressor, chunk, left))
-            left -= len(parts[-1])
+            parts.append(self._decompress_part(self._decompressor, chunk, bytes_left))
+            bytes_left -= len(parts[-1])
             chunk = self._decompressor.unused_data
         return b"".join(parts)
 
-    def _decompress_part(self, decompressor: "zlib._Decompress", chunk: bytes, left: int) -> bytes:
+    def _decompress_part(
+        self, decompressor: "zlib._Decompress", chunk: bytes, bytes_max: int
+    ) -> bytes:
         try:
-            return decompressor.decompress(chunk, left)
+            return decompressor.decompress(chunk, bytes_max)
         except zlib.error as error:
             raise ServiceError(f"{self._where} answered what can't be unpacked: {error}") from error
 
@@ -96,13 +98,13 @@ class BodyDecompressor:
 
 def decode_body(data: bytes, headers: Mapping[str, str], *, kind: str, where: str) -> Json:
     """`auto` is JSON if the answer says that it is. Raises ServiceError for what can't be read."""
-    said = Message()
-    said["content-type"] = headers.get("content-type", "")[:CONTENT_TYPE_CHARS_MAX]
-    subtype = said.get_content_subtype()
+    media_type = Message()
+    media_type["content-type"] = headers.get("content-type", "")[:CONTENT_TYPE_CHARS_MAX]
+    subtype = media_type.get_content_subtype()
     is_json = subtype == "json" or subtype.endswith("+json")
     if kind == "json" or (kind == "auto" and is_json):
         return _decode_json(data, where) if data or kind == "json" else None
-    return _decode_text(data, said, where)
+    return _decode_text(data, media_type, where)
 
 
 def _decode_json(data: bytes, where: str) -> Json:
@@ -122,5 +124,5 @@ def _decode_text(data: bytes, media_type: Message, where: str) -> str:
         raise ServiceRefusedError(
             f"{where} answered with {len(data):,} bytes of {media_type.get_content_type()} that "
             f"are "
-            f"neither JSON nor text in {truncate(charset, SHOWN_WORD_CHARS_MAX)}"
+            f"neither JSON nor text in {shorten(charset, SHOWN_WORD_CHARS_MAX)}"
         ) from None

@@ -8,25 +8,18 @@ from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveRefusedError, StoreError
 from runnel.ports.journal import ArchiveCursor, JournalEntry, PendingCommand, QuarantinedAggregate
 from runnel.ports.store import HistoryRecord, InboxPosition, Lease
+from runnel.ports.telemetry import NullTelemetry
 from runnel.testing.clock import FakeClock
 
 LEASE = Lease(partition=0, owner="one", epoch=3, nonce="n", sequence=0)
 
 
-class Told:
+class Told(NullTelemetry):
     def __init__(self) -> None:
         self.events: list[str] = []
 
     def event(self, name: str, **fields: object) -> None:
         self.events.append(name)
-
-    def committed(self, *_args: object) -> None: ...
-
-    def started(self, *_args: object) -> None: ...
-
-    def ended(self, *_args: object) -> None: ...
-
-    def measured(self, *_args: object) -> None: ...
 
 
 class FakeJournal:

@@ -5,6 +5,7 @@ from runnel.core.commands import TaskLost
 from runnel.engine.services.reaper import Reaper
 from runnel.ports import telemetry as names
 from runnel.ports.store import Commit, Lease
+from runnel.ports.telemetry import NullTelemetry
 from runnel.ports.workers import WorkerInfo
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import make_task, make_token
@@ -12,20 +13,12 @@ from runnel.testing.conformance.suite import make_task, make_token
 DEAD_AFTER_S = 3.0
 
 
-class Told:
+class Told(NullTelemetry):
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
 
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields.get("worker")))
-
-    def committed(self, *_args: object) -> None: ...
-
-    def started(self, *_args: object) -> None: ...
-
-    def ended(self, *_args: object) -> None: ...
-
-    def measured(self, *_args: object) -> None: ...
 
 
 class Bench:

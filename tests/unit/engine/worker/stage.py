@@ -1,7 +1,7 @@
 """A worker on a memory backend, and the orchestrator's side of it played by the test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -12,7 +12,6 @@ from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, TaskCompleted, TaskFailed, TaskSkipped, TaskStarted
 from runnel.core.effects import TaskMessage
-from runnel.core.events import AnyEvent
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, make_inline_value
 from runnel.engine.clock import RandomIdGenerator
@@ -20,13 +19,14 @@ from runnel.engine.worker.worker import Worker
 from runnel.handlers import create_builtin_registry
 from runnel.ports.clock import Clock
 from runnel.ports.store import Commit, Lease
+from runnel.ports.telemetry import NullTelemetry
 
 WAIT_S = 10.0
 
 Ending = TaskCompleted | TaskFailed | TaskSkipped
 
 
-class Told:
+class Told(NullTelemetry):
     """Telemetry that remembers."""
 
     def __init__(self) -> None:
@@ -37,24 +37,11 @@ class Told:
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields))
 
-    def committed(
-        self,
-        execution_id: str,
-        at: float,
-        events: Sequence[AnyEvent],
-        header: object,
-        graph: object = None,
-    ) -> None:
-        """The worker commits nothing."""
-
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
         self.begun.append(task.token)
 
     def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         self.ended_as.append((task.token.node_id, outcome, took_s))
-
-    def measured(self, name: str, value: float) -> None:
-        """A worker measures nothing of its own."""
 
     def named(self, name: str) -> list[dict[str, object]]:
         return [fields for found, fields in self.events if found == name]

@@ -75,7 +75,7 @@ def test_the_traceback_begins_in_the_users_code() -> None:
 
 def test_an_error_that_is_all_runnels_has_no_traceback() -> None:
     with pytest.raises(InputError) as found:
-        process({})
+        process({"operation": "pick", "data": {}})
     error = found.value
     in_runnel = error.__traceback__ and error.__traceback__.tb_next
 

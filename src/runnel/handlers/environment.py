@@ -1,0 +1,72 @@
+"""What handlers get to work with: permissions, the address of models, time, checked configs."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from runnel.core.validation.handler_settings import find_config_problems
+from runnel.core.values import Json
+from runnel.errors import InputError
+from runnel.handlers.permissions import (
+    AddressPermissions,
+    FunctionPermissions,
+    ProgramPermissions,
+)
+
+LLM_URL = "https://api.openai.com/v1"
+
+
+class HandlerClock(Protocol):
+    """The part of a Clock that handlers need."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]: ...
+
+
+class EventLoopClock:
+    """The clock of handlers in a program that gives them none."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(seconds)
+
+
+class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """By default what a user on the own machine may do: any function, any program.
+
+    `llm_api_key` is sent to `llm_url` and to no other address.
+    """
+
+    functions: FunctionPermissions = FunctionPermissions()
+    programs: ProgramPermissions = ProgramPermissions()
+    addresses: AddressPermissions = AddressPermissions()
+    llm_url: str = LLM_URL
+    llm_api_key: str | None = None
+    clock: HandlerClock = msgspec.field(default_factory=EventLoopClock)
+
+    def with_app(self, module: str, tasks: Iterable[str]) -> "HandlerEnvironment":
+        """Allows the functions that the module defines, and these tasks, too."""
+        functions = self.functions.with_module(module).with_names(tasks)
+        return msgspec.structs.replace(self, functions=functions)
+
+    def with_functions(self, patterns: Iterable[str]) -> "HandlerEnvironment":
+        return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
+
+
+def check_config(handler: str, config: Json) -> None:
+    """Raises InputError with every problem of a config whose templates are filled in."""
+    problems = list(find_config_problems(handler, config))
+    if problems:
+        raise InputError(f"handler '{handler}': " + "; ".join(problems))
