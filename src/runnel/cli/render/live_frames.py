@@ -10,11 +10,15 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from runnel.cli.errors import STDERR, STDOUT
-from runnel.cli.render.sentences import describe_reason, format_elapsed, get_awaited_signal
+from runnel.cli.render.progress import ACTIVE_STATES, ExecutionProgress, NodeLine
+from runnel.cli.render.sentences import (
+    SignalHints,
+    describe_reason,
+    format_elapsed,
+    get_awaited_signal,
+)
 from runnel.cli.render.text import SPINNER, STATE_STYLES, format_duration, join_names, shorten
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ACTIVE_STATES, ExecutionProgress, NodeLine
+from runnel.cli.streams import STDERR, STDOUT
 from runnel.core.states import NodeState
 
 LINES_MAX = 40
@@ -26,7 +30,7 @@ FRAMES_PER_S = 10
 
 
 def build_frame(
-    progress: ExecutionProgress, *, now: float, hints: CommandHints, lines_max: int = LINES_MAX
+    progress: ExecutionProgress, *, now: float, hints: SignalHints, lines_max: int = LINES_MAX
 ) -> list[Text]:
     """A line for each node, or counts and the nodes at work when there are too many."""
     if len(progress.lines) + 1 <= lines_max:
@@ -56,7 +60,7 @@ def _build_head(progress: ExecutionProgress, now: float) -> Text:
 
 
 def _build_node_lines(
-    progress: ExecutionProgress, shown: Sequence[NodeLine], now: float, hints: CommandHints
+    progress: ExecutionProgress, shown: Sequence[NodeLine], now: float, hints: SignalHints
 ) -> Iterator[Text]:
     width = min(NAME_CHARS_MAX, max((len(each.node_id) for each in shown), default=0))
     for line in shown:
@@ -99,7 +103,7 @@ def _describe_missing_parents(progress: ExecutionProgress, line: NodeLine) -> st
 
 
 def _build_summary(
-    progress: ExecutionProgress, now: float, hints: CommandHints, active_max: int
+    progress: ExecutionProgress, now: float, hints: SignalHints, active_max: int
 ) -> list[Text]:
     counts = Text("  ")
     for state, look in STATE_STYLES.items():

@@ -1,9 +1,10 @@
 """What is to be said about a node or an execution, in one short sentence."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from runnel.cli.render.progress import ExecutionProgress, NodeLine
 from runnel.cli.render.text import format_duration, join_names
-from runnel.cli.session.progress import ExecutionProgress, NodeLine
 from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
@@ -14,6 +15,12 @@ _WAIT_TEXTS = {
     Wait.SIGNAL: "signal '{detail}'",
     Wait.SLOT: "a free slot (max_concurrency)",
 }
+
+
+class SignalHints(Protocol):
+    """Writes the command that sends a signal, for a person to copy."""
+
+    def signal(self, execution_id: str, name: str) -> str: ...
 
 
 def describe_reason(line: NodeLine, now: float) -> str:

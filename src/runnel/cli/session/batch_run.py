@@ -1,7 +1,6 @@
 """Runs a batch: by an engine of this process, or by the workers of a server."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +27,12 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
+from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import open_store_session
-from runnel.cli.session.progress import UnfinishedChildren
 from runnel.cli.session.takeover import PAGE_SIZE, UNFINISHED_STATES
+from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.notify.event_bus import CommittedEvents, StartedTask
@@ -95,10 +95,7 @@ class PlainBatchView:
         if text == self._last_message:
             return
         self._last_message = text
-        try:
-            print(text, file=sys.stderr, flush=True)
-        except OSError:
-            return  # nobody looks: the batch goes on
+        print_to_stderr(text)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -1,4 +1,4 @@
-"""Input and labels of an execution, as the command line gives them."""
+"""What the command line gives an execution: its input, and the workflow from a file."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
 from runnel.authoring.input_schema import parse_assignments
-from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.graph import Graph
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
@@ -47,21 +46,6 @@ def merge_assignments(value: Json, assignments: dict[str, Json], source: str) ->
             "by --input-file"
         )
     return _merge_objects(value, assignments)
-
-
-def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for word in texts:
-        key, equals, value = word.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
-        if key.startswith(RESERVED_LABEL_PREFIX) and not allows_reserved:
-            raise InputError(
-                f"--label: names that begin with '{RESERVED_LABEL_PREFIX}' are reserved, got "
-                f"'{key}'"
-            )
-        labels[key.strip()] = value
-    return labels
 
 
 def _read_file(path: Path, expected: str) -> Json:
@@ -134,7 +118,7 @@ def _load_workflow(path: Path, settings: "Settings") -> Workflow:
     """A Python file is imported, and what it prints meanwhile is no result."""
     from runnel.authoring.documents import load_file
     from runnel.authoring.python_files import parse_python_path
-    from runnel.cli.errors import reserve_stdout
+    from runnel.cli.streams import reserve_stdout
 
     file = parse_python_path(str(path))
     if file is None:

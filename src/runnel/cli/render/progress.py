@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runnel.core import events as e
-from runnel.core.events import ExecutionCreated, ExecutionFinished, Wait
+from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
+from runnel.core.ids import NO_ITEM
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
@@ -16,7 +16,6 @@ from runnel.core.states import (
     NodeState,
 )
 from runnel.core.workflow import CLEAN_UP_RULES, Workflow
-from runnel.notify.event_bus import CommittedEvents
 from runnel.views.execution import summarize_waiting_items
 
 # What a person wants to see of a graph that is too large to be shown.
@@ -296,41 +295,3 @@ _EVENT_HANDLERS: dict[type, Callable[[ExecutionProgress, Any, float], None]] = {
     e.NodeWaits: _on_waits,
     e.MapStarted: _on_map_started,
 }
-
-
-# Child executions that are not final: a tree is over when its root and all of these are.
-
-
-class UnfinishedChildren:
-    """Known by what the engine of this process tells of them, and by `add`."""
-
-    def __init__(self) -> None:
-        self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
-
-    def add(self, child: ExecutionId) -> None:
-        self._unfinished.setdefault(get_root_id(child), {})[child] = None
-
-    def remove(self, child: ExecutionId) -> None:
-        root = get_root_id(child)
-        of_tree = self._unfinished.get(root, {})
-        of_tree.pop(child, None)
-        if not of_tree:
-            self._unfinished.pop(root, None)
-
-    def update(self, notification: CommittedEvents) -> None:
-        execution_id = ExecutionId(notification.execution_id)
-        if get_root_id(execution_id) == execution_id:
-            return
-        for event in notification.events:
-            if isinstance(event, ExecutionCreated):
-                self.add(execution_id)
-            elif isinstance(event, ExecutionFinished):
-                self.remove(execution_id)
-
-    def has_any(self, execution_id: ExecutionId) -> bool:
-        """Whether there are any `from_execution` it."""
-        return get_root_id(execution_id) in self._unfinished
-
-    def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
-        """Those of the tree that this execution belongs to, oldest first."""
-        return list(self._unfinished.get(get_root_id(execution_id), ()))
