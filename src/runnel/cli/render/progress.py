@@ -1,4 +1,4 @@
-"""How far an execution has come, line by line, for whoever looks on."""
+"""How far an execution has come, line by line: events folded into what a progress view shows."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class NodeLine:
 class ExecutionProgress:
     """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
 
-    `changed` gathers the lines that have moved, in order, until somebody clears it.
+    `changed` gathers the lines that have moved, in order, until the view clears it.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -73,24 +73,24 @@ class ExecutionProgress:
 
     @classmethod
     def from_execution(cls, execution: Execution) -> "ExecutionProgress":
-        """From where a stored execution stands."""
+        """Build the progress of a stored execution."""
         progress = cls(execution.id, execution.graph.workflow)
         progress.catch_up(execution)
         progress.changed.clear()
         return progress
 
     def catch_up(self, execution: Execution) -> None:
-        """To where the stored execution stands, whatever was told of it before."""
+        """Move to the state of the stored execution, whatever events came before."""
         self.state = execution.state
         self.started_at = execution.started_at
         self.finished_at = execution.finished_at
         self.error = str(execution.error or "")
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
             _copy_node_run(self, self.lines[compiled.node.id], run)
-        for index, found in execution.maps.items():
+        for index, map_run in execution.maps.items():
             line = self.lines[execution.graph.nodes[index].node.id]
-            line.items, line.items_settled = found.count, found.settled
-            waiting = summarize_waiting_items(found)
+            line.items, line.items_settled = map_run.count, map_run.settled
+            waiting = summarize_waiting_items(map_run)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
 
@@ -154,9 +154,6 @@ def _copy_node_run(progress: ExecutionProgress, line: NodeLine, run: NodeRun) ->
     line.started_at, line.finished_at = run.started_at, run.finished_at
     line.wait, line.detail, line.due = run.wait, run.detail or run.key, run.due
     line.note = run.reason or ("" if run.error is None else str(run.error))
-
-
-# Events folded into a progress: what the live view and the plain lines are made from.
 
 
 def apply_events(progress: ExecutionProgress, at: float, events: Sequence[e.AnyEvent]) -> None:

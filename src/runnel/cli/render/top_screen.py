@@ -29,15 +29,15 @@ def build_screen(overview: Overview, settings: Settings, *, height: int, problem
 def allocate_rows(row_counts: Sequence[int], lines: int) -> list[int]:
     """Give each section a few rows, then the others in turn to the sections that have more."""
     free = lines - SECTION_OVERHEAD_LINES * len(row_counts)
-    shares = [min(number, ROWS_MIN) for number in row_counts]
+    shares = [min(count, ROWS_MIN) for count in row_counts]
     free -= sum(shares)
     while free > 0:
-        hungry = [at for at, number in enumerate(row_counts) if shares[at] < number]
-        if not hungry:
+        cut_off = [index for index, count in enumerate(row_counts) if shares[index] < count]
+        if not cut_off:
             break
-        for at in hungry[:free]:
-            shares[at] += 1
-        free -= len(hungry[:free])
+        for index in cut_off[:free]:
+            shares[index] += 1
+        free -= len(cut_off[:free])
     return shares
 
 

@@ -23,13 +23,13 @@ def read_input(
     file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
 ) -> Json:
     """The file's value with the assignments laid over it; raises InputError."""
-    given = parse_assignments(assignments, schema=schema)
+    assigned = parse_assignments(assignments, schema=schema)
     if file is None:
-        return given
+        return assigned
     value = read_value(file, "the input")
-    if not given:
+    if not assigned:
         return value
-    return merge_assignments(value, given, f"--input-file {file}")
+    return merge_assignments(value, assigned, f"--input-file {file}")
 
 
 def read_value(file: str, expected: str) -> Json:
@@ -42,8 +42,7 @@ def merge_assignments(value: Json, assignments: dict[str, Json], source: str) ->
     if not isinstance(value, dict):
         raise InputError(
             f"--input adds to an object, but {source} holds {_describe_type(value)}; give the "
-            f"whole input "
-            "by --input-file"
+            "whole input by --input-file"
         )
     return _merge_objects(value, assignments)
 
@@ -76,9 +75,6 @@ def _merge_objects(base: dict[str, Json], overrides: dict[str, Json]) -> dict[st
 def _describe_type(value: Json) -> str:
     kinds = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
-
-
-# Workflow files for the commands: loaded, judged, and their neighbours made importable.
 
 
 def load_graph(path: Path, settings: "Settings") -> Graph:
@@ -156,8 +152,8 @@ def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> N
 
 def make_importable(folders: Iterable[Path | str]) -> None:
     """Puts each folder that exists, and the current one, where `import` looks first."""
-    wanted = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
-    for folder in reversed([*wanted, str(Path.cwd())]):
+    existing = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
+    for folder in reversed([*existing, str(Path.cwd())]):
         if folder not in sys.path:
             sys.path.insert(0, folder)
 
