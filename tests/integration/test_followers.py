@@ -13,9 +13,9 @@ from runnel.app.wiring import build_engine
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
 from runnel.cli.main import run_command
+from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session import follow as attending
 from runnel.cli.session.follow import FollowSession
-from runnel.cli.session.progress import ExecutionProgress
 from runnel.core.commands import CancelExecution, StartExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState, NodeState

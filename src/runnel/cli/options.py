@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
+from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.wording import quote_name
 from runnel.errors import InputError
 
@@ -46,7 +47,7 @@ def _complete_prefix(
     from runnel.errors import RunnelError
 
     async def names() -> Sequence[str]:
-        from runnel.cli.session.open_client import open_store_session
+        from runnel.app.stores import open_store_session
 
         settings = configure(StoreLocation())
         if settings.is_remote:
@@ -305,7 +306,6 @@ def build_filter(
     """Of the states in `allowed_states`, which are all of them unless given; raises InputError."""
     from math import inf
 
-    from runnel.cli.session.inputs import read_labels
     from runnel.client.listing import check_filter
     from runnel.ports.archive import ExecutionFilter
 
@@ -323,6 +323,22 @@ def build_filter(
     )
     check_filter(wanted)
     return wanted
+
+
+def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
+    """Parse `KEY=VALUE` options; raises InputError."""
+    labels: dict[str, str] = {}
+    for word in texts:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
+        if key.startswith(RESERVED_LABEL_PREFIX) and not allows_reserved:
+            raise InputError(
+                f"--label: names that begin with '{RESERVED_LABEL_PREFIX}' are reserved, got "
+                f"'{key}'"
+            )
+        labels[key.strip()] = value
+    return labels
 
 
 def check_selection(execution_id: str | None, selection: ExecutionSelection) -> None:
@@ -371,7 +387,6 @@ def _parse_states(
 
 # Durations and times as people type them: `90`, `1h30m`, `2026-12-01 09:00`.
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION_PATTERN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
 _DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 
@@ -383,9 +398,8 @@ def parse_duration(text: str, option: str) -> float:
             f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
             f"got {quote_name(text)}"
         )
-    return sum(
-        float(number) * _UNITS[unit or "s"] for number, unit in _DURATION_PART_PATTERN.findall(text)
-    )
+    parts = _DURATION_PART_PATTERN.findall(text)
+    return sum(float(number) * _UNIT_S[unit or "s"] for number, unit in parts)
 
 
 def parse_time(text: str, option: str, zone: tzinfo) -> float:

@@ -1,9 +1,9 @@
 """Events folded into lines, and the sentences and frames that are made of them."""
 
 from runnel.cli.render.live_frames import build_frame
+from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.sentences import describe_change, describe_outcome
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ExecutionProgress, apply_events
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.states import ExecutionState, NodeState

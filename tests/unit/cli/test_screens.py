@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.cli.commands.top import Overview
+from runnel.cli.render.overview import Overview
 from runnel.cli.render.text import STATE_STYLES
 from runnel.cli.render.top_screen import allocate_rows, build_screen
 from runnel.client.operations import QueueView

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from runnel.cli.commands.list import list_node_waits
+from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import WAITING_NODES_MAX, PlainProgressView
 from runnel.cli.render.sentences import describe_change, describe_reason
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ExecutionProgress, apply_events
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL

@@ -8,7 +8,7 @@ from runnel.app.process_signals import build_engine_name, parse_engine_pid
 from runnel.cli import errors as exits
 from runnel.cli.commands.list import NodeWait, suggest_commands
 from runnel.cli.commands.signal import read_payload
-from runnel.cli.options import StoreLocation
+from runnel.cli.options import StoreLocation, read_labels
 from runnel.cli.render.text import (
     format_count,
     format_duration,
@@ -17,7 +17,7 @@ from runnel.cli.render.text import (
     shorten,
 )
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import read_input, read_labels
+from runnel.cli.session.inputs import read_input
 from runnel.core.states import ExecutionState, NodeState
 from runnel.views.execution import format_time
 

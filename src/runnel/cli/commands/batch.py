@@ -91,7 +91,7 @@ def batch(
     import asyncio
 
     from runnel.app.run import SOURCE_LABEL
-    from runnel.cli.errors import reserve_stdout
+    from runnel.cli.options import read_labels
     from runnel.cli.session.batch_documents import read_documents
     from runnel.cli.session.batch_feeder import DocumentBatch
     from runnel.cli.session.batch_output import check_output
@@ -102,8 +102,8 @@ def batch(
         get_import_folder,
         load_graph,
         make_importable,
-        read_labels,
     )
+    from runnel.cli.streams import reserve_stdout
 
     place = StoreLocation(data_dir, redis_url, server)
     settings = _configure(place, concurrency)

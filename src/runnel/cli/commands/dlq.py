@@ -20,8 +20,8 @@ from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli import errors as exits
+from runnel.cli.command_group import make_command_group
 from runnel.cli.commands.run import AsJsonResult, Concurrency
-from runnel.cli.errors import make_command_group, reserve_stdout
 from runnel.cli.options import (
     AsJson,
     DataDir,
@@ -46,6 +46,7 @@ from runnel.cli.session.follow import StartedExecution, run_many_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable, merge_assignments, read_value
 from runnel.cli.session.open_client import has_data, open_store_session
+from runnel.cli.streams import reserve_stdout
 from runnel.client.dead_letters import (
     build_letter_document,
     check_editable,

@@ -8,7 +8,6 @@ from runnel.cli.options import AsJson, DefaultedRedisUrl, Server, StoreLocation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runnel.cli.render.text import Cell
     from runnel.client.operations import QueueView
     from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
@@ -50,24 +49,13 @@ async def _load_queues(settings: "Settings") -> "list[QueueView]":
 
 
 def _print_queues(lines: "Sequence[QueueView]") -> None:
-    from runnel.cli.render.text import Cell, format_duration, print_table
+    from runnel.cli.render.overview import QUEUE_HEADERS, build_queue_row
+    from runnel.cli.render.text import print_table
 
-    rows = [
-        [
-            Cell(line.queue),
-            Cell(f"{line.waiting:,}", "bold" if line.waiting else "dim"),
-            Cell(format_duration(line.oldest_s) if line.waiting else "", "dim"),
-            Cell(str(line.workers), "" if line.workers else "yellow"),
-            Cell(line.problem, "red"),
-        ]
-        for line in lines
-    ]
-    print_table(["QUEUE", "WAITING", "OLDEST", "WORKERS", ""], rows)
+    print_table(QUEUE_HEADERS, [build_queue_row(line) for line in lines])
 
 
 # `runnel workers`
-
-_STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
 
 
 def workers(
@@ -106,25 +94,7 @@ async def _load_workers(settings: "Settings") -> "tuple[list[WorkerRecord], floa
 
 
 def _print_workers(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
+    from runnel.cli.render.overview import WORKER_HEADERS, build_worker_row
     from runnel.cli.render.text import print_table
 
-    heads = ["WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES"]
-    print_table(heads, [build_worker_row(record, settings, now) for record in records])
-
-
-def build_worker_row(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
-    from runnel.cli.render.text import Cell, format_duration
-    from runnel.client.operations import get_worker_state, to_queue_name
-
-    about, state = record.about, get_worker_state(record, settings)
-    if about is None:
-        return [Cell(record.worker), Cell(state, _STYLES[state]), *[Cell("")] * 4]
-    queues = "all" if about.queues is None else ", ".join(map(to_queue_name, about.queues))
-    return [
-        Cell(record.worker),
-        Cell(state, _STYLES[state]),
-        Cell("" if record.is_dead else f"{record.holds}/{about.concurrency}"),
-        Cell("" if record.is_dead else format_duration(now - about.started_at), "dim"),
-        Cell(f"{format_duration(record.silent_s)} ago", "dim"),
-        Cell(queues, "dim"),
-    ]
+    print_table(WORKER_HEADERS, [build_worker_row(record, settings, now) for record in records])

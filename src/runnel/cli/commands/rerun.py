@@ -12,7 +12,6 @@ from msgspec import structs
 from runnel.app.run import SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import AsJsonResult, Assignments, Concurrency, InputFile
-from runnel.cli.errors import reserve_stdout
 from runnel.cli.options import (
     DataDir,
     ExecutionSelection,
@@ -35,6 +34,7 @@ from runnel.cli.session.follow import StartedExecution, run_many_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import open_store_session
+from runnel.cli.streams import reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, rerun_many, restrict_to_rerunnable
 from runnel.client.listing import iter_headers
 from runnel.client.reruns import RerunSpec
@@ -137,9 +137,9 @@ def _rerun_one(
     import asyncio
 
     from runnel.app.run import SOURCE_LABEL
-    from runnel.cli.errors import reserve_stdout
     from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
     from runnel.cli.session.inputs import make_importable
+    from runnel.cli.streams import reserve_stdout
     from runnel.core.ids import ExecutionId
 
     former, workflow = asyncio.run(_load_former(execution_id, settings))

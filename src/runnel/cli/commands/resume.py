@@ -38,9 +38,9 @@ def resume(
     import asyncio
 
     from runnel.app.stores import has_data
-    from runnel.cli.errors import reserve_stdout
     from runnel.cli.options import configure
     from runnel.cli.session.hints import CommandHints
+    from runnel.cli.streams import reserve_stdout
     from runnel.errors import InputError
 
     place = StoreLocation(data_dir, redis_url)

@@ -79,8 +79,7 @@ def run(
 
     from runnel.app.run import SOURCE_LABEL
     from runnel.authoring.input_schema import check_input
-    from runnel.cli.errors import reserve_stdout
-    from runnel.cli.options import configure
+    from runnel.cli.options import configure, read_labels
     from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
     from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.inputs import (
@@ -89,8 +88,8 @@ def run(
         load_graph,
         make_importable,
         read_input,
-        read_labels,
     )
+    from runnel.cli.streams import reserve_stdout
     from runnel.errors import InputError
 
     place = StoreLocation(data_dir, redis_url, server)

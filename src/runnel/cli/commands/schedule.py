@@ -9,8 +9,8 @@ import typer
 
 from runnel.app.run import SOURCE_LABEL
 from runnel.cli import errors as exits
+from runnel.cli.command_group import make_command_group
 from runnel.cli.commands.run import Assignments, InputFile, Labels
-from runnel.cli.errors import make_command_group, reserve_stdout
 from runnel.cli.options import (
     AsJson,
     DataDir,
@@ -20,6 +20,7 @@ from runnel.cli.options import (
     complete_workflow,
     parse_duration,
     parse_time,
+    read_labels,
 )
 from runnel.cli.render.text import (
     Cell,
@@ -38,9 +39,9 @@ from runnel.cli.session.inputs import (
     load_graph,
     make_importable,
     read_input,
-    read_labels,
 )
 from runnel.cli.session.open_client import has_data, open_schedules, open_store_session
+from runnel.cli.streams import reserve_stdout
 from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock

@@ -142,7 +142,7 @@ def watch(
     """
     import asyncio
 
-    from runnel.cli.errors import reserve_stdout
+    from runnel.cli.streams import reserve_stdout
 
     with reserve_stdout() as out:
         return asyncio.run(

@@ -10,7 +10,7 @@ import typer
 from runnel.api.security.tokens import ApiToken, Scope, TokenStore, generate_token
 from runnel.app.stores import open_backend
 from runnel.cli import errors as exits
-from runnel.cli.errors import make_command_group
+from runnel.cli.command_group import make_command_group
 from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, configure
 from runnel.client.http_backend import calling
 from runnel.client.http_resources import parse_time

@@ -1,36 +1,31 @@
 """`runnel top`"""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import typer
 
-from runnel.app.process_signals import parse_engine_pid
 from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
-from runnel.cli.commands.queues import build_worker_row
 from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, check_finite
-from runnel.cli.render.text import (
-    STATE_STYLES,
-    Cell,
-    format_clock_time,
-    format_count,
-    format_duration,
+from runnel.cli.render.overview import (
+    UNFINISHED_COUNTED_MAX,
+    Overview,
+    build_headline,
+    build_sections,
 )
 from runnel.cli.session.takeover import UNFINISHED_STATES
 from runnel.client.listing import list_newest_headers
-from runnel.client.operations import QueueView, build_queue_views, build_worker_document
+from runnel.client.operations import build_queue_views, build_worker_document
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
-from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
 from runnel.views.execution import build_header_document, format_time
 
 ROWS_PRINTED_MAX = 10
+ENDED_MAX = 100
 
 
 def top(
@@ -128,33 +123,6 @@ async def _watch_overview(settings: "Settings", every_s: float) -> None:
                     trouble = str(error)
 
 
-# Everything at a glance: what runs, what waits, who works, what just ended.
-
-# More are counted as "500+": what is on the screen are a few of them anyway.
-UNFINISHED_COUNTED_MAX = 500
-ENDED_MAX = 100
-
-
-class OverviewSection(NamedTuple):
-    title: str
-    headers: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    empty_text: str
-    """What is said instead of a table without rows."""
-
-
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """`queues` and `workers` are None where tasks are in the memory of each process."""
-
-    at: float
-    unfinished: Sequence[ExecutionHeader]
-    ended: Sequence[ExecutionHeader]
-    dead_letters: int
-    owners: Sequence[str]
-    queues: Sequence[QueueView] | None = None
-    workers: Sequence[WorkerRecord] | None = None
-
-
 async def load_overview(session: StoreSession, settings: Settings) -> Overview:
     archive, tasks = session.backend.archive, session.backend.tasks
     queues, workers = None, None
@@ -178,20 +146,6 @@ async def load_overview(session: StoreSession, settings: Settings) -> Overview:
     )
 
 
-def build_headline(overview: Overview) -> list[Cell]:
-    counts = Counter(header.state.value for header in overview.unfinished)
-    plus = "+" if len(overview.unfinished) == UNFINISHED_COUNTED_MAX else ""
-    cells = [Cell(f"runnel top  {format_clock_time(overview.at)[:8]}  ", "bold")]
-    cells += [
-        Cell(f"{counts[state]:,}{plus} {state.lower()}  ", STATE_STYLES[state].style)
-        for state in ("RUNNING", "PENDING")
-    ]
-    if overview.dead_letters:
-        letters = format_count(overview.dead_letters, "dead letter")
-        cells.append(Cell(f"{letters} (runnel dlq list)  ", STATE_STYLES["FAILED"].style))
-    return cells
-
-
 def to_overview_document(overview: Overview, settings: Settings) -> dict[str, Json]:
     """As programs get it: what ended most lately, and no more of the rest than is counted."""
     counts = Counter(header.state.value for header in overview.unfinished)
@@ -210,73 +164,3 @@ def to_overview_document(overview: Overview, settings: Settings) -> dict[str, Js
         else [build_worker_document(e, settings) for e in workers],
         "owners": list(overview.owners),
     }
-
-
-def build_sections(overview: Overview, settings: Settings) -> list[OverviewSection]:
-    found = [
-        OverviewSection(
-            "under way",
-            _EXECUTION_HEADERS,
-            [_build_execution_row(each, overview.at) for each in overview.unfinished],
-            "nothing",
-        ),
-        OverviewSection(
-            "ended",
-            _EXECUTION_HEADERS,
-            [_build_execution_row(each, overview.at) for each in overview.ended],
-            "nothing yet",
-        ),
-    ]
-    if overview.queues is not None and overview.workers is not None:
-        found += [
-            OverviewSection(
-                "queues",
-                _QUEUE_HEADERS,
-                [_build_queue_row(line) for line in overview.queues],
-                "none",
-            ),
-            OverviewSection(
-                "workers",
-                ["WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES"],
-                [build_worker_row(each, settings, overview.at) for each in overview.workers],
-                "none; start one with: runnel worker",
-            ),
-        ]
-    who = "processes that run executions" if overview.workers is None else "orchestrators"
-    return [
-        *found,
-        OverviewSection(
-            who, ["NAME", ""], [_build_owner_row(each) for each in overview.owners], "none"
-        ),
-    ]
-
-
-_EXECUTION_HEADERS = ("ID", "WORKFLOW", "STATUS", "TOOK", "")
-_QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
-
-
-def _build_execution_row(header: ExecutionHeader, now: float) -> list[Cell]:
-    look = STATE_STYLES[header.state]
-    took = (header.finished_at or now) - (header.started_at or now)
-    return [
-        Cell(header.execution_id),
-        Cell(header.workflow, "bold"),
-        Cell(f"{look.glyph} {header.state}", look.style),
-        Cell(format_duration(took) if header.started_at else "", "dim"),
-        Cell(" ".join((header.error or "").split()), "red"),
-    ]
-
-
-def _build_queue_row(line: QueueView) -> list[Cell]:
-    return [
-        Cell(line.queue),
-        Cell(f"{line.waiting:,}", "bold" if line.waiting else "dim"),
-        Cell(format_duration(line.oldest_s) if line.waiting else "", "dim"),
-        Cell(str(line.workers), "" if line.workers else "yellow"),
-        Cell(line.problem, "red"),
-    ]
-
-
-def _build_owner_row(name: str) -> list[Cell]:
-    pid = parse_engine_pid(name)
-    return [Cell(name), Cell("" if pid is None else f"pid {pid}", "dim")]

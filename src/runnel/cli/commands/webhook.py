@@ -8,8 +8,8 @@ import typer
 
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli import errors as exits
+from runnel.cli.command_group import make_command_group
 from runnel.cli.commands.run import Labels
-from runnel.cli.errors import make_command_group
 from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, complete_workflow
 from runnel.cli.render.text import (
     Cell,
@@ -117,8 +117,7 @@ def add_webhook(
     """
     import asyncio
 
-    from runnel.cli.options import configure
-    from runnel.cli.session.inputs import read_labels
+    from runnel.cli.options import configure, read_labels
 
     wanted = build_webhook(
         workflow,

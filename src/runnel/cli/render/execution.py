@@ -1,4 +1,4 @@
-"""One execution for a person: what it is, how it went, what came out."""
+"""One execution, or one node of it, for a person: what it got, how it went, what came out."""
 
 from collections.abc import Iterator
 
@@ -28,12 +28,12 @@ TRACEBACKS_MAX = 3
 
 
 def print_execution(view: ExecutionView, now: float) -> None:
-    look = STATE_STYLES[view.status]
+    state_style = STATE_STYLES[view.status]
     print_styled(
         [
-            Cell(f"{look.glyph} {view.workflow}", "bold"),
+            Cell(f"{state_style.glyph} {view.workflow}", "bold"),
             Cell(f" (version {view.version})  {view.execution_id}  ", "dim"),
-            Cell(view.status, look.style),
+            Cell(view.status, state_style.style),
         ]
     )
     for name, text in _list_facts(view, now):
@@ -95,33 +95,28 @@ def _format_elapsed(node: NodeView, now: float) -> str:
 
 def _format_result(node: NodeView) -> str:
     """Why, what for, or what came out: whichever tells most about this state."""
-    said = node.error or node.reason or ""
+    text = node.error or node.reason or ""
     if node.waits_for is not None:
-        said = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
+        text = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
     elif node.state is NodeState.COMPLETED:
-        said = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
+        text = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
     if node.items is not None:
-        said = f"{node.items_settled:,}/{node.items:,} items  {said}"
-    return " ".join(said.split())
+        text = f"{node.items_settled:,}/{node.items:,} items  {text}"
+    return " ".join(text.split())
 
 
 def _format_value(value: Json) -> str:
     return "" if value is None else shorten(to_compact_json(value), VALUE_CHARS_MAX)
 
 
-# One node for a person: what it got, its attempts, what came out.
-
-NODE_VALUE_CHARS_MAX = 60
-
-
 def print_node(detail: NodeDetail, now: float) -> None:
-    look = STATE_STYLES[detail.state]
+    state_style = STATE_STYLES[detail.state]
     item = "" if detail.item is None else f"[{detail.item}]"
     print_styled(
         [
-            Cell(f"{look.glyph} {detail.node_id}{item}", "bold"),
+            Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
             Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),
-            Cell(detail.state, look.style),
+            Cell(detail.state, state_style.style),
         ]
     )
     for name, text in _list_node_facts(detail, now):
@@ -147,8 +142,8 @@ def _list_node_facts(detail: NodeDetail, now: float) -> Iterator[tuple[str, str]
     elif detail.reason is not None:
         yield "reason", detail.reason
     if detail.dependencies:
-        said = [f"{name} ({state.lower()})" for name, state in detail.dependencies.items()]
-        yield "depends on", ", ".join(said)
+        parents = [f"{name} ({state.lower()})" for name, state in detail.dependencies.items()]
+        yield "depends on", ", ".join(parents)
     if detail.error is not None:
         yield "error", str(detail.error)
     if detail.config_error is not None:
@@ -161,20 +156,20 @@ def _print_attempts(detail: NodeDetail, now: float) -> None:
     print()
     rows = [
         [
-            Cell(str(each.number), "bold"),
-            Cell(each.outcome),
-            Cell("" if each.queued_at is None else format_clock_time(each.queued_at), "dim"),
-            Cell(_format_attempt_elapsed(each, now), "dim"),
-            Cell(each.worker, "dim"),
-            Cell(_describe_attempt(each)),
+            Cell(str(attempt.number), "bold"),
+            Cell(attempt.outcome),
+            Cell("" if attempt.queued_at is None else format_clock_time(attempt.queued_at), "dim"),
+            Cell(_format_attempt_elapsed(attempt, now), "dim"),
+            Cell(attempt.worker, "dim"),
+            Cell(_describe_attempt(attempt)),
         ]
-        for each in detail.attempts
+        for attempt in detail.attempts
     ]
     print_table(["ATTEMPT", "OUTCOME", "QUEUED", "TOOK", "WORKER", ""], rows)
-    for each in detail.attempts:
-        if each.logs:
-            print_styled([Cell(f"\nlogged in attempt {each.number}", "dim")])
-        for line in each.logs:
+    for attempt in detail.attempts:
+        if attempt.logs:
+            print_styled([Cell(f"\nlogged in attempt {attempt.number}", "dim")])
+        for line in attempt.logs:
             print_styled(
                 [Cell(f"{format_clock_time(line.at)} {line.level:<7} ", "dim"), Cell(line.text)]
             )
@@ -191,35 +186,27 @@ def _format_attempt_elapsed(attempt: Attempt, now: float) -> str:
 
 
 def _describe_attempt(attempt: Attempt) -> str:
-    said = str(attempt.error) if attempt.error is not None else attempt.reason
+    text = str(attempt.error) if attempt.error is not None else attempt.reason
     if attempt.child_id is not None:
-        said = f"child execution {attempt.child_id} {said}"
-    return " ".join(said.split())
+        text = f"child execution {attempt.child_id} {text}"
+    return " ".join(text.split())
 
 
 def _print_items(page: ItemsPage) -> None:
     print_styled([Cell(f"\n{page.settled:,} of {format_count(page.count, 'item')} settled", "dim")])
     rows = [
         [
-            Cell(str(each.item), "bold"),
-            Cell(f"{STATE_STYLES[each.state].glyph} {each.state}", STATE_STYLES[each.state].style),
-            Cell(str(each.attempts or ""), "dim"),
-            Cell(each.worker, "dim"),
-            Cell(
-                " ".join(
-                    str(each.error or each.child_id or _format_node_value(each.output)).split()
-                )
-            ),
+            Cell(str(item.item), "bold"),
+            Cell(f"{STATE_STYLES[item.state].glyph} {item.state}", STATE_STYLES[item.state].style),
+            Cell(str(item.attempts or ""), "dim"),
+            Cell(item.worker, "dim"),
+            Cell(" ".join(str(item.error or item.child_id or _format_value(item.output)).split())),
         ]
-        for each in page.items
+        for item in page.items
     ]
     print_table(["ITEM", "STATE", "ATTEMPTS", "WORKER", "RESULT"], rows)
     if page.next is not None:
         print(f"(up to item {page.next}; --item shows one, --after {page.next} the next)")
-
-
-def _format_node_value(value: Json) -> str:
-    return "" if value is None else shorten(to_compact_json(value), NODE_VALUE_CHARS_MAX)
 
 
 def _print_value(name: str, value: Json) -> None:

@@ -1,4 +1,4 @@
-"""A graph as a picture for a terminal: boxes in layers, joined by lines."""
+"""A graph as a picture: for a terminal, as a list of layers when it is too large, or as SVG."""
 
 from html import escape
 from math import ceil
@@ -17,14 +17,15 @@ from runnel.core.ids import NodeId
 from runnel.core.wording import escape_unprintable
 from runnel.core.workflow import CORE_HANDLERS
 
-# A graph that is too large for a picture: one line per layer, shortened.
-
 LAYERS_MAX = 40
 PARENTS_MAX = 3
 
 
 def list_layers(graph: Graph, *, columns: int) -> str:
-    """Every name is followed by its parents where the layer above does not tell them."""
+    """List a graph that is too large for a picture: one line per layer, shortened.
+
+    Every name is followed by its parents.
+    """
     layers = graph.layers()
     digits = len(str(len(layers)))
     lines = [f"{format_count(len(graph), 'node')} in {format_count(len(layers), 'layer')}", ""]
@@ -93,17 +94,17 @@ def _draw_boxes(layout: GraphLayout, depth: int) -> list[str]:
     rows = [[" "] * layout.width for _ in range(BOX_ROWS)]
     leaving = {above for above, _ in layout.edges[depth]}
     for index in layout.layers[depth]:
-        place = layout.boxes[index]
-        if not place.label:
+        box = layout.boxes[index]
+        if not box.label:
             for row in rows:
-                row[place.center] = "│"
+                row[box.center] = "│"
             continue
-        inner = place.width - 2
-        texts = ("╭" + "─" * inner + "╮", f"│ {place.label} │", "╰" + "─" * inner + "╯")
+        inner = box.width - 2
+        texts = ("╭" + "─" * inner + "╮", f"│ {box.label} │", "╰" + "─" * inner + "╯")
         for row, text in zip(rows, texts, strict=True):
-            row[place.left : place.right] = text
+            row[box.left : box.right] = text
         if index in leaving:
-            rows[-1][place.center] = "┬"
+            rows[-1][box.center] = "┬"
     return ["".join(row) for row in rows]
 
 
@@ -111,17 +112,17 @@ def _draw_arrows(layout: GraphLayout, depth: int) -> str:
     row = [" "] * layout.width
     reached = {below for _, below in layout.edges[depth - 1]}
     for index in layout.layers[depth]:
-        place = layout.boxes[index]
+        box = layout.boxes[index]
         if index in reached:
-            row[place.center] = "▼" if place.label else "│"
+            row[box.center] = "▼" if box.label else "│"
     return "".join(row)
 
 
 def _build_legend(graph: Graph) -> list[str]:
     legend = []
-    if any(each.node.condition is not None for each in graph.nodes):
+    if any(compiled.node.condition is not None for compiled in graph.nodes):
         legend.append(f"{CONDITION_MARK}   runs only when its condition is true")
-    if any(each.node.for_each is not None for each in graph.nodes):
+    if any(compiled.node.for_each is not None for compiled in graph.nodes):
         legend.append(f"{MAP_MARK}  runs once for each item of a list")
     return ["", *legend] if legend else []
 
@@ -195,22 +196,24 @@ def _describe_graph(graph: Graph) -> str:
     sentences = [
         f"{format_count(len(graph), 'node')} in {format_count(len(graph.layers()), 'layer')}."
     ]
-    for each in graph.nodes:
-        parents = ", ".join(graph.nodes[parent].node.id for parent in each.parents)
-        sentences.append(f"{each.node.id} after {parents}." if parents else f"{each.node.id}.")
+    for compiled in graph.nodes:
+        parents = ", ".join(graph.nodes[parent].node.id for parent in compiled.parents)
+        sentences.append(
+            f"{compiled.node.id} after {parents}." if parents else f"{compiled.node.id}."
+        )
     return " ".join(sentences)
 
 
 def _draw_svg_edges(layout: GraphLayout) -> list[str]:
     """Curves from layer to layer; a line that passes a layer goes straight through it."""
-    found = []
+    curves = []
     for depth, pairs in enumerate(layout.edges):
         for above, below in pairs:
             upper, lower = layout.boxes[above], layout.boxes[below]
             start, end = _compute_top_y(depth) + BOX_HEIGHT, _compute_top_y(depth + 1)
             if not lower.label:
                 end += BOX_HEIGHT
-            found.append(
+            curves.append(
                 _draw_svg_curve(
                     _compute_center_x(upper),
                     start,
@@ -219,7 +222,7 @@ def _draw_svg_edges(layout: GraphLayout) -> list[str]:
                     has_tip=bool(lower.label),
                 )
             )
-    return found
+    return curves
 
 
 def _draw_svg_curve(
@@ -239,13 +242,13 @@ def _draw_svg_curve(
 
 
 def _draw_svg_boxes(layout: GraphLayout, graph: Graph) -> list[str]:
-    found = []
+    shapes = []
     for depth, layer in enumerate(layout.layers):
         for index in layer:
-            place = layout.boxes[index]
-            if place.label:
-                found += _draw_svg_box(place, depth, graph.nodes[index])
-    return found
+            box = layout.boxes[index]
+            if box.label:
+                shapes += _draw_svg_box(box, depth, graph.nodes[index])
+    return shapes
 
 
 def _draw_svg_box(box: Box, depth: int, compiled: CompiledNode) -> list[str]:

@@ -32,13 +32,13 @@ class Box:
 
     @property
     def right(self) -> int:
-        """The first column behind it."""
+        """The first column after it."""
         return self.left + self.width
 
 
 @dataclass(slots=True)
 class GraphLayout:
-    """`edges[i]` lead from layer i to layer i + 1, as pairs of indexes into `places`."""
+    """`edges[i]` lead from layer i to layer i + 1, as pairs of indexes into `boxes`."""
 
     boxes: list[Box]
     layers: list[list[int]]
@@ -46,13 +46,13 @@ class GraphLayout:
 
     @property
     def width(self) -> int:
-        return max(place.right for place in self.boxes)
+        return max(box.right for box in self.boxes)
 
 
 def compute_layout(
     graph: Graph, *, min_width: Callable[[int], int] = lambda _index: 0
 ) -> GraphLayout:
-    """Each box is as wide as its label needs, and at least as `least` says for its node."""
+    """Each box is as wide as its label needs, and at least as `min_width` says for its node."""
     layout = _build_layout(graph, min_width)
     _order_layers(layout)
     _pack_layers(layout)
@@ -60,9 +60,9 @@ def compute_layout(
         _align_layers(layout, downwards=True)
         _align_layers(layout, downwards=False)
     _align_layers(layout, downwards=True)
-    offset = min(place.left for place in layout.boxes)
-    for place in layout.boxes:
-        place.center -= offset
+    offset = min(box.left for box in layout.boxes)
+    for box in layout.boxes:
+        box.center -= offset
     return layout
 
 
@@ -76,22 +76,22 @@ def make_label(graph: Graph, index: int) -> str:
 
 def _build_layout(graph: Graph, min_width: Callable[[int], int]) -> GraphLayout:
     depth = {graph.index[id_]: d for d, ids in enumerate(graph.layers()) for id_ in ids}
-    places = []
+    boxes = []
     for index in range(len(graph)):
         label = make_label(graph, index)
-        places.append(Box(label, max(min_width(index), len(label) + BORDER_CHARS)))
+        boxes.append(Box(label, max(min_width(index), len(label) + BORDER_CHARS)))
     layers: list[list[int]] = [[graph.index[id_] for id_ in ids] for ids in graph.layers()]
     edges: list[list[tuple[int, int]]] = [[] for _ in layers]
-    for each in graph.nodes:
-        for child in each.children:
-            above = each.index
-            for between in range(depth[each.index] + 1, depth[child]):
-                places.append(Box("", 1))
-                layers[between].append(len(places) - 1)
-                edges[between - 1].append((above, len(places) - 1))
-                above = len(places) - 1
+    for compiled in graph.nodes:
+        for child in compiled.children:
+            above = compiled.index
+            for between in range(depth[compiled.index] + 1, depth[child]):
+                boxes.append(Box("", 1))
+                layers[between].append(len(boxes) - 1)
+                edges[between - 1].append((above, len(boxes) - 1))
+                above = len(boxes) - 1
             edges[depth[child] - 1].append((above, child))
-    return GraphLayout(places, layers, edges)
+    return GraphLayout(boxes, layers, edges)
 
 
 def _order_layers(layout: GraphLayout) -> None:
@@ -122,9 +122,9 @@ def _find_neighbours(layout: GraphLayout, depth: int, fixed: int) -> dict[int, l
 def _pack_layers(layout: GraphLayout) -> None:
     for layer in layout.layers:
         column = 0
-        for place in (layout.boxes[index] for index in layer):
-            place.center = column + place.width // 2
-            column += place.width + BOX_GAP
+        for box in (layout.boxes[index] for index in layer):
+            box.center = column + box.width // 2
+            column += box.width + BOX_GAP
 
 
 def _align_layers(layout: GraphLayout, *, downwards: bool) -> None:
@@ -132,13 +132,13 @@ def _align_layers(layout: GraphLayout, *, downwards: bool) -> None:
     for depth in depths if downwards else [d - 1 for d in reversed(depths)]:
         fixed = depth - 1 if downwards else depth + 1
         near = _find_neighbours(layout, depth, fixed)
-        wanted = [
+        centers = [
             _compute_median(
                 [layout.boxes[n].center for n in near[place]], layout.boxes[place].center
             )
             for place in layout.layers[depth]
         ]
-        _position_boxes([layout.boxes[index] for index in layout.layers[depth]], wanted)
+        _position_boxes([layout.boxes[index] for index in layout.layers[depth]], centers)
 
 
 def _position_boxes(row: Sequence[Box], centers: Sequence[int]) -> None:
@@ -153,8 +153,8 @@ def _position_boxes(row: Sequence[Box], centers: Sequence[int]) -> None:
     for i in range(len(row) - 1, -1, -1):
         most = from_right[-1] - _compute_distance(row[i], row[i + 1]) if from_right else centers[i]
         from_right.append(min(centers[i], most))
-    for place, low, high in zip(row, reversed(from_right), from_left, strict=True):
-        place.center = (low + high) // 2
+    for box, low, high in zip(row, reversed(from_right), from_left, strict=True):
+        box.center = (low + high) // 2
 
 
 def _compute_distance(left: Box, right: Box) -> int:
@@ -238,13 +238,13 @@ def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
     leaving: dict[int, int] = {}
     for top, _ in lines:
         leaving[top] = leaving.get(top, 0) + 1
-    found: dict[tuple[str, int], LineBundle] = {}
+    bundles: dict[tuple[str, int], LineBundle] = {}
     for top, bottom in lines:
         key = ("top", top) if leaving[top] > 1 else ("bottom", bottom)
-        bundle = found.setdefault(key, LineBundle())
+        bundle = bundles.setdefault(key, LineBundle())
         bundle.tops.add(top)
         bundle.bottoms.add(bottom)
-    return list(found.values())
+    return list(bundles.values())
 
 
 def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
@@ -257,13 +257,13 @@ def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
         ready = [
             bundle
             for bundle in bent
-            if id(bundle) not in done and all(id(each) in done for each in above[id(bundle)])
+            if id(bundle) not in done and all(id(other) in done for other in above[id(bundle)])
         ]
         if not ready:
             return None
-        bundle = min(ready, key=lambda each: each.left)
-        bundle.row = max((each.row + 1 for each in above[id(bundle)]), default=0)
-        while any(each.row == bundle.row and _is_overlapping(each, bundle) for each in placed):
+        bundle = min(ready, key=lambda other: other.left)
+        bundle.row = max((other.row + 1 for other in above[id(bundle)]), default=0)
+        while any(other.row == bundle.row and _is_overlapping(other, bundle) for other in placed):
             bundle.row += 1
         placed.append(bundle)
     return max((bundle.row + 1 for bundle in bent), default=0)
@@ -278,8 +278,8 @@ def _find_bundles_above(bundle: LineBundle, others: Iterable[LineBundle]) -> lis
     ]
 
 
-def _is_overlapping(one: LineBundle, other: LineBundle) -> bool:
-    return one.left <= other.right and other.left <= one.right
+def _is_overlapping(bundle: LineBundle, other: LineBundle) -> bool:
+    return bundle.left <= other.right and other.left <= bundle.right
 
 
 def _draw_bundle(grid: list[list[int]], bundle: LineBundle) -> None:
@@ -297,12 +297,12 @@ def _draw_bundle(grid: list[list[int]], bundle: LineBundle) -> None:
 
 
 def _choose_directions(bundle: LineBundle, column: int) -> int:
-    found = 0
-    found |= LEFT if column > bundle.left else 0
-    found |= RIGHT if column < bundle.right else 0
-    found |= UP if column in bundle.tops else 0
-    found |= DOWN if column in bundle.bottoms else 0
-    return found
+    directions = 0
+    directions |= LEFT if column > bundle.left else 0
+    directions |= RIGHT if column < bundle.right else 0
+    directions |= UP if column in bundle.tops else 0
+    directions |= DOWN if column in bundle.bottoms else 0
+    return directions
 
 
 def _merge_cell(grid: list[list[int]], row: int, column: int, directions: int) -> None:

@@ -1,4 +1,4 @@
-"""One frame of the live view: an execution as lines of styled text."""
+"""The live view of a terminal: one frame of an execution, and the lines that are redrawn."""
 
 import asyncio
 import os
@@ -10,11 +10,15 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from runnel.cli.errors import STDERR, STDOUT
-from runnel.cli.render.sentences import describe_reason, format_elapsed, get_awaited_signal
+from runnel.cli.render.progress import ACTIVE_STATES, ExecutionProgress, NodeLine
+from runnel.cli.render.sentences import (
+    SignalHints,
+    describe_reason,
+    format_elapsed,
+    get_awaited_signal,
+)
 from runnel.cli.render.text import SPINNER, STATE_STYLES, format_duration, join_names, shorten
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ACTIVE_STATES, ExecutionProgress, NodeLine
+from runnel.cli.streams import STDERR, STDOUT
 from runnel.core.states import NodeState
 
 LINES_MAX = 40
@@ -26,7 +30,7 @@ FRAMES_PER_S = 10
 
 
 def build_frame(
-    progress: ExecutionProgress, *, now: float, hints: CommandHints, lines_max: int = LINES_MAX
+    progress: ExecutionProgress, *, now: float, hints: SignalHints, lines_max: int = LINES_MAX
 ) -> list[Text]:
     """A line for each node, or counts and the nodes at work when there are too many."""
     if len(progress.lines) + 1 <= lines_max:
@@ -43,11 +47,11 @@ def draw_bar(done: int, total: int, chars: int = BAR_CHARS) -> Text:
 
 
 def _build_head(progress: ExecutionProgress, now: float) -> Text:
-    look = STATE_STYLES[progress.state]
+    state_style = STATE_STYLES[progress.state]
     total = len(progress.lines)
     took = (progress.finished_at or now) - (progress.started_at or now)
     text = Text.assemble(
-        (f"{_choose_glyph(progress.state, now)} ", look.style),
+        (f"{_choose_glyph(progress.state, now)} ", state_style.style),
         (progress.name, "bold"),
         (f"  {progress.execution_id}  ", "dim"),
     )
@@ -56,9 +60,9 @@ def _build_head(progress: ExecutionProgress, now: float) -> Text:
 
 
 def _build_node_lines(
-    progress: ExecutionProgress, shown: Sequence[NodeLine], now: float, hints: CommandHints
+    progress: ExecutionProgress, shown: Sequence[NodeLine], now: float, hints: SignalHints
 ) -> Iterator[Text]:
-    width = min(NAME_CHARS_MAX, max((len(each.node_id) for each in shown), default=0))
+    width = min(NAME_CHARS_MAX, max((len(line.node_id) for line in shown), default=0))
     for line in shown:
         text = Text.assemble(
             "  ",
@@ -84,28 +88,31 @@ def _add_details(text: Text, progress: ExecutionProgress, line: NodeLine, now: f
         text.append(f" {line.items_settled:,}/{line.items:,}", style="dim")
     if line.attempts > 1 and line.state is not NodeState.WAITING:
         text.append(f"  attempt {line.attempts}", style="yellow")
-    said = " ".join(describe_reason(line, now).split()) or _describe_missing_parents(progress, line)
-    if said:
+    reason = " ".join(describe_reason(line, now).split())
+    reason = reason or _describe_missing_parents(progress, line)
+    if reason:
         style = STATE_STYLES[line.state].style if line.state is NodeState.FAILED else "dim"
-        text.append(f"  {said}", style=style)
+        text.append(f"  {reason}", style=style)
 
 
 def _describe_missing_parents(progress: ExecutionProgress, line: NodeLine) -> str:
     """What a node that has not begun waits for: its parents that are not settled."""
     if line.state is not NodeState.PENDING:
         return ""
-    missing = [each for each in line.parents if not progress.lines[each].is_final]
+    missing = [parent for parent in line.parents if not progress.lines[parent].is_final]
     return f"after {join_names(missing, 3)}" if missing else ""
 
 
 def _build_summary(
-    progress: ExecutionProgress, now: float, hints: CommandHints, active_max: int
+    progress: ExecutionProgress, now: float, hints: SignalHints, active_max: int
 ) -> list[Text]:
     counts = Text("  ")
-    for state, look in STATE_STYLES.items():
+    for state, state_style in STATE_STYLES.items():
         number = progress.counts[NodeState(state)]
         if number:
-            counts.append(f"{look.glyph} {number:,} {state.lower()}   ", style=look.style)
+            counts.append(
+                f"{state_style.glyph} {number:,} {state.lower()}   ", style=state_style.style
+            )
     active = (line for state in ACTIVE_STATES for line in progress.active[state].values())
     shown = list(islice(active, active_max))
     return [counts, *_build_node_lines(progress, shown, now, hints)]

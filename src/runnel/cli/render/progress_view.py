@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from runnel.cli.render.sentences import describe_change, get_awaited_signal
+from runnel.cli.render.progress import ExecutionProgress, NodeLine
+from runnel.cli.render.sentences import SignalHints, describe_change, get_awaited_signal
 from runnel.cli.render.text import format_count
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ExecutionProgress, NodeLine
+from runnel.cli.streams import print_to_stderr
 from runnel.core.states import NodeState
 from runnel.ports.clock import Clock
 
@@ -37,7 +37,7 @@ class ProgressView(Protocol):
     def close(self) -> None: ...
 
 
-def open_progress_view(clock: Clock, hints: CommandHints) -> ProgressView:
+def open_progress_view(clock: Clock, hints: SignalHints) -> ProgressView:
     """On stderr, because stdout is for the result."""
     return LiveProgressView(clock, hints) if is_live_terminal() else PlainProgressView(clock, hints)
 
@@ -49,7 +49,7 @@ def is_live_terminal() -> bool:
 class PlainProgressView:
     """One line for each change, flushed at once; silent after the reader has gone."""
 
-    def __init__(self, clock: Clock, hints: CommandHints) -> None:
+    def __init__(self, clock: Clock, hints: SignalHints) -> None:
         self._clock = clock
         self._hints = hints
         self._names: dict[str, str] = {}
@@ -85,12 +85,8 @@ class PlainProgressView:
         """Nothing to redraw."""
 
     def print_message(self, text: str) -> None:
-        if self._is_closed:
-            return
-        try:
-            print(text, file=sys.stderr, flush=True)
-        except OSError:
-            self._is_closed = True
+        if not self._is_closed:
+            self._is_closed = not print_to_stderr(text)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -109,7 +105,7 @@ class PlainProgressView:
 class LiveProgressView:
     """Redrawn ten times a second; what user code prints appears above it."""
 
-    def __init__(self, clock: Clock, hints: CommandHints) -> None:
+    def __init__(self, clock: Clock, hints: SignalHints) -> None:
         from runnel.cli.render.live_frames import LiveLines
 
         self._clock = clock

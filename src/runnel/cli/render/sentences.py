@@ -1,9 +1,10 @@
 """What is to be said about a node or an execution, in one short sentence."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from runnel.cli.render.progress import ExecutionProgress, NodeLine
 from runnel.cli.render.text import format_duration, join_names
-from runnel.cli.session.progress import ExecutionProgress, NodeLine
 from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
@@ -14,6 +15,12 @@ _WAIT_TEXTS = {
     Wait.SIGNAL: "signal '{detail}'",
     Wait.SLOT: "a free slot (max_concurrency)",
 }
+
+
+class SignalHints(Protocol):
+    """Writes the command that sends a signal, for a person to copy."""
+
+    def signal(self, execution_id: str, name: str) -> str: ...
 
 
 def describe_reason(line: NodeLine, now: float) -> str:
@@ -31,25 +38,25 @@ def describe_reason(line: NodeLine, now: float) -> str:
 
 def describe_change(line: NodeLine, now: float) -> str:
     """The same as one plain line of a log."""
-    said = describe_reason(line, now)
+    reason = describe_reason(line, now)
     match line.state:
         case NodeState.COMPLETED:
             attempts = f", attempt {line.attempts}" if line.attempts > 1 else ""
             return f"{line.node_id}: completed in {_format_elapsed(line, now)}{attempts}"
         case NodeState.RUNNING if line.items is not None:
-            waits = f", {said}" if said else ""
+            waits = f", {reason}" if reason else ""
             return f"{line.node_id}: {line.items_settled:,} of {line.items:,} items{waits}"
         case NodeState.RUNNING:
             attempt = f", attempt {line.attempts}" if line.attempts > 1 else ""
             return f"{line.node_id}: started{attempt}"
         case NodeState.FAILED:
-            return f"{line.node_id}: failed: {said}"
+            return f"{line.node_id}: failed: {reason}"
         case NodeState.SKIPPED:
-            return f"{line.node_id}: skipped ({said})"
+            return f"{line.node_id}: skipped ({reason})"
         case NodeState.CANCELLED:
-            return f"{line.node_id}: cancelled ({said})"
+            return f"{line.node_id}: cancelled ({reason})"
         case _:
-            return f"{line.node_id}: {said or line.state.lower()}"
+            return f"{line.node_id}: {reason or line.state.lower()}"
 
 
 def format_elapsed(line: NodeLine, now: float) -> str:
@@ -63,8 +70,8 @@ def describe_outcome(progress: ExecutionProgress, now: float) -> str:
     """`demo completed in 3.2 s`, with the error when there is one."""
     since = progress.started_at or now
     took = format_duration((progress.finished_at or now) - since)
-    said = f": {' '.join(progress.error.split())}" if progress.error else ""
-    return f"{progress.name} {progress.state.lower()} in {took}{said}"
+    error = f": {' '.join(progress.error.split())}" if progress.error else ""
+    return f"{progress.name} {progress.state.lower()} in {took}{error}"
 
 
 def describe_clean_up(progress: ExecutionProgress, children: Sequence[str]) -> str:
@@ -81,22 +88,22 @@ def get_awaited_signal(line: NodeLine) -> str | None:
 
 
 def _describe_wait(line: NodeLine, now: float) -> str:
-    left = "" if line.due is None else format_duration(line.due - now)
+    remaining = "" if line.due is None else format_duration(line.due - now)
     if line.wait in (Wait.RETRY, Wait.CRASH):
-        why = line.note if line.wait is Wait.RETRY else line.detail
-        return f"attempt {line.attempts + 1} in {left or 'a moment'}, after {why}"
+        cause = line.note if line.wait is Wait.RETRY else line.detail
+        return f"attempt {line.attempts + 1} in {remaining or 'a moment'}, after {cause}"
     if line.wait is Wait.SLEEP:
-        return f"sleeps for {left} more" if left else "sleeps"
+        return f"sleeps for {remaining} more" if remaining else "sleeps"
     if line.wait is None:
         return "waits"
-    limit = f" (at most {left} more)" if left and line.wait is Wait.SIGNAL else ""
+    limit = f" (at most {remaining} more)" if remaining and line.wait is Wait.SIGNAL else ""
     return f"waits for {_WAIT_TEXTS[line.wait].format(detail=line.detail)}{limit}"
 
 
 def _describe_item_wait(line: NodeLine, now: float) -> str:
     """How long comes first: a narrow terminal cuts the rest off."""
-    left = "" if line.due is None else f"{format_duration(line.due - now)} more "
-    return f"waits {left}for {line.detail}"
+    remaining = "" if line.due is None else f"{format_duration(line.due - now)} more "
+    return f"waits {remaining}for {line.detail}"
 
 
 def _format_elapsed(line: NodeLine, now: float) -> str:

@@ -1,4 +1,4 @@
-"""Numbers, times and texts as a person reads them."""
+"""Numbers, times, states and tables as a person reads them."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def format_clock_time(at: float) -> str:
 
 
 def shorten(text: str, chars_max: int) -> str:
-    """One line of at most `most` characters."""
+    """Write the text as one line of at most `chars_max` characters."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
 
@@ -78,10 +78,9 @@ def format_labels(labels: Mapping[str, str]) -> str:
     )
 
 
-# How each state looks: one glyph and one colour, the same in every command.
-
-
 class StateStyle(NamedTuple):
+    """How a state looks: one glyph and one colour, the same in every command."""
+
     glyph: str
     style: str
 
@@ -97,11 +96,7 @@ STATE_STYLES: Mapping[str, StateStyle] = {
     "CANCELLED": StateStyle("■", "magenta"),
 }
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-# For terminals and files that can't hold the glyphs above.
-ASCII_GLYPHS = {"·": ".", "◌": "o", "●": "*", "◔": "~", "✓": "+", "✗": "x", "↷": ">", "■": "#"}
 
-
-# Columns that line up: in colour and cropped on a terminal, plain and whole in a pipe.
 
 COLUMN_GAP = "  "
 
@@ -112,7 +107,10 @@ class Cell(NamedTuple):
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """The last column is as long as it needs to be; on a terminal it is cut at the edge."""
+    """Print columns that line up: in colour on a terminal, plain in a pipe.
+
+    The last column is as long as it needs to be; on a terminal it is cut at the edge.
+    """
     table = [[Cell(head, "dim") for head in headers], *rows]
     widths = [max(len(row[i].text) for row in table) for i in range(len(headers))]
     widths[-1] = 0
@@ -158,6 +156,9 @@ def _fit_row(row: Sequence[Cell], widths: Sequence[int], columns: int) -> list[C
         Cell(cell.text.ljust(width) + COLUMN_GAP, cell.style)
         for cell, width in zip(row[:-1], widths[:-1], strict=True)
     ]
-    last = row[-1].text
-    most = max(10, columns - used)
-    return [*cells, Cell(last if len(last) <= most else last[: most - 1] + "…", row[-1].style)]
+    text = row[-1].text
+    chars_max = max(10, columns - used)
+    return [
+        *cells,
+        Cell(text if len(text) <= chars_max else text[: chars_max - 1] + "…", row[-1].style),
+    ]

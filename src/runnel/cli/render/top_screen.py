@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from runnel.cli.commands.top import Overview, OverviewSection, build_headline, build_sections
+from runnel.cli.render.overview import Overview, OverviewSection, build_headline, build_sections
 from runnel.cli.render.text import COLUMN_GAP, Cell
 from runnel.settings.model import Settings
 
@@ -17,9 +17,9 @@ def build_screen(overview: Overview, settings: Settings, *, height: int, problem
     lines = [_build_line(build_headline(overview))]
     if problem:
         lines.append(Text(problem, style="bold red"))
-    found = build_sections(overview, settings)
-    shares = allocate_rows([len(section.rows) for section in found], height - len(lines))
-    for section, rows in zip(found, shares, strict=True):
+    sections = build_sections(overview, settings)
+    shares = allocate_rows([len(section.rows) for section in sections], height - len(lines))
+    for section, rows in zip(sections, shares, strict=True):
         lines += _build_section(section, rows)
     text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines[: max(1, height)])
     text.no_wrap, text.overflow = True, "ellipsis"
@@ -27,17 +27,17 @@ def build_screen(overview: Overview, settings: Settings, *, height: int, problem
 
 
 def allocate_rows(row_counts: Sequence[int], lines: int) -> list[int]:
-    """How many rows each section may have: a few at least, and the rest in turn to who has more."""
-    left = lines - SECTION_OVERHEAD_LINES * len(row_counts)
-    shares = [min(number, ROWS_MIN) for number in row_counts]
-    left -= sum(shares)
-    while left > 0:
-        hungry = [at for at, number in enumerate(row_counts) if shares[at] < number]
-        if not hungry:
+    """Give each section a few rows, then the others in turn to the sections that have more."""
+    free = lines - SECTION_OVERHEAD_LINES * len(row_counts)
+    shares = [min(count, ROWS_MIN) for count in row_counts]
+    free -= sum(shares)
+    while free > 0:
+        cut_off = [index for index, count in enumerate(row_counts) if shares[index] < count]
+        if not cut_off:
             break
-        for at in hungry[:left]:
-            shares[at] += 1
-        left -= len(hungry[:left])
+        for index in cut_off[:free]:
+            shares[index] += 1
+        free -= len(cut_off[:free])
     return shares
 
 

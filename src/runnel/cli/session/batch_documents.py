@@ -1,4 +1,4 @@
-"""Many executions of one workflow: one for each document of a file."""
+"""The documents of a batch: one for each line of a JSONL or CSV file, each with a key."""
 
 import csv
 import hashlib
@@ -17,8 +17,6 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
-
-# The documents of a batch: one for each line of a JSONL or CSV file, each with a key.
 
 STDIN = "-"
 KEY_CHARS_MAX = 200
@@ -51,7 +49,7 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
     _check_id_field(id_field)
     lines = _read_lines(source, workflow.input)
     problems: list[str] = []
-    found: dict[str, BatchDocument] = {}
+    documents: dict[str, BatchDocument] = {}
     repeated: Counter[str] = Counter()
     for line, value in lines:
         problems += _find_input_problems(line, value, workflow)
@@ -63,15 +61,14 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
                 key = f"{key}#{repeated[key]}"
         else:
             key = _extract_key(line, value, id_field, problems)
-            if key in found:
-                problems.append(
-                    f"line {line}: {id_field} is {quote_name(key)}, as in line {found[key].line}"
-                )
-        found[key] = BatchDocument(line, key, data)
+            if key in documents:
+                first = documents[key].line
+                problems.append(f"line {line}: {id_field} is {quote_name(key)}, as in line {first}")
+        documents[key] = BatchDocument(line, key, data)
     _raise_for_problems(source, problems)
-    if not found:
+    if not documents:
         raise InputError(f"--inputs {source}: there is no document in it")
-    return list(found.values())
+    return list(documents.values())
 
 
 def _check_id_field(path: str | None) -> None:
@@ -172,30 +169,30 @@ def _parse_cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
 def _find_input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
     if workflow.input is None:
         return ()
-    found = find_value_problems(workflow.input, value, where="input")
-    return [f"line {line}: {problem}" for problem in found]
+    problems = find_value_problems(workflow.input, value, where="input")
+    return [f"line {line}: {problem}" for problem in problems]
 
 
 def _extract_key(line: int, value: Json, path: str, problems: list[str]) -> str:
-    found = value
+    key = value
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, int) and not isinstance(found, bool):
-        found = str(found)
-    if not isinstance(found, str) or not 0 < len(found) <= KEY_CHARS_MAX:
+        key = key.get(name) if isinstance(key, dict) else None
+    if isinstance(key, int) and not isinstance(key, bool):
+        key = str(key)
+    if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX:
         problems.append(
             f"line {line}: expected {path} to be a text or a whole number, got "
-            f"{describe_value(found)}"
+            f"{describe_value(key)}"
         )
         return f"line {line}"
-    return found
+    return key
 
 
 def _raise_for_problems(source: str, problems: Sequence[str]) -> None:
     if not problems:
         return
     listed = "".join(f"\n  - {problem}" for problem in problems[:PROBLEMS_MAX])
-    rest = len(problems) - PROBLEMS_MAX
-    more = f"\n  and {rest:,} more" if rest > 0 else ""
+    hidden = len(problems) - PROBLEMS_MAX
+    more = f"\n  and {hidden:,} more" if hidden > 0 else ""
     noun = "problem" if len(problems) == 1 else "problems"
     raise InputError(f"--inputs {source}: {len(problems):,} {noun}{listed}{more}")

@@ -28,8 +28,6 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
-# How far a batch is, how fast, and what became of its documents.
-
 HOUR_S = 3_600
 
 
@@ -51,6 +49,8 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
 
 
 class BatchTally:
+    """How far a batch is, how fast, and what became of its documents."""
+
     def __init__(self, total: int, *, started_at: float) -> None:
         self.total = total
         self.started_at = started_at
@@ -176,10 +176,10 @@ class BatchFeeder:
     async def run(self, stop: asyncio.Event) -> None:
         """Until all are over, or `stop` is set: then nothing more is submitted."""
         end_watch = self._hub.watch(self._on_notification)
-        rest = iter(self._batch.documents)
+        pending = iter(self._batch.documents)
         try:
             while not stop.is_set():
-                fed = await self._feed(rest)
+                fed = await self._feed(pending)
                 if not fed and not self._in_flight:
                     return
                 if not fed or self.in_flight >= self._batch.in_flight_max:
@@ -187,16 +187,16 @@ class BatchFeeder:
         finally:
             end_watch()
 
-    async def _feed(self, rest: Iterator[BatchDocument]) -> bool:
-        """Some more documents, as many as there is room for; False without any."""
+    async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
+        """Submit as many documents as there is room for; False when none is pending."""
         room = min(HEADERS_PER_LOOKUP_MAX, self._batch.in_flight_max - self.in_flight)
-        some = list(islice(rest, room))
-        if not some:
+        documents = list(islice(pending, room))
+        if not documents:
             return False
-        ids = [self._batch.make_execution_id(document) for document in some]
+        ids = [self._batch.make_execution_id(document) for document in documents]
         known = await self._load_headers(ids)
         async with asyncio.TaskGroup() as group:
-            for execution_id, document in zip(ids, some, strict=True):
+            for execution_id, document in zip(ids, documents, strict=True):
                 group.create_task(self._start_document(document, known.get(execution_id)))
         return True
 
@@ -241,25 +241,25 @@ class BatchFeeder:
         while (
             header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
         ):
-            again = derive_execution_id(header.execution_id, RERUN_KEY)
-            found = await self._archive.get_header(again)
-            if found is None:
+            rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
+            rerun = await self._archive.get_header(rerun_id)
+            if rerun is None:
                 return header
-            header = found
+            header = rerun
         return header
 
     async def _poll_outcomes(self, stop: asyncio.Event) -> None:
         """Waits for news of what is under way, and asks the store what has become of it.
 
-        Of those that this process has ended, or else of all: others may run them.
+        Polls the executions that ended in this process; otherwise every execution in flight.
         """
         async with asyncio.TaskGroup() as group:
             stopped = group.create_task(self._wake_on_stop(stop))
             await self._clock.wait(self._wakeup, POLL_INTERVAL_S)
             stopped.cancel()
         self._wakeup.clear()
-        told, self._ended = self._ended, []
-        ids = told or list(self._in_flight)
+        ended, self._ended = self._ended, []
+        ids = ended or list(self._in_flight)
         for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
             headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
             for execution_id, header in headers.items():
@@ -267,7 +267,7 @@ class BatchFeeder:
                     await self._on_outcome(
                         DocumentOutcome(self._in_flight.pop(execution_id), header)
                     )
-        if not told:
+        if not ended:
             await self._adopt_some()
 
     async def _adopt_some(self) -> None:

@@ -1,8 +1,7 @@
-"""The file of `--output`: what was there stays until all that is to be in it is written."""
+"""What a batch leaves: the file of `--output` with a line for each document, and the sum of all."""
 
 import fcntl
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +11,14 @@ from runnel.cli.render.text import format_count, format_duration, to_compact_jso
 from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import get_file_path
+from runnel.cli.streams import print_to_stderr
 from runnel.client.store_client import StoreClient
 from runnel.core.values import Json
 from runnel.errors import InputError, StoreError
 
 PART_SUFFIX = ".part"
 STDOUT = "-"
+FAILURES_SHOWN_MAX = 10
 
 
 def check_output(path: Path | None, sources: Iterable[Path]) -> None:
@@ -32,7 +33,9 @@ def check_output(path: Path | None, sources: Iterable[Path]) -> None:
 
 
 class OutputFile:
-    """Lines go to a file next to it, `NAME.part`, which `commit` puts in its place.
+    """The file of `--output`: what was there stays until all lines are written.
+
+    Lines go to a file next to it, `NAME.part`, which `commit` puts in its place.
 
     One that a killed process left is begun anew. What is no plain file is written to directly.
     Raises InputError when it can't be opened, StoreError when it can't be written any more.
@@ -62,17 +65,17 @@ class OutputFile:
         self._file.close()
 
     def close_unfinished(self) -> Path:
-        """Where the lines are for now."""
+        """Close the file, and return where the lines are for now."""
         self._file.close()
         if self._part is None or self._path.is_symlink():
             return self._part or self._path
         return self._path.with_name(self._part.name)
 
     def discard(self) -> None:
-        """Of what was kept or left, nothing is removed."""
+        """Remove the unfinished file; a file that was committed or left unfinished stays."""
         if self._part is not None and not self._file.closed:
             self._part.unlink(missing_ok=True)
-        with suppress(OSError):  # what is still buffered has no room, as was told
+        with suppress(OSError):  # what is still buffered has no room: `write` has said so
             self._file.close()
 
     def _open(self) -> TextIO:
@@ -101,11 +104,11 @@ def _is_same_file(path: Path, source: Path) -> bool:
     try:
         return path.samefile(source)
     except OSError:
-        return False  # one of them can't be looked at: that is told by who opens it
+        return False  # one of them can't be read: opening it says so
 
 
 def _try_lock(file: TextIO) -> bool:
-    """Until it is closed; not shared with processes that are forked meanwhile."""
+    """Lock the file until it is closed; forked processes do not share the lock."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -114,13 +117,8 @@ def _try_lock(file: TextIO) -> bool:
 
 
 def _is_current_file(file: TextIO, path: Path) -> bool:
-    """Another process may have put it in place after it was opened here."""
+    """Whether the path is still this file: another process may have moved it into place."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
-
-
-# What is left of a batch: a line of JSON for each document, and the sum of them.
-
-FAILURES_SHOWN_MAX = 10
 
 
 class BatchResults:
@@ -138,7 +136,7 @@ class BatchResults:
             self._file.write(to_compact_json(await self._build_record(outcome)))
 
     def finish(self, *, is_complete: bool) -> Path | None:
-        """Where the lines of an unfinished batch are; None of a complete one, or without a path."""
+        """Return where the lines of an unfinished batch are; None if complete or without a path."""
         if self._file is None:
             return None
         if not is_complete:
@@ -172,8 +170,8 @@ def print_summary(name: str, tally: BatchTally, now: float, out: TextIO) -> None
         for state in ("COMPLETED", "FAILED", "CANCELLED")
         if tally.states[state]
     ]
-    left = tally.total - tally.done
-    counts += [f"{left:,} unfinished"] if left else []
+    unfinished = tally.total - tally.done
+    counts += [f"{unfinished:,} unfinished"] if unfinished else []
     print(f"{name}: {format_count(tally.total, 'document')}: {', '.join(counts)}", file=out)
     if tally.done_earlier:
         print(f"  {tally.done_earlier:,} were done before", file=out)
@@ -185,24 +183,21 @@ def print_summary(name: str, tally: BatchTally, now: float, out: TextIO) -> None
 
 
 def print_failures(tally: BatchTally, hints: CommandHints) -> None:
-    """The first ones, with what to look at."""
+    """Print the first failures, and the command that shows more."""
     if not tally.failures:
         return
-    shown = sorted(tally.failures, key=lambda each: each.document.line)[:FAILURES_SHOWN_MAX]
-    for each in shown:
-        error = " ".join((each.header.error or each.header.state.lower()).split())
-        _print_to_stderr(f"line {each.document.line} ({each.header.execution_id}): {error}")
-    rest = len(tally.failures) - len(shown)
-    if rest:
-        _print_to_stderr(f"and {rest:,} more; --output writes all of them to a file")
-    see = hints.show(shown[0].header.execution_id)
-    _print_to_stderr(f"see: {see}; run what failed again: the same command with --retry-failed")
+    shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
+    for outcome in shown:
+        header = outcome.header
+        error = " ".join((header.error or header.state.lower()).split())
+        print_to_stderr(f"line {outcome.document.line} ({header.execution_id}): {error}")
+    hidden = len(tally.failures) - len(shown)
+    if hidden:
+        print_to_stderr(f"and {hidden:,} more; --output writes all of them to a file")
+    command = hints.show(shown[0].header.execution_id)
+    print_to_stderr(f"see: {command}; run what failed again: the same command with --retry-failed")
 
 
 def print_continue_hint(partial_output: Path | None) -> None:
-    where = "" if partial_output is None else f"; results so far: {partial_output}"
-    _print_to_stderr(f"go on with the same command{where}")
-
-
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    results = "" if partial_output is None else f"; results so far: {partial_output}"
+    print_to_stderr(f"go on with the same command{results}")

@@ -1,7 +1,6 @@
 """Runs a batch: by an engine of this process, or by the workers of a server."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +27,12 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
+from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import open_store_session
-from runnel.cli.session.progress import UnfinishedChildren
 from runnel.cli.session.takeover import PAGE_SIZE, UNFINISHED_STATES
+from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.notify.event_bus import CommittedEvents, StartedTask
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# Shows how far a batch is: by two lines that are redrawn on a terminal, or a line now and then.
-
 REPORT_INTERVAL_S = 5.0
 
 
 class BatchView(Protocol):
+    """Shows how far a batch is: two lines redrawn on a terminal, or a line now and then."""
+
     def refresh(self) -> None: ...
 
     def print_message(self, text: str) -> None: ...
@@ -71,9 +71,9 @@ def describe_pace(tally: BatchTally, now: float) -> str:
     parts = [f"{tally.done:,} of {format_count(tally.total, 'document')}"]
     if tally.done_now:
         parts.append(f"{tally.per_hour(now):,.0f} per hour")
-    left_s = tally.remaining_s(now)
-    if left_s is not None and tally.done < tally.total:
-        parts.append(f"{format_duration(left_s)} left")
+    remaining_s = tally.remaining_s(now)
+    if remaining_s is not None and tally.done < tally.total:
+        parts.append(f"{format_duration(remaining_s)} left")
     if tally.failures:
         parts.append(f"{len(tally.failures):,} failed")
     return ", ".join(parts)
@@ -95,10 +95,7 @@ class PlainBatchView:
         if text == self._last_message:
             return
         self._last_message = text
-        try:
-            print(text, file=sys.stderr, flush=True)
-        except OSError:
-            return  # nobody looks: the batch goes on
+        print_to_stderr(text)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -138,10 +135,10 @@ class LiveBatchView:
         )
         yield head.append(f"  {describe_pace(tally, self._clock.now())}", style="dim")
         counts = Text("  ")
-        for state, look in STATE_STYLES.items():
+        for state, state_style in STATE_STYLES.items():
             if tally.states[state]:
-                text = f"{look.glyph} {tally.states[state]:,} {state.lower()}   "
-                counts.append(text, style=look.style)
+                text = f"{state_style.glyph} {tally.states[state]:,} {state.lower()}   "
+                counts.append(text, style=state_style.style)
         if self._in_flight():
             counts.append(f"{self._in_flight():,} under way", style=STATE_STYLES["RUNNING"].style)
         yield counts
@@ -167,14 +164,14 @@ async def run_batch_locally(
     try:
         await engine.claim_home_partition()
         adopts = await _find_abandoned_partitions(engine, batch)
-        family = _watch_children(engine)
+        children = _watch_children(engine)
         run = BatchRun(batch, engine, report_options, adopt=engine.adopt_if_free)
         with run.show_progress(make_stop_message(settings), stop_now=engine.stops.abort.set):
             async with asyncio.TaskGroup() as group:
                 group.create_task(engine.run(adopts=adopts))
                 try:
                     await run.feed_documents()
-                    await _wait_for_clean_up(engine, run, family)
+                    await _wait_for_clean_up(engine, run, children)
                 finally:
                     engine.stops.drain.set()
         return run.report()
@@ -186,8 +183,8 @@ async def run_batch_on_server(
     batch: DocumentBatch, settings: Settings, report_options: ReportOptions
 ) -> int:
     """The exit code; whoever stops to watch leaves what was submitted to the workers."""
-    async with open_store_session(settings) as look:
-        run = BatchRun(batch, look, report_options)
+    async with open_store_session(settings) as session:
+        run = BatchRun(batch, session, report_options)
         with run.show_progress(STOP_MESSAGE):
             await run.feed_documents()
         return run.report()
@@ -288,27 +285,29 @@ class BatchRun:
 async def _find_abandoned_partitions(engine: Engine, batch: DocumentBatch) -> frozenset[int]:
     """Partitions with executions of this batch that no living process has."""
     store = engine.backend.store
-    wanted = ExecutionFilter(
+    unfinished = ExecutionFilter(
         states=UNFINISHED_STATES,
         workflow=batch.workflow.name,
         labels={BATCH_LABEL: batch.name},
         limit=PAGE_SIZE,
     )
-    found: set[int] = set()
-    async for header in iter_headers(engine.backend.archive, wanted):
-        found.add(await store.route(header.execution_id))
-    return frozenset([each for each in found if await store.observe(each) is None])
+    partitions: set[int] = set()
+    async for header in iter_headers(engine.backend.archive, unfinished):
+        partitions.add(await store.route(header.execution_id))
+    return frozenset(
+        [partition for partition in partitions if await store.observe(partition) is None]
+    )
 
 
 def _watch_children(engine: Engine) -> UnfinishedChildren:
-    family = UnfinishedChildren()
+    children = UnfinishedChildren()
 
-    def see(what: CommittedEvents | StartedTask) -> None:
-        if isinstance(what, CommittedEvents):
-            family.update(what)
+    def update(notification: CommittedEvents | StartedTask) -> None:
+        if isinstance(notification, CommittedEvents):
+            children.update(notification)
 
-    engine.event_bus.watch(see)
-    return family
+    engine.event_bus.watch(update)
+    return children
 
 
 async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:

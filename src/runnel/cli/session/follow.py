@@ -11,11 +11,12 @@ from runnel.app.follower import MissingProcessWarning, RemoteFollower
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
+from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
 from runnel.cli.render.sentences import describe_clean_up, describe_outcome
 from runnel.cli.render.text import to_compact_json, to_pretty_json
+from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.progress import ExecutionProgress, UnfinishedChildren, apply_events
 from runnel.client.store_client import StoreClient
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId
@@ -366,8 +367,8 @@ async def run_many_locally(
 ) -> int:
     """Submits before the engine runs: so ids are known before anything can happen to them."""
     from runnel.app.wiring import build_engine
+    from runnel.cli.render.progress import ExecutionProgress
     from runnel.cli.render.progress_view import open_progress_view
-    from runnel.cli.session.progress import ExecutionProgress
 
     engine = await build_engine(settings)
     try:

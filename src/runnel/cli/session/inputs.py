@@ -1,4 +1,4 @@
-"""Input and labels of an execution, as the command line gives them."""
+"""What the command line gives an execution: its input, and the workflow from a file."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
 from runnel.authoring.input_schema import parse_assignments
-from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.graph import Graph
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
@@ -24,13 +23,13 @@ def read_input(
     file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
 ) -> Json:
     """The file's value with the assignments laid over it; raises InputError."""
-    given = parse_assignments(assignments, schema=schema)
+    assigned = parse_assignments(assignments, schema=schema)
     if file is None:
-        return given
+        return assigned
     value = read_value(file, "the input")
-    if not given:
+    if not assigned:
         return value
-    return merge_assignments(value, given, f"--input-file {file}")
+    return merge_assignments(value, assigned, f"--input-file {file}")
 
 
 def read_value(file: str, expected: str) -> Json:
@@ -43,25 +42,9 @@ def merge_assignments(value: Json, assignments: dict[str, Json], source: str) ->
     if not isinstance(value, dict):
         raise InputError(
             f"--input adds to an object, but {source} holds {_describe_type(value)}; give the "
-            f"whole input "
-            "by --input-file"
+            "whole input by --input-file"
         )
     return _merge_objects(value, assignments)
-
-
-def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for word in texts:
-        key, equals, value = word.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
-        if key.startswith(RESERVED_LABEL_PREFIX) and not allows_reserved:
-            raise InputError(
-                f"--label: names that begin with '{RESERVED_LABEL_PREFIX}' are reserved, got "
-                f"'{key}'"
-            )
-        labels[key.strip()] = value
-    return labels
 
 
 def _read_file(path: Path, expected: str) -> Json:
@@ -92,9 +75,6 @@ def _merge_objects(base: dict[str, Json], overrides: dict[str, Json]) -> dict[st
 def _describe_type(value: Json) -> str:
     kinds = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
-
-
-# Workflow files for the commands: loaded, judged, and their neighbours made importable.
 
 
 def load_graph(path: Path, settings: "Settings") -> Graph:
@@ -134,7 +114,7 @@ def _load_workflow(path: Path, settings: "Settings") -> Workflow:
     """A Python file is imported, and what it prints meanwhile is no result."""
     from runnel.authoring.documents import load_file
     from runnel.authoring.python_files import parse_python_path
-    from runnel.cli.errors import reserve_stdout
+    from runnel.cli.streams import reserve_stdout
 
     file = parse_python_path(str(path))
     if file is None:
@@ -172,8 +152,8 @@ def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> N
 
 def make_importable(folders: Iterable[Path | str]) -> None:
     """Puts each folder that exists, and the current one, where `import` looks first."""
-    wanted = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
-    for folder in reversed([*wanted, str(Path.cwd())]):
+    existing = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
+    for folder in reversed([*existing, str(Path.cwd())]):
         if folder not in sys.path:
             sys.path.insert(0, folder)
 

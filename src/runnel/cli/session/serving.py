@@ -1,6 +1,5 @@
 """Runs a process with a role on servers, from the settings to its exit code."""
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -24,6 +23,7 @@ from runnel.app.wiring import (
     build_worker,
 )
 from runnel.authoring.registry import HandlerRegistry, list_app_tasks, load_app
+from runnel.cli.streams import print_to_stderr
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError
 from runnel.ports import Backend
@@ -38,8 +38,6 @@ from runnel.telemetry.metrics import MetricsTelemetry
 if TYPE_CHECKING:
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
-
-# Metrics of a process on a port of their own, where it has been given one.
 
 PORT_MAX = 65_535
 
@@ -58,10 +56,10 @@ MetricsPortOption: TypeAlias = Annotated[
 def add_metrics_server(
     role: "Role", dependencies: "RoleDependencies", *, uses_archive: bool
 ) -> "Role":
-    """Only who `uses_archive` has the whole store to show; raises InputError for a port that is
-    taken.
+    """Serve the metrics of a role on a port of their own, if the settings name one.
 
-    What it needs takes 0.3 s to import: nobody pays for that without a port.
+    Raises InputError for a port that is taken. Only a role that `uses_archive` has the whole store
+    to show. What the server needs takes 0.3 s to import: without a port, none of it is imported.
     """
     settings = dependencies.settings
     if dependencies.metrics is None or settings.metrics_port is None:
@@ -79,7 +77,7 @@ def add_metrics_server(
         gauges = StoreGauges(backend, clock, settings, partitions)
         exposition.add(gauges.collect_families)
         refresh = gauges.refresh
-    print(f"metrics on {format_url(listening)}{METRICS_PATH}", file=sys.stderr, flush=True)
+    print_to_stderr(f"metrics on {format_url(listening)}{METRICS_PATH}")
     return RoleWithMetrics(role, exposition, listening, refresh=refresh)
 
 
@@ -88,8 +86,6 @@ def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
 
     Raises InputError when there are not so many.
     """
-    from runnel.errors import InputError
-
     if not first:
         return [[] if first is None else ["--metrics-port", "0"]] * count
     if first + count - 1 > PORT_MAX:
@@ -133,18 +129,18 @@ async def serve(
     Only a process that `uses_archive` needs the archive (see `open_archived` for `takes_archive`),
     only one that `runs_tasks` needs secrets, one that `serves_http` shows its metrics by itself.
     """
-    world = ClockAndIds(RealClock(), RandomIdGenerator())
+    clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     secrets = load_worker_secrets(settings) if runs_tasks else KnownSecrets({})
     archived: RedisPostgresBackend | None = None
     backend: Backend
     if uses_archive and settings.has_postgres:
         backend = archived = await open_archived(
-            settings, world.clock, world.ids, takes_archive=takes_archive
+            settings, clock_and_ids.clock, clock_and_ids.ids, takes_archive=takes_archive
         )
     elif uses_archive:
-        backend = await open_unarchived(settings, world.clock, world.ids)
+        backend = await open_unarchived(settings, clock_and_ids.clock, clock_and_ids.ids)
     else:
-        backend = await open_redis(settings, world.clock, world.ids)
+        backend = await open_redis(settings, clock_and_ids.clock, clock_and_ids.ids)
     configure_logging(
         format_=settings.log_format,
         level=settings.log_level,
@@ -157,21 +153,21 @@ async def serve(
     telemetry: Telemetry = logs if metrics is None else FanOutTelemetry(logs, metrics)
     for sentence in find_misspelled_variables():
         telemetry.event(names.SETTING_UNKNOWN, problem=sentence)
-    shown = {} if archived is None else {"postgres": build_postgres_display_url(settings)}
+    postgres = {} if archived is None else {"postgres": build_postgres_display_url(settings)}
     telemetry.event(
         names.STORE_OPENED,
         redis=build_redis_display_url(settings),
         environment=settings.environment,
-        **shown,
+        **postgres,
     )
-    site = RoleDependencies(
-        settings, backend, archived, backend.retention, world, telemetry, metrics
+    dependencies = RoleDependencies(
+        settings, backend, archived, backend.retention, clock_and_ids, telemetry, metrics
     )
     try:
-        built = build(site)
+        built = build(dependencies)
         running = await built if isinstance(built, Awaitable) else built
         process = RoleProcess(
-            add_metrics_server(running, site, uses_archive=uses_archive), backend, telemetry
+            add_metrics_server(running, dependencies, uses_archive=uses_archive), backend, telemetry
         )
     except BaseException:
         await backend.close()

@@ -13,11 +13,11 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.authoring.builder import STEP_HANDLER
 from runnel.authoring.functions import MAIN_MODULE_PREFIX
 from runnel.cli import errors as exits
+from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import find_execution_id
-from runnel.cli.session.progress import ExecutionProgress
 from runnel.client.definitions import DefinitionCache
 from runnel.client.listing import iter_headers
 from runnel.core.events import ExecutionCreated

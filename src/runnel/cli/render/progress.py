@@ -1,4 +1,4 @@
-"""How far an execution has come, line by line, for whoever looks on."""
+"""How far an execution has come, line by line: events folded into what a progress view shows."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runnel.core import events as e
-from runnel.core.events import ExecutionCreated, ExecutionFinished, Wait
+from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
+from runnel.core.ids import NO_ITEM
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
@@ -16,7 +16,6 @@ from runnel.core.states import (
     NodeState,
 )
 from runnel.core.workflow import CLEAN_UP_RULES, Workflow
-from runnel.notify.event_bus import CommittedEvents
 from runnel.views.execution import summarize_waiting_items
 
 # What a person wants to see of a graph that is too large to be shown.
@@ -52,7 +51,7 @@ class NodeLine:
 class ExecutionProgress:
     """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
 
-    `changed` gathers the lines that have moved, in order, until somebody clears it.
+    `changed` gathers the lines that have moved, in order, until the view clears it.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -74,24 +73,24 @@ class ExecutionProgress:
 
     @classmethod
     def from_execution(cls, execution: Execution) -> "ExecutionProgress":
-        """From where a stored execution stands."""
+        """Build the progress of a stored execution."""
         progress = cls(execution.id, execution.graph.workflow)
         progress.catch_up(execution)
         progress.changed.clear()
         return progress
 
     def catch_up(self, execution: Execution) -> None:
-        """To where the stored execution stands, whatever was told of it before."""
+        """Move to the state of the stored execution, whatever events came before."""
         self.state = execution.state
         self.started_at = execution.started_at
         self.finished_at = execution.finished_at
         self.error = str(execution.error or "")
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
             _copy_node_run(self, self.lines[compiled.node.id], run)
-        for index, found in execution.maps.items():
+        for index, map_run in execution.maps.items():
             line = self.lines[execution.graph.nodes[index].node.id]
-            line.items, line.items_settled = found.count, found.settled
-            waiting = summarize_waiting_items(found)
+            line.items, line.items_settled = map_run.count, map_run.settled
+            waiting = summarize_waiting_items(map_run)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
 
@@ -155,9 +154,6 @@ def _copy_node_run(progress: ExecutionProgress, line: NodeLine, run: NodeRun) ->
     line.started_at, line.finished_at = run.started_at, run.finished_at
     line.wait, line.detail, line.due = run.wait, run.detail or run.key, run.due
     line.note = run.reason or ("" if run.error is None else str(run.error))
-
-
-# Events folded into a progress: what the live view and the plain lines are made from.
 
 
 def apply_events(progress: ExecutionProgress, at: float, events: Sequence[e.AnyEvent]) -> None:
@@ -296,41 +292,3 @@ _EVENT_HANDLERS: dict[type, Callable[[ExecutionProgress, Any, float], None]] = {
     e.NodeWaits: _on_waits,
     e.MapStarted: _on_map_started,
 }
-
-
-# Child executions that are not final: a tree is over when its root and all of these are.
-
-
-class UnfinishedChildren:
-    """Known by what the engine of this process tells of them, and by `add`."""
-
-    def __init__(self) -> None:
-        self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
-
-    def add(self, child: ExecutionId) -> None:
-        self._unfinished.setdefault(get_root_id(child), {})[child] = None
-
-    def remove(self, child: ExecutionId) -> None:
-        root = get_root_id(child)
-        of_tree = self._unfinished.get(root, {})
-        of_tree.pop(child, None)
-        if not of_tree:
-            self._unfinished.pop(root, None)
-
-    def update(self, notification: CommittedEvents) -> None:
-        execution_id = ExecutionId(notification.execution_id)
-        if get_root_id(execution_id) == execution_id:
-            return
-        for event in notification.events:
-            if isinstance(event, ExecutionCreated):
-                self.add(execution_id)
-            elif isinstance(event, ExecutionFinished):
-                self.remove(execution_id)
-
-    def has_any(self, execution_id: ExecutionId) -> bool:
-        """Whether there are any `from_execution` it."""
-        return get_root_id(execution_id) in self._unfinished
-
-    def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
-        """Those of the tree that this execution belongs to, oldest first."""
-        return list(self._unfinished.get(get_root_id(execution_id), ()))

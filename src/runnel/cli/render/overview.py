@@ -1,0 +1,128 @@
+"""Everything at a glance, as rows of text: executions, queues, workers, and who runs what."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from runnel.app.process_signals import parse_engine_pid
+from runnel.cli.render.text import (
+    STATE_STYLES,
+    Cell,
+    format_clock_time,
+    format_count,
+    format_duration,
+)
+from runnel.client.operations import QueueView, get_worker_state, to_queue_name
+from runnel.ports.store import ExecutionHeader
+from runnel.ports.workers import WorkerRecord
+from runnel.settings.model import Settings
+
+# More are counted as "500+": what is on the screen are a few of them anyway.
+UNFINISHED_COUNTED_MAX = 500
+QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
+WORKER_HEADERS = ("WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
+_EXECUTION_HEADERS = ("ID", "WORKFLOW", "STATUS", "TOOK", "")
+_OWNER_HEADERS = ("NAME", "")
+_WORKER_STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
+
+
+class OverviewSection(NamedTuple):
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    empty_text: str
+    """Printed instead of a table without rows."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What `runnel top` shows.
+
+    `queues` and `workers` are None where tasks are in the memory of each process.
+    """
+
+    at: float
+    unfinished: Sequence[ExecutionHeader]
+    ended: Sequence[ExecutionHeader]
+    dead_letters: int
+    owners: Sequence[str]
+    queues: Sequence[QueueView] | None = None
+    workers: Sequence[WorkerRecord] | None = None
+
+
+def build_headline(overview: Overview) -> list[Cell]:
+    counts = Counter(header.state.value for header in overview.unfinished)
+    plus = "+" if len(overview.unfinished) == UNFINISHED_COUNTED_MAX else ""
+    cells = [Cell(f"runnel top  {format_clock_time(overview.at)[:8]}  ", "bold")]
+    cells += [
+        Cell(f"{counts[state]:,}{plus} {state.lower()}  ", STATE_STYLES[state].style)
+        for state in ("RUNNING", "PENDING")
+    ]
+    if overview.dead_letters:
+        letters = format_count(overview.dead_letters, "dead letter")
+        cells.append(Cell(f"{letters} (runnel dlq list)  ", STATE_STYLES["FAILED"].style))
+    return cells
+
+
+def build_sections(overview: Overview, settings: Settings) -> list[OverviewSection]:
+    now = overview.at
+    unfinished = [_build_execution_row(header, now) for header in overview.unfinished]
+    ended = [_build_execution_row(header, now) for header in overview.ended]
+    sections = [
+        OverviewSection("under way", _EXECUTION_HEADERS, unfinished, "nothing"),
+        OverviewSection("ended", _EXECUTION_HEADERS, ended, "nothing yet"),
+    ]
+    if overview.queues is not None and overview.workers is not None:
+        queues = [build_queue_row(queue) for queue in overview.queues]
+        workers = [build_worker_row(record, settings, now) for record in overview.workers]
+        no_workers = "none; start one with: runnel worker"
+        sections += [
+            OverviewSection("queues", QUEUE_HEADERS, queues, "none"),
+            OverviewSection("workers", WORKER_HEADERS, workers, no_workers),
+        ]
+    title = "processes that run executions" if overview.workers is None else "orchestrators"
+    owners = [_build_owner_row(owner) for owner in overview.owners]
+    return [*sections, OverviewSection(title, _OWNER_HEADERS, owners, "none")]
+
+
+def build_queue_row(queue: QueueView) -> list[Cell]:
+    return [
+        Cell(queue.queue),
+        Cell(f"{queue.waiting:,}", "bold" if queue.waiting else "dim"),
+        Cell(format_duration(queue.oldest_s) if queue.waiting else "", "dim"),
+        Cell(str(queue.workers), "" if queue.workers else "yellow"),
+        Cell(queue.problem, "red"),
+    ]
+
+
+def build_worker_row(record: WorkerRecord, settings: Settings, now: float) -> list[Cell]:
+    about, state = record.about, get_worker_state(record, settings)
+    if about is None:
+        return [Cell(record.worker), Cell(state, _WORKER_STYLES[state]), *[Cell("")] * 4]
+    queues = "all" if about.queues is None else ", ".join(map(to_queue_name, about.queues))
+    return [
+        Cell(record.worker),
+        Cell(state, _WORKER_STYLES[state]),
+        Cell("" if record.is_dead else f"{record.holds}/{about.concurrency}"),
+        Cell("" if record.is_dead else format_duration(now - about.started_at), "dim"),
+        Cell(f"{format_duration(record.silent_s)} ago", "dim"),
+        Cell(queues, "dim"),
+    ]
+
+
+def _build_execution_row(header: ExecutionHeader, now: float) -> list[Cell]:
+    style = STATE_STYLES[header.state]
+    took = (header.finished_at or now) - (header.started_at or now)
+    return [
+        Cell(header.execution_id),
+        Cell(header.workflow, "bold"),
+        Cell(f"{style.glyph} {header.state}", style.style),
+        Cell(format_duration(took) if header.started_at else "", "dim"),
+        Cell(" ".join((header.error or "").split()), "red"),
+    ]
+
+
+def _build_owner_row(name: str) -> list[Cell]:
+    pid = parse_engine_pid(name)
+    return [Cell(name), Cell("" if pid is None else f"pid {pid}", "dim")]

@@ -1,0 +1,95 @@
+"""The standard streams: results on stdout, sentences on stderr, and what happens when they fail."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def print_to_stderr(text: str) -> bool:
+    """Print a sentence at once. False means that stderr can't be written; nothing is raised.
+
+    A reader that has gone, or a full disk, must not stop a command: its result and its exit code
+    still count.
+    """
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def reserve_stdout() -> Iterator[TextIO]:
+    """Yield the real stdout, for results.
+
+    Inside the block, all other output of this process and of its children goes to stderr, at the
+    level of file descriptors.
+    """
+    sys.stdout.flush()
+    is_by_line = isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.line_buffering
+    # Into a pipe, what code printed before it took its process down would be lost.
+    _set_line_buffering(is_enabled=True)
+    saved = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    out = os.fdopen(saved, "w", encoding=sys.stdout.encoding, errors="replace")
+    try:
+        yield out
+        out.flush()
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, STDOUT)
+        _set_line_buffering(is_enabled=is_by_line)
+        _close_quietly(out)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams safe to print to.
+
+    A character that the encoding of a terminal or file does not have becomes a question mark. A
+    stream that was closed by the process that started this one leads nowhere: otherwise the next
+    file to be opened would get its number, and all that is printed.
+    """
+    for number in (STDIN, STDOUT, STDERR):
+        _open_if_closed(number)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(STDIN, "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(STDOUT, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(STDERR, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Discard what is still buffered: after a closed pipe it must not raise again at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for number in (STDOUT, STDERR):
+        if not os.isatty(number):
+            os.dup2(devnull, number)
+
+
+def _set_line_buffering(*, is_enabled: bool) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=is_enabled)
+
+
+def _open_if_closed(number: int) -> None:
+    """The lowest free number is the one that `open` takes."""
+    try:
+        os.fstat(number)
+    except OSError:
+        os.open(os.devnull, os.O_RDWR)
+
+
+def _close_quietly(out: TextIO) -> None:
+    try:
+        out.close()
+    except OSError:
+        return  # the flush in `reserve_stdout` has raised it already
