@@ -6,13 +6,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runnel.api.requests import VERSION_MAX, EnumValue, ExecutionQuery, RequestBody, RequestTime
 from runnel.api.security.tokens import NAME_CHARS_MAX as TOKENS_NAME_CHARS_MAX
-from runnel.api.security.tokens import Scope
 from runnel.client.reruns import RerunSpec
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.validation.checks import NAME_CHARS_MAX
-from runnel.triggers.schedule import Overlap
-from runnel.triggers.webhook import TOKEN_HEADER, WebhookKind
 from runnel.views.node import AttemptOutcome
+from runnel.views.token import Scope
+from runnel.views.trigger import TOKEN_HEADER, Overlap, WebhookKind
 
 # Times in answers: ISO-8601 in UTC.
 

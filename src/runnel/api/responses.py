@@ -9,9 +9,9 @@ from fastapi.openapi.utils import get_openapi
 
 from runnel.api.problems import MEDIA_TYPE, Problem
 from runnel.authoring.documents.schema import build_document_schema
+from runnel.client.execution_views import build_header_document
 from runnel.core.values import Json
 from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import build_header_document
 
 ResponseDescriptions: TypeAlias = dict[int | str, dict[str, Any]]
 

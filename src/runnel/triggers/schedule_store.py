@@ -16,7 +16,6 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import Record
 from runnel.triggers.schedule import (
     SCHEDULE_KIND,
-    Schedule,
     ScheduleProgress,
     ScheduleRecord,
     StoredSchedule,
@@ -25,8 +24,8 @@ from runnel.triggers.schedule import (
 )
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.ticks import compute_next_ticks, load_zone
-from runnel.triggers.webhook import Webhook, WebhookKind
 from runnel.views.execution import format_time
+from runnel.views.trigger import Schedule, Webhook, WebhookKind
 
 PAGE_SIZE = 200
 # Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a

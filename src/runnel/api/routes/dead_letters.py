@@ -21,7 +21,6 @@ from runnel.api.models import (
 from runnel.api.requests import AfterParam, LimitParam, StrictRoute
 from runnel.api.responses import BODY_STATUSES, describe_problems
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
 from runnel.client.dead_letters import (
     build_letter_document,
@@ -42,6 +41,7 @@ from runnel.core.validation.checks import NAME_CHARS_MAX
 from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import DeadLetterFilter
+from runnel.views.token import Scope
 
 router = APIRouter(tags=["dead letters"], route_class=StrictRoute, prefix="/dead-letters")
 READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]

@@ -18,13 +18,13 @@ from runnel.api.models import Changes
 from runnel.api.requests import ExecutionIdParam, StrictRoute
 from runnel.api.responses import describe_problems
 from runnel.api.security.guard import get_token_id, require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppState, AppStateDependency
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader as Header_of_streams
+from runnel.views.token import Scope
 
 # Server-sent events: what happens in one execution, or to which executions something happens.
 #

@@ -39,9 +39,8 @@ from runnel.api.responses import (
 )
 from runnel.api.routes.workflows import build_started_answer
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
-from runnel.client.bulk import BulkStep, cancel_many, rerun_many
+from runnel.client.bulk import cancel_many, rerun_many
 from runnel.client.nodes import ITEMS_PAGE_SIZE, build_node_document
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -49,6 +48,8 @@ from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.views.execution import build_execution_document, format_time
+from runnel.views.page import BulkStep
+from runnel.views.token import Scope
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
 READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]

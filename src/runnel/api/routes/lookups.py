@@ -9,13 +9,13 @@ from runnel.api.models import FoundList, PartitionOf, ServerAnswer, WorkflowDocu
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam, StrictRoute
 from runnel.api.responses import build_listed_execution, describe_problems
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import Json
 from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
+from runnel.views.token import Scope
 
 router = APIRouter(tags=["lookups"], route_class=StrictRoute)
 READ = [require_scope(Scope.READ)]

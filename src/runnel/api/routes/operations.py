@@ -19,7 +19,6 @@ from runnel.api.models import (
 from runnel.api.requests import AfterParam, LimitParam, StrictRoute
 from runnel.api.responses import describe_problems
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
 from runnel.client.operations import (
     build_queue_views,
@@ -32,6 +31,7 @@ from runnel.client.operations import (
 )
 from runnel.core.values import Json
 from runnel.telemetry.prometheus import MEDIA_TYPE
+from runnel.views.token import Scope
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
 READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]

@@ -9,9 +9,10 @@ from runnel.api.models import NewTokenAnswer, TokenAnswer, TokenList, TokenReque
 from runnel.api.requests import StrictRoute
 from runnel.api.responses import BODY_STATUSES, describe_problems
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import ApiToken, Scope, generate_token
+from runnel.api.security.tokens import ApiToken, generate_token
 from runnel.api.state import AppStateDependency
 from runnel.views.execution import format_time
+from runnel.views.token import Scope
 
 router = APIRouter(tags=["tokens"], route_class=StrictRoute)
 ADMIN = [require_scope(Scope.ADMIN)]

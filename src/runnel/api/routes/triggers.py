@@ -21,17 +21,17 @@ from runnel.api.models import (
 from runnel.api.requests import AfterParam, LimitParam, StrictRoute, WorkflowNameParam
 from runnel.api.responses import BODY_STATUSES, describe_problems
 from runnel.api.security.guard import check_caller_scope, require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppState, AppStateDependency
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.triggers.deliveries import Delivery
-from runnel.triggers.schedule import Schedule, ScheduleRecord
+from runnel.triggers.schedule import ScheduleRecord
 from runnel.triggers.schedule_store import build_schedule_document, build_webhook_document
-from runnel.triggers.webhook import Webhook
 from runnel.views.execution import format_time
+from runnel.views.token import Scope
+from runnel.views.trigger import Schedule, Webhook
 
 schedules_router = APIRouter(tags=["triggers"], route_class=StrictRoute)
 READ, RUN, OPERATE = (

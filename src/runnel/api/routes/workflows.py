@@ -29,7 +29,6 @@ from runnel.api.requests import (
 from runnel.api.responses import BODY_STATUSES, WORKFLOW_REQUEST_BODY, describe_problems
 from runnel.api.security.gate import parse_media_type
 from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
 from runnel.core.graph import Graph
@@ -40,6 +39,7 @@ from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.schedule_checks import find_label_problems
 from runnel.views.execution import format_time
+from runnel.views.token import Scope
 from runnel.views.workflow import build_graph_document, render_mermaid
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute)

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runnel.cli.render.text import Cell
-    from runnel.client.operations import QueueView
     from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
+    from runnel.views.operations import QueueView
 
 
 def queues(

@@ -20,15 +20,17 @@ from runnel.cli.render.text import (
     format_duration,
 )
 from runnel.cli.session.takeover import UNFINISHED_STATES
+from runnel.client.execution_views import build_header_document
 from runnel.client.listing import list_newest_headers
-from runnel.client.operations import QueueView, build_queue_views, build_worker_document
+from runnel.client.operations import build_queue_views, build_worker_document
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
-from runnel.views.execution import build_header_document, format_time
+from runnel.views.execution import format_time
+from runnel.views.operations import QueueView
 
 ROWS_PRINTED_MAX = 10
 
