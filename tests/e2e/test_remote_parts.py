@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
-from runnel.client.bulk import BulkStep
 from runnel.client.http_resources import (
     HttpBulk,
     HttpDeadLetters,
@@ -25,8 +24,8 @@ from runnel.client.sync_client import (
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
-from runnel.triggers.schedule import Schedule
-from runnel.triggers.webhook import Webhook
+from runnel.views.page import BulkStep
+from runnel.views.trigger import Schedule, Webhook
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.waiting import wait_for_value
 

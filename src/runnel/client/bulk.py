@@ -15,8 +15,9 @@ from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
+from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
+from runnel.views.page import BulkFailure, BulkStep
 
 # Of a step: cancels are sent together, reruns read the history of each.
 CANCELS_PER_STEP = 500
@@ -24,25 +25,6 @@ RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
 
 UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
-
-
-class BulkFailure(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: ExecutionId
-    error: str
-
-
-class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
-    """`ids` are what was cancelled, or the new executions; `known` had been rerun so before.
-
-    `next` is what the filter of the next step has as `after`, None when all is done. Of the
-    failures, the first FAILURES_KEPT say why.
-    """
-
-    ids: Sequence[ExecutionId] = ()
-    known: int = 0
-    failed: int = 0
-    failures: Sequence[BulkFailure] = ()
-    next: PageCursor | None = None
 
 
 async def cancel_many(

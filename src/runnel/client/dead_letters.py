@@ -5,6 +5,7 @@ import binascii
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf, isfinite, nextafter
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,8 @@ from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, DeadLetterFilter
-from runnel.views.execution import format_time
+from runnel.views import Timestamp, build_document
+from runnel.views.dead_letter import DeadLetterDetail, DeadLetterView
 
 PAGE_SIZE = 500
 
@@ -175,7 +177,16 @@ class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
-def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
+def build_letter_view(letter: DeadLetter) -> DeadLetterView:
+    return DeadLetterView(**_build_letter_fields(letter))
+
+
+def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
+    """With the state of the execution that a retry would rerun; None without one."""
+    return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
+
+
+def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
     token = letter.token
     return {
         "name": format_letter_name(letter),
@@ -190,8 +201,13 @@ def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
         "error": str(letter.error),
         "traceback": letter.error.traceback,
         "config": msgspec.json.decode(letter.config),
-        "rejected_at": format_time(letter.rejected_at),
+        "rejected_at": Timestamp(letter.rejected_at),
     }
+
+
+def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
+    document: dict[str, Json] = build_document(build_letter_view(letter))
+    return document
 
 
 async def read_letter_page(

@@ -14,8 +14,6 @@ from runnel.authoring.payloads import RESERVED_LABEL_PREFIX
 from runnel.client.dead_letters import format_letter_name
 from runnel.client.http_client import HttpClient, build_workflow_document
 from runnel.client.http_resources import (
-    About,
-    StoredWorkflow,
     build_filter_query,
     parse_answer,
     parse_header,
@@ -52,6 +50,8 @@ from runnel.ports.store import NO_BLOBS, ExecutionHeader, LeaseRecord
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
+from runnel.views.operations import ServerInfo
+from runnel.views.workflow import StoredWorkflow
 
 # The client that commands have, of a server: it reads as a local one, and acts by requests.
 
@@ -574,7 +574,7 @@ class RemoteBackend:
 
 
 @asynccontextmanager
-async def calling(settings: Settings) -> AsyncIterator[tuple[HttpClient, About]]:
+async def calling(settings: Settings) -> AsyncIterator[tuple[HttpClient, ServerInfo]]:
     """Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens."""
     url, token = settings.server_url, settings.server_token
     async with HttpClient(url, token, retries=RETRIES_FIRST) as client:

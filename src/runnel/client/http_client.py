@@ -17,14 +17,11 @@ from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.authoring.python_files import load_workflow, parse_python_path
 from runnel.client.http_resources import (
-    About,
     HttpBulk,
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
     HttpWebhooks,
-    Ready,
-    StoredWorkflow,
     build_filter_query,
     build_rerun_body,
     parse_answer,
@@ -35,7 +32,7 @@ from runnel.client.http_resources import (
     parse_node_detail,
     parse_states,
 )
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeDetail
+from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     ServerRequest,
@@ -52,7 +49,10 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, WorkflowFailedError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import ExecutionView, HistoryView
+from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.views.node import NodeDetail
+from runnel.views.operations import Readiness, ServerInfo
+from runnel.views.workflow import StoredWorkflow
 
 # What can be run on a server: a name that is known there, or a workflow in any of its forms.
 
@@ -277,12 +277,12 @@ class HttpClient:
         )
         return parse_node_detail(await self.transport.get(path, query))
 
-    async def history(self, execution_id: str) -> list[HistoryView]:
+    async def history(self, execution_id: str) -> list[HistoryEvent]:
         """Everything that has happened in it, in order."""
         path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
         return parse_history(await self.transport.get(path))
 
-    async def follow(self, execution_id: str) -> AsyncIterator[HistoryView]:
+    async def follow(self, execution_id: str) -> AsyncIterator[HistoryEvent]:
         """Everything that happens in it, from its beginning, as it happens; until it is final."""
         async for each in self.transport.stream(
             f"/v1/executions/{quote_path_segment(execution_id)}/events"
@@ -430,11 +430,11 @@ class HttpClient:
         found = await self.transport.get(f"/v1/workflows/{quote_path_segment(name)}", query)
         return parse_answer(found["document"], dict[str, Json])
 
-    async def server(self) -> About:
+    async def server(self) -> ServerInfo:
         """What the server is."""
-        return parse_answer(await self.transport.get("/v1/server"), About)
+        return parse_answer(await self.transport.get("/v1/server"), ServerInfo)
 
-    async def ready(self) -> Ready:
+    async def ready(self) -> Readiness:
         """Whether the server can be given work, and if not, which part of it can't be reached."""
         call = ServerRequest(
             method="GET",
@@ -442,7 +442,7 @@ class HttpClient:
             is_repeatable=True,
             accepted_statuses=[HTTPStatus.SERVICE_UNAVAILABLE],
         )
-        return parse_answer(await self.transport.send(call), Ready)
+        return parse_answer(await self.transport.send(call), Readiness)
 
     def _make_key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"

@@ -8,9 +8,6 @@ from typing import TypeVar
 import msgspec
 
 from runnel.authoring.payloads import encode_payload
-from runnel.client.bulk import BulkStep
-from runnel.client.nodes import NodeDetail
-from runnel.client.operations import ConcurrencyKeyView, PartitionView, QueueView
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -19,22 +16,26 @@ from runnel.client.transport import (
     Transport,
     quote_path_segment,
 )
-from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
 from runnel.errors import InputError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, PageCursor
 from runnel.ports.store import ExecutionHeader
-from runnel.triggers.schedule import (
-    Overlap,
-    Schedule,
-    ScheduleProgress,
-    ScheduleRecord,
-    StoredSchedule,
+from runnel.triggers.schedule import ScheduleProgress, ScheduleRecord, StoredSchedule
+from runnel.views import convert_view
+from runnel.views.dead_letter import (
+    BulkRetryResult,
+    DeadLetterDetail,
+    DeadLetterView,
+    RetriedLetters,
 )
-from runnel.triggers.webhook import TOKEN_HEADER, Webhook, WebhookKind
-from runnel.views.execution import ExecutionView, HistoryView, format_time
+from runnel.views.execution import ExecutionView, HistoryEvent, format_time
+from runnel.views.node import NodeDetail
+from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
+from runnel.views.page import BulkStep
+from runnel.views.trigger import TOKEN_HEADER, Overlap, Schedule, Webhook, WebhookKind
 
 # What a server answers, as the values that a local client returns.
 
@@ -76,22 +77,21 @@ def parse_node_detail(document: Mapping[str, Json]) -> NodeDetail:
 
 
 def _parse_attempt(document: Mapping[str, Json]) -> dict[str, Json]:
-    lines = [(parse_time(each["at"]), each["level"], each["text"]) for each in document["logs"]]
-    return {**_parse_times(document), "logs": lines}
+    return _parse_times(document)
 
 
-def parse_history(document: Mapping[str, Json]) -> list[HistoryView]:
+def parse_history(document: Mapping[str, Json]) -> list[HistoryEvent]:
     return [parse_history_event(each) for each in document["items"]]
 
 
-def parse_history_event(document: Mapping[str, Json]) -> HistoryView:
-    return parse_answer(_parse_times(document), HistoryView)
+def parse_history_event(document: Mapping[str, Json]) -> HistoryEvent:
+    return parse_answer(_parse_times(document), HistoryEvent)
 
 
 def parse_answer(document: Json, kind: type[T]) -> T:
     """Raises NotRunnelError for an answer that no Runnel gives."""
     try:
-        return msgspec.convert(document, kind)
+        return convert_view(document, kind)
     except msgspec.ValidationError as error:
         if isinstance(document, ResponseObject):
             raise document.not_runnel_error(f"something else than expected: {error}") from error
@@ -114,52 +114,6 @@ DEAD_LETTERS_PATH = "/v1/dead-letters"
 PAGE_SIZE = 200
 
 
-class LetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task was given, and what was wrong with it.
-
-    `name` is what the other methods take. `execution_status` is that of the execution which a retry
-    would rerun; None in lists, and when there is none.
-    """
-
-    name: str
-    execution_id: ExecutionId
-    workflow: str
-    node: str
-    item: int | None
-    attempts: int
-    queue: str
-    handler: str
-    reason: str
-    error: str
-    traceback: str | None
-    config: Json
-    rejected_at: datetime
-    execution_status: ExecutionState | None = None
-
-
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """All letters of `rerun_of` are gone: `execution_id` runs again what failed there."""
-
-    execution_id: ExecutionId
-    rerun_of: ExecutionId
-    letters: Sequence[str]
-
-
-class NotRetried(msgspec.Struct, frozen=True, kw_only=True):
-    rerun_of: ExecutionId
-    letters: Sequence[str]
-    code: str
-    message: str
-
-
-class ManyRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """`left` executions have such letters and were not looked at: call again."""
-
-    retried: Sequence[Retried]
-    refused: Sequence[NotRetried]
-    left: int
-
-
 class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
     """Which letters are meant: those that all of the given fields hold for.
 
@@ -180,14 +134,14 @@ class HttpDeadLetters:
 
     async def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
-    ) -> AsyncIterator[LetterView]:
+    ) -> AsyncIterator[DeadLetterView]:
         """Newest first, page by page; `execution` is the beginning of an id."""
         place: str | None = None
         while True:
             query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
             query += [] if place is None else [("after", place)]
             page = await self._transport.get(DEAD_LETTERS_PATH, query)
-            for each in parse_answer(page["items"], list[LetterView]):
+            for each in parse_answer(page["items"], list[DeadLetterView]):
                 yield each
             place = page["next"]
             if place is None:
@@ -201,13 +155,14 @@ class HttpDeadLetters:
         )
         return parse_answer(answer["count"], int)
 
-    async def get(self, name: str) -> LetterView:
+    async def get(self, name: str) -> DeadLetterDetail:
         """By its name, in which the first characters of the execution do."""
         return parse_answer(
-            await self._transport.get(f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"), LetterView
+            await self._transport.get(f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"),
+            DeadLetterDetail,
         )
 
-    async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> Retried:
+    async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
         """Runs again what failed in its execution, with other configs of its nodes if given.
 
         Raises WrongStateError while that execution is not final.
@@ -221,14 +176,14 @@ class HttpDeadLetters:
             await self._transport.post(
                 f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}/retry", body
             ),
-            Retried,
+            RetriedLetters,
         )
 
-    async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> ManyRetried:
+    async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
         """Those of `limit` executions at most, the oldest first."""
         body = {**_build_selection_body(selection), "limit": limit}
         return parse_answer(
-            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), ManyRetried
+            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), BulkRetryResult
         )
 
     async def purge(self, name: str) -> None:
@@ -311,7 +266,7 @@ class HttpBulk:
             given = {**_build_filter_body(criteria), **body, "after": after}
             found = parse_answer(await self._transport.post(path, given), BulkStep)
             yield found
-            after = found.next
+            after = None if found.next is None else PageCursor(found.next)
             if after is None:
                 return
 
@@ -335,39 +290,6 @@ def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
 # `Client.operations`: workers, queues, concurrency keys and partitions of a server.
 
 OPERATIONS_PAGE_SIZE = 200
-
-
-class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: ExecutionId
-    node_id: str
-    item: int | None
-    attempt: int
-    workflow: str
-    handler: str
-    started_at: datetime
-
-
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` is alive, draining, silent or dead; `queues` is None when it takes tasks of all.
-
-    `tasks` are those that have run for the longest, as of its last heartbeat. What it has not said
-    of itself yet is None.
-    """
-
-    worker: str
-    state: str
-    holds: int
-    silent_s: float
-    host: str | None
-    pid: int | None
-    queues: Sequence[str] | None
-    handlers: Sequence[str]
-    concurrency: int | None
-    beat_s: float | None
-    started_at: datetime | None
-    version: str | None
-    claimed_at: datetime | None
-    tasks: Sequence[RunningTask]
 
 
 class HttpOperations:
@@ -587,37 +509,3 @@ def build_filter_query(
     if with_page:
         single |= {"limit": str(criteria.limit), "after": criteria.after}
     return query + [(name, value) for name, value in single.items() if value]
-
-
-# What a server tells of itself and of its workflows.
-
-
-class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a workflow; `workflow_definition_id` is the hash of its content."""
-
-    name: str
-    version: int
-    workflow_definition_id: DefinitionHash
-    nodes: int
-
-
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """`parts` says of each why it is not ready; None when it is."""
-
-    status: str
-    parts: dict[str, str | None]
-
-    @property
-    def is_ready(self) -> bool:
-        return not any(self.parts.values())
-
-
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """`engine` is `embedded`, or `redis` with workers around it."""
-
-    version: str
-    engine: str
-
-    @property
-    def has_workers(self) -> bool:
-        return self.engine != "embedded"

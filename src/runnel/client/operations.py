@@ -4,13 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import nsmallest
-from typing import cast
-
-import msgspec
 
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
-from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.engine.liveness import FailureDetector
@@ -21,14 +18,23 @@ from runnel.ports.store import LeaseRecord, Store, TaskQueue
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
-from runnel.views.execution import format_time
+from runnel.views import Timestamp, build_document
+from runnel.views.operations import (
+    ConcurrencyKeyView,
+    KeyHolder,
+    PartitionView,
+    QueueView,
+    RunningTask,
+    WorkerStatus,
+    WorkerView,
+)
 
 
-def get_worker_state(record: WorkerRecord, settings: Settings) -> str:
+def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
     """`silent`: not dead yet, but its beats are overdue."""
     timeout_s = settings.heartbeat_timeout_s
     is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
-    return "silent" if is_silent else str(record.state)
+    return WorkerStatus.SILENT if is_silent else WorkerStatus(record.state)
 
 
 async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
@@ -57,32 +63,42 @@ async def drain_worker(tasks: TaskQueue, name: str) -> None:
         raise _worker_not_found_error(name)
 
 
-def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
-    """What is not known of it is null: it has not beaten yet, or is of an earlier version."""
+def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
+    """What is not known of it is None: it has not beaten yet, or is of an earlier version."""
     about = record.about
-    said = about or WorkerInfo()
-    return {
-        "worker": record.worker,
-        "state": get_worker_state(record, settings),
-        "holds": record.holds,
-        "silent_s": record.silent_s,
-        "host": about and about.host,
-        "pid": about and about.pid,
-        "queues": None if said.queues is None else list(said.queues),
-        "handlers": list(said.handlers),
-        "concurrency": about and about.concurrency,
-        "beat_s": said.beat_s or None,
-        "started_at": format_time(about.started_at) if about else None,
-        "version": about and about.version,
-        "claimed_at": format_time(said.claimed_at) if said.claimed_at else None,
-        "tasks": [_build_task_document(each) for each in said.tasks],
-    }
+    info = about or WorkerInfo()
+    return WorkerView(
+        worker=record.worker,
+        state=get_worker_state(record, settings),
+        holds=record.holds,
+        silent_s=record.silent_s,
+        host=None if about is None else about.host,
+        pid=None if about is None else about.pid,
+        queues=info.queues,
+        handlers=info.handlers,
+        concurrency=None if about is None else about.concurrency,
+        beat_s=info.beat_s or None,
+        started_at=None if about is None else Timestamp(about.started_at),
+        version=None if about is None else about.version,
+        claimed_at=Timestamp(info.claimed_at) if info.claimed_at else None,
+        tasks=[_build_running_task(task) for task in info.tasks],
+    )
 
 
-def _build_task_document(task: RunningTaskInfo) -> dict[str, Json]:
-    document = cast("dict[str, Json]", msgspec.to_builtins(task))
-    document["item"] = None if task.item == NO_ITEM else task.item
-    document["started_at"] = format_time(task.started_at)
+def _build_running_task(task: RunningTaskInfo) -> RunningTask:
+    return RunningTask(
+        execution_id=ExecutionId(task.execution_id),
+        node_id=task.node_id,
+        item=None if task.item == NO_ITEM else task.item,
+        attempt=task.attempt,
+        workflow=task.workflow,
+        handler=task.handler,
+        started_at=Timestamp(task.started_at),
+    )
+
+
+def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
+    document: dict[str, Json] = build_document(build_worker_view(record, settings))
     return document
 
 
@@ -96,16 +112,6 @@ def _worker_not_found_error(name: str) -> NotFoundError:
 
 INBOX_QUEUE = "inbox"
 _QUEUE_KEY_PREFIX = "tasks:"
-
-
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """`problem` is what a person should look at; empty when there is nothing."""
-
-    queue: str
-    waiting: int
-    oldest_s: float
-    workers: int
-    problem: str
 
 
 def to_queue_name(key: str) -> str:
@@ -159,22 +165,6 @@ def _describe_queue_problem(
 # Partitions: who owns each one, and what lies there that has not been dealt with.
 
 
-class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """`owner` is None when nobody has it; `is_silent` when its owner has not moved for a lease.
-
-    `unread_s` is how long the oldest message has not been read, `unarchived` how many commits the
-    archive does not have.
-    """
-
-    partition: int
-    owner: str | None
-    epoch: int | None
-    is_silent: bool
-    unread_s: float
-    unarchived: int
-    problem: str = ""
-
-
 class PartitionMonitor:
     """Whether an owner lives is judged by what was seen before: a first look calls none silent."""
 
@@ -212,26 +202,6 @@ class PartitionMonitor:
 # Concurrency keys: who holds each one, and who waits for it.
 
 HOLDERS_SHOWN_MAX = 100
-
-
-class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt; `limit` is how many may hold the key at once, as its node says."""
-
-    execution_id: str
-    node_id: str
-    item: int | None
-    attempt: int
-    limit: int
-
-
-class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """`holders` and `waiters` are the first hundred, those next in line first."""
-
-    key: str
-    holding: int
-    waiting: int
-    holders: Sequence[KeyHolder]
-    waiters: Sequence[KeyHolder]
 
 
 async def list_concurrency_keys(
@@ -288,7 +258,7 @@ GAUGES_CACHE_S = 5.0
 # Whoever asks gives up after ten.
 READ_TIMEOUT_S = 5.0
 
-WORKER_STATES = ("alive", "draining", "silent", "dead")
+WORKER_STATES = tuple(WorkerStatus)
 
 
 class StoreGauges:

@@ -14,6 +14,7 @@ from runnel.authoring.payloads import (
     shorten_reason,
 )
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
+from runnel.client.execution_views import load_execution_view
 from runnel.client.idempotency import (
     TriggerGuard,
     build_key_labels,
@@ -42,7 +43,7 @@ from runnel.ports import Backend
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
-from runnel.views.execution import ExecutionView, HistoryView, decode_history, load_execution_view
+from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
@@ -357,7 +358,7 @@ class StoreClient:
         check_filter(criteria)
         return await self._backend.archive.count_headers(criteria)
 
-    async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryView]:
+    async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
         """What happened, behind the first `after`; raises NotFoundError.
 
         Empty before the owner of its partition has seen it.

@@ -1,52 +1,13 @@
-"""A schedule as people describe it, and its stored record with the progress of its ticks."""
-
-from enum import StrEnum
+"""The stored record of a schedule: its settings, and the progress of its ticks."""
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.core.values import Json
 from runnel.triggers.trigger import decode_record
+from runnel.views.trigger import Schedule
 
 SCHEDULE_KIND = "schedule"
 FORMAT = 1
-
-
-class Overlap(StrEnum):
-    """What a tick does while the last execution of its schedule is not final."""
-
-    ALLOW = "allow"
-    """Starts another one."""
-    SKIP = "skip"
-    """Nothing; it is counted."""
-    CANCEL = "cancel"
-    """Cancels that one and starts another."""
-
-
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
-
-    `input` may hold templates such as `{{ tick.date }}`, see `build_tick_document`. Times are
-    seconds since the epoch; intervals are counted from `starts_at`. After an outage, at most
-    `catch_up` of the missed ticks are fired: the last ones.
-    """
-
-    id: str
-    workflow: str
-    version: int | None = None
-    input: Json = {}
-    labels: dict[str, str] = {}
-    cron: str | None = None
-    interval_s: float | None = None
-    timezone: str = "UTC"
-    overlap: Overlap = Overlap.ALLOW
-    catch_up: int = 1
-    is_paused: bool = False
-    starts_at: float | None = None
-    ends_at: float | None = None
-    own_labels: dict[str, str] = {}
-    """Labels of Runnel's own. For the command line alone: one of them names the folder that the
-    embedded engine imports functions from."""
 
 
 class PlannedTick(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,6 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidTriggerError, PayloadError
-from runnel.triggers.schedule import Schedule
 from runnel.triggers.ticks import (
     CATCH_UP_MAX,
     CronError,
@@ -21,6 +20,7 @@ from runnel.triggers.ticks import (
     load_zone,
 )
 from runnel.triggers.trigger import RootScope, find_label_problems, find_target_problems
+from runnel.views.trigger import Schedule
 
 SCHEDULE_LABEL = "schedule"
 """The id of the schedule that an execution was started by."""

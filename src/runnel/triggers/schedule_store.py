@@ -15,7 +15,6 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import Record
 from runnel.triggers.schedule import (
     SCHEDULE_KIND,
-    Schedule,
     ScheduleProgress,
     ScheduleRecord,
     StoredSchedule,
@@ -25,8 +24,8 @@ from runnel.triggers.schedule import (
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.ticks import compute_next_ticks, load_zone
 from runnel.triggers.trigger import build_unknown_trigger_error
-from runnel.triggers.webhook import Webhook, WebhookKind
-from runnel.views.execution import format_time
+from runnel.views import Timestamp, build_document, make_timestamp
+from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookKind, WebhookView
 
 PAGE_SIZE = 200
 # Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a
@@ -168,38 +167,45 @@ def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Sched
 NEXT_TICKS_SHOWN = 5
 
 
+def build_schedule_view(
+    record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
+) -> ScheduleView:
+    """All of it, with the next ticks: none while it is paused, or when it has ended."""
+    schedule, progress = record.schedule, record.progress
+    return ScheduleView(
+        id=schedule.id,
+        workflow=schedule.workflow,
+        version=schedule.version,
+        input=schedule.input,
+        labels=schedule.labels,
+        cron=schedule.cron,
+        interval_s=schedule.interval_s,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        catch_up=schedule.catch_up,
+        is_paused=schedule.is_paused,
+        starts_at=make_timestamp(schedule.starts_at),
+        ends_at=make_timestamp(schedule.ends_at),
+        created_at=Timestamp(record.created_at),
+        next_ticks=[
+            format_in_zone(schedule, tick) for tick in find_upcoming_ticks(record, now, ticks)
+        ],
+        fired=progress.fired,
+        skipped=progress.skipped,
+        missed=progress.missed,
+        failed=progress.failed,
+        last_tick=make_timestamp(progress.last_tick),
+        last_execution_id=progress.last_execution,
+        last_skipped=make_timestamp(progress.last_skipped),
+        last_error=progress.last_error,
+    )
+
+
 def build_schedule_document(
     record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
 ) -> dict[str, Json]:
-    """All of it, with the next ticks: none while it is paused, or when it has ended."""
-    schedule, progress = record.schedule, record.progress
-    return {
-        "id": schedule.id,
-        "workflow": schedule.workflow,
-        "version": schedule.version,
-        "cron": schedule.cron,
-        "interval_s": schedule.interval_s,
-        "timezone": schedule.timezone,
-        "input": schedule.input,
-        "labels": schedule.labels,
-        "overlap": schedule.overlap.value,
-        "catch_up": schedule.catch_up,
-        "is_paused": schedule.is_paused,
-        "starts_at": format_time(schedule.starts_at),
-        "ends_at": format_time(schedule.ends_at),
-        "created_at": format_time(record.created_at),
-        "next_ticks": [
-            format_in_zone(schedule, tick) for tick in find_upcoming_ticks(record, now, ticks)
-        ],
-        "last_tick": format_time(progress.last_tick),
-        "last_execution_id": progress.last_execution,
-        "last_skipped": format_time(progress.last_skipped),
-        "last_error": progress.last_error,
-        "fired": progress.fired,
-        "skipped": progress.skipped,
-        "missed": progress.missed,
-        "failed": progress.failed,
-    }
+    document: dict[str, Json] = build_document(build_schedule_view(record, now, ticks=ticks))
+    return document
 
 
 def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
@@ -214,16 +220,21 @@ def format_in_zone(schedule: Schedule, tick: float) -> str:
     return datetime.fromtimestamp(tick, load_zone(schedule.timezone)).isoformat()
 
 
-def build_webhook_document(webhook: Webhook) -> dict[str, Json]:
+def build_webhook_view(webhook: Webhook) -> WebhookView:
     """All of it; of the secret, there is nothing but its name."""
-    return {
-        "workflow": webhook.workflow,
-        "version": webhook.version,
-        "kind": webhook.kind.value,
-        "secret": webhook.secret,
-        "header": webhook.header if webhook.kind is WebhookKind.TOKEN else None,
-        "mapping": webhook.mapping,
-        "delivery_id": webhook.delivery_id,
-        "labels": webhook.labels,
-        "created_at": format_time(webhook.created_at),
-    }
+    return WebhookView(
+        workflow=webhook.workflow,
+        version=webhook.version,
+        kind=webhook.kind,
+        secret=webhook.secret,
+        header=webhook.header if webhook.kind is WebhookKind.TOKEN else None,
+        mapping=webhook.mapping,
+        delivery_id=webhook.delivery_id,
+        labels=webhook.labels,
+        created_at=Timestamp(webhook.created_at),
+    )
+
+
+def build_webhook_document(webhook: Webhook) -> dict[str, Json]:
+    document: dict[str, Json] = build_document(build_webhook_view(webhook))
+    return document

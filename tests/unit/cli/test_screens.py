@@ -5,11 +5,11 @@ import pytest
 from runnel.cli.render.overview import Overview
 from runnel.cli.render.text import STATE_STYLES
 from runnel.cli.render.top_screen import allocate_rows, build_screen
-from runnel.client.operations import QueueView
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.operations import QueueView
 
 
 @pytest.mark.parametrize(

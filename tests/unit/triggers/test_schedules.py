@@ -5,8 +5,8 @@ import pytest
 
 from runnel.core.values import Json
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError
-from runnel.triggers.schedule import Overlap, Schedule
 from runnel.triggers.schedule_store import PAGE_SIZE, build_schedule_document
+from runnel.views.trigger import Overlap, Schedule
 from tests.unit.triggers.stage import START, Stage
 
 GOOD = Schedule(id="s", workflow="report", cron="@daily")

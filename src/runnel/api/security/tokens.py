@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 import msgspec
 
@@ -19,16 +18,7 @@ from runnel.errors import (
 )
 from runnel.ports.clock import Clock
 from runnel.ports.records import Record, Records
-
-# What a token allows: each scope includes those before it.
-
-
-class Scope(StrEnum):
-    READ = "read"
-    RUN = "run"
-    OPERATE = "operate"
-    ADMIN = "admin"
-
+from runnel.views.token import Scope
 
 _SCOPES_ASCENDING = list(Scope)
 

@@ -41,7 +41,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 from runnel.views.execution import (
-    HistoryView,
+    HistoryEvent,
     describe_wait,
     format_time,
     summarize_waiting_items,
@@ -155,7 +155,8 @@ async def _load_executions(
 
 def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import to_compact_json
-    from runnel.views.execution import build_header_document, format_time
+    from runnel.client.execution_views import build_header_document
+    from runnel.views.execution import format_time
 
     if as_json:
         for header in executions.headers:
@@ -326,7 +327,7 @@ def suggest_commands(
     return tuple(commands)
 
 
-def list_node_waits(execution: Execution, events: list[HistoryView]) -> list[NodeWait]:
+def list_node_waits(execution: Execution, events: list[HistoryEvent]) -> list[NodeWait]:
     """Unsettled nodes that have begun: the others wait for these."""
     since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
     found = []

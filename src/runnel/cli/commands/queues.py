@@ -8,9 +8,9 @@ from runnel.cli.options import AsJson, DefaultedRedisUrl, Server, StoreLocation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runnel.client.operations import QueueView
     from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
+    from runnel.views.operations import QueueView
 
 
 def queues(

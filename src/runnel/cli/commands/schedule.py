@@ -47,7 +47,7 @@ from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-from runnel.triggers.schedule import Overlap, Schedule, ScheduleRecord
+from runnel.triggers.schedule import ScheduleRecord
 from runnel.triggers.schedule_checks import check_schedule
 from runnel.triggers.schedule_store import (
     build_schedule_document,
@@ -55,6 +55,7 @@ from runnel.triggers.schedule_store import (
     format_in_zone,
 )
 from runnel.triggers.ticks import UnknownZoneError, load_zone
+from runnel.views.trigger import Overlap, Schedule
 
 app = make_command_group(
     "Schedules: workflows that are run by the clock.",

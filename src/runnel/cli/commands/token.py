@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 import typer
 
-from runnel.api.security.tokens import ApiToken, Scope, TokenStore, generate_token
+from runnel.api.security.tokens import ApiToken, TokenStore, generate_token
 from runnel.app.stores import open_backend
 from runnel.cli import errors as exits
 from runnel.cli.command_group import make_command_group
@@ -17,6 +17,7 @@ from runnel.client.http_resources import parse_time
 from runnel.client.transport import ServerRequest, Transport, quote_path_segment
 from runnel.engine.clock import RandomIdGenerator
 from runnel.ports.clock import Clock
+from runnel.views.token import Scope
 
 app = make_command_group(
     "Tokens for the HTTP API: as soon as there is one, every call needs one.",
@@ -129,8 +130,8 @@ def revoke(
 
 
 def _parse_scopes(names: list[str]) -> "tuple[Scope, ...]":
-    from runnel.api.security.tokens import Scope
     from runnel.errors import InputError
+    from runnel.views.token import Scope
 
     for name in names:
         if name not in list(Scope):

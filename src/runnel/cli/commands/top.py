@@ -16,13 +16,14 @@ from runnel.cli.render.overview import (
     build_sections,
 )
 from runnel.cli.session.takeover import UNFINISHED_STATES
+from runnel.client.execution_views import build_header_document
 from runnel.client.listing import list_newest_headers
 from runnel.client.operations import build_queue_views, build_worker_document
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
-from runnel.views.execution import build_header_document, format_time
+from runnel.views.execution import format_time
 
 ROWS_PRINTED_MAX = 10
 ENDED_MAX = 100

@@ -25,7 +25,8 @@ from runnel.core.wording import quote_name
 from runnel.errors import InputError
 from runnel.settings.model import Settings
 from runnel.triggers.schedule_store import build_webhook_document
-from runnel.triggers.webhook import Webhook, WebhookKind, check_webhook
+from runnel.triggers.webhook import check_webhook
+from runnel.views.trigger import Webhook, WebhookKind
 
 app = make_command_group(
     "Webhooks: workflows that are run when another service calls.",
