@@ -140,27 +140,27 @@ def _make_workload_job(
 
 
 async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:
-    """The floor, where there is one, is one figure more."""
-    found, storing = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
+    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    workload, storage_mode = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
     if kind not in WORKLOADS:
         measured = await measure_embedded(
-            found, storing, concurrency=slots, count=found.count, repetitions=1
+            workload, storage_mode, concurrency=slots, count=workload.count, repetitions=1
         )
         return measured.figures
     async with (
-        open_embedded_deployment(storing, slots) as site,
-        embedded_floor_for(kind, storing, slots) as floor,
+        open_embedded_deployment(storage_mode, slots) as site,
+        embedded_floor_for(kind, storage_mode, slots) as floor,
     ):
-        return await measure_with_floor(kind, site, floor, found.count, settle_nothing)
+        return await measure_with_floor(kind, site, floor, workload.count, settle_nothing)
 
 
 async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> Figures:
-    """The floor, where there is one, is one figure more."""
-    found = STANDARD_WORKLOADS[kind]
+    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    workload = STANDARD_WORKLOADS[kind]
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         if kind not in WORKLOADS:
             measured = await measure_on_servers(
-                found, private, layout, count=found.count, repetitions=1
+                workload, private, layout, count=workload.count, repetitions=1
             )
             return measured.figures
         async with (
@@ -168,7 +168,7 @@ async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> F
             server_floor_for(kind, private, layout) as floor,
         ):
             settle = partial(settle_both, private)
-            return await measure_with_floor(kind, site, floor, found.count, settle)
+            return await measure_with_floor(kind, site, floor, workload.count, settle)
 
 
 async def _measure_on_deployment(work: MeasureOnDeployment, layout: DeploymentLayout) -> Figures:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.child import run_child
+from bench.job import run_child
 from tests.waiting import wait_until
 
 STARTS_ANOTHER = """
