@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from runnel.app.private_servers.redis import RedisServer
-from tests.forks import stop_fork_server
+from tests.fork_server import stop_fork_server
 from tests.redis_server import flush_server
 
 pytest.register_assert_rewrite("runnel.testing")

@@ -16,7 +16,7 @@ from runnel.handlers.permissions import (
     ProgramPermissions,
 )
 from runnel.settings.model import Settings
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 HERE = "tests.unit.handlers.test_permissions"
 
@@ -68,7 +68,7 @@ def test_nothing_is_imported_before_it_is_allowed() -> None:
 
 
 async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
-    stage = Stage(RealClock())
+    stage = WorkerHarness(RealClock())
     stage.handlers = build_server_handlers(Settings(), stage.clock)
 
     failed = await stage.error(stage.task("python", {"function": f"{HERE}:answer"}))
