@@ -1,16 +1,26 @@
 """The plan of the house: unique class names, deep modules, layers, and seams that stay lazy."""
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tests.architecture.rules import Module
 from tests.architecture.test_tidy import PROGRAMS, ROOT, SOURCE, TESTS, parse
 
 NAMED = (SOURCE, ROOT / "simulation", ROOT / "bench")
+# CONTRIBUTING.md names files of the repository, and those of the package without its path.
+NAMED_FROM = (
+    ROOT,
+    SOURCE,
+    *(SOURCE / folder for folder in ("core", "authoring", "engine", "backends", "handlers", "app")),
+    SOURCE / "api",
+    SOURCE / "cli",
+)
 ENTRY_MODULES = {"__init__", "__main__"}
 SMALL_LINES = 60
 
@@ -144,10 +154,14 @@ def test_every_small_file_that_is_exempt_is_there_and_small() -> None:
     assert [place for place in SMALL_FILES if not any(n.startswith(place) for n in lonely)] == []
 
 
-def test_the_import_contract_covers_every_package() -> None:
+def read_layers() -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = project["tool"]["importlinter"]["contracts"]
-    layers = next(contract for contract in contracts if contract["type"] == "layers")
+    contracts: list[dict[str, Any]] = project["tool"]["importlinter"]["contracts"]
+    return next(contract for contract in contracts if contract["type"] == "layers")
+
+
+def test_the_import_contract_covers_every_package() -> None:
+    layers = read_layers()
 
     named = [name.strip() for name in chain(*(layer.split("|") for layer in layers["layers"]))]
     packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
@@ -205,3 +219,20 @@ def test_no_program_imports_the_tests() -> None:
     }
 
     assert imported == set()
+
+
+def test_contributing_describes_the_tree_as_it_is() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    packages = [path.parent for path in SOURCE.glob("*/__init__.py")]
+    missing = [f"{path.name}/" for path in packages if f"\n  {path.name}/ " not in text]
+
+    named = re.findall(r"(?<![\w/])(?:[a-z_]+/)+(?:[a-z_]+\.[a-z]+)?(?![\w/*])", text)
+    assert missing == []
+    assert [name for name in named if not any((p / name).exists() for p in NAMED_FROM)] == []
+
+
+def test_contributing_has_the_layers_of_the_contract() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = ["  ".join(map(str.strip, layer.split("|"))) for layer in read_layers()["layers"]]
+
+    assert "\n".join(["```", *lines, "```"]) in text

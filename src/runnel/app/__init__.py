@@ -1,1 +1,1 @@
-"""Wiring: the only place that knows which parts there are."""
+"""Puts the parts together: `wiring` builds them, `engine`, `roles` and `run` run them."""
