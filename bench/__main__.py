@@ -26,8 +26,9 @@ from runnel.app.private_servers.binaries import (
     find_binary,
     get_unprivileged_user,
 )
+from runnel.bench.figures import Figures
+from runnel.bench.machine import describe_machine
 from runnel.bench.report import PRIVATE_POSTGRES, PRIVATE_REDIS, format_label, format_number
-from runnel.bench.setup import Figures, describe_machine
 from runnel.errors import NoServerBinaryError
 
 FOLDER = Path(__file__).parent

@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from bench.numbers import parse_positive
+from runnel.bench.figures import Figures, summarize_latency
+from runnel.bench.machine import read_cpu_s, read_resident_mb
 from runnel.bench.servers import open_servers
-from runnel.bench.setup import Figures, read_cpu_s, read_resident_mb, summarize_latency
 from runnel.engine.clock import RandomIdGenerator, RealClock
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from runnel.bench.setup import Figures
+from runnel.bench.figures import Figures
 
 # A child gets so long to clean up after Ctrl-C.
 TERMINATE_TIMEOUT_S = 20.0

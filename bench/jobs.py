@@ -16,6 +16,7 @@ from bench.floors.measurement import (
 from bench.floors.workloads import WORKLOADS
 from bench.job import BenchmarkJob
 from bench.peer_jobs import list_peer_jobs
+from runnel.bench.figures import Figures
 from runnel.bench.runs import (
     StorageMode,
     measure_cold_starts,
@@ -23,11 +24,11 @@ from runnel.bench.runs import (
     open_embedded_deployment,
 )
 from runnel.bench.server_workloads import (
-    archive_down,
-    backlog,
-    killed_workers,
+    measure_archive_down,
+    measure_backlog,
+    measure_killed_workers,
     measure_on_servers,
-    takeovers,
+    measure_takeovers,
 )
 from runnel.bench.servers import (
     BenchmarkServers,
@@ -36,7 +37,6 @@ from runnel.bench.servers import (
     open_server_deployment,
     open_servers,
 )
-from runnel.bench.setup import Figures
 from runnel.bench.workloads import STANDARD_WORKLOADS
 from runnel.engine.clock import RandomIdGenerator, RealClock
 
@@ -96,20 +96,20 @@ def _list_server_jobs() -> Iterator[BenchmarkJob]:
     for slots in SLOTS:
         layout = DeploymentLayout(concurrency=slots)
         yield _make_job(
-            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, backlog, layout)
+            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, measure_backlog, layout)
         )
         yield _make_job(
             f"archive-down servers 1w x{slots}",
-            partial(_measure_on_deployment, archive_down, layout),
+            partial(_measure_on_deployment, measure_archive_down, layout),
         )
     yield _make_job(
         "takeover servers",
-        partial(_measure_with_servers, takeovers, ORCHESTRATOR_KILLS),
+        partial(_measure_with_servers, measure_takeovers, ORCHESTRATOR_KILLS),
         is_once=True,
     )
     yield _make_job(
         "killed-workers servers",
-        partial(_measure_with_servers, killed_workers, KILLED_WORKERS_EXECUTIONS),
+        partial(_measure_with_servers, measure_killed_workers, KILLED_WORKERS_EXECUTIONS),
     )
 
 

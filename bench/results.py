@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from runnel.bench.setup import Figures
+from runnel.bench.figures import Figures
 
 FigureValues = dict[str, list[float]]
 

@@ -49,7 +49,7 @@ FINE: list[tuple[Rule, str]] = [
     (rules.no_sleep, "program = 'import time; time.sleep(1)'"),
     (rules.tasks_in_groups, "tg.create_task(f())"),
     (rules.tasks_in_groups, "self._group.create_task(f())"),
-    (rules.shipped, "from runnel.bench.setup import Site"),
+    (rules.shipped, "from runnel.bench.figures import Figures"),
     (rules.shipped, "from runnel import bench"),
     (rules.shipped, "import benchmarks"),
     (rules.nothing_swallowed, "try: f()\nexcept Exception as error: log(error)"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.bench.setup import (
+from runnel.bench.figures import (
     compute_medians,
     compute_percentile,
     compute_spreads,

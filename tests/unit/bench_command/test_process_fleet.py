@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import runnel
+from runnel.bench.deployment import clean_environment
 from runnel.bench.servers import ProcessFleet
-from runnel.bench.setup import clean_environment
 from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
 from tests.waiting import wait_until

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runnel.bench import setup as workflows
+from runnel.bench import workflows
 from runnel.core.validation import find_problems
 from runnel.core.workflow import Workflow
 
