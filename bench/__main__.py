@@ -12,8 +12,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.child import run_child
-from bench.job import BenchmarkJob
+from bench.job import BenchmarkJob, run_child
 from bench.jobs import list_jobs
 from bench.numbers import parse_positive
 from bench.peer_jobs import describe_peers
@@ -27,8 +26,9 @@ from runnel.app.private_servers.binaries import (
     find_binary,
     get_unprivileged_user,
 )
+from runnel.bench.figures import Figures
+from runnel.bench.machine import describe_machine
 from runnel.bench.report import PRIVATE_POSTGRES, PRIVATE_REDIS, format_label, format_number
-from runnel.bench.setup import Figures, describe_machine
 from runnel.errors import NoServerBinaryError
 
 FOLDER = Path(__file__).parent
@@ -41,26 +41,26 @@ now = time.monotonic
 
 
 class JobFailedError(Exception):
-    """Its last words."""
+    """Holds the last line that the job wrote."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     chosen = _build_parser().parse_args(arguments)
     if chosen.job is not None:
-        found = next((each for each in list_jobs() if each.name == chosen.job), None)
-        if found is None:
+        job_to_run = next((job for job in list_jobs() if job.name == chosen.job), None)
+        if job_to_run is None:
             sys.exit(f"no job is called '{chosen.job}': see --list")
-        print(json.dumps(found.run()))
+        print(json.dumps(job_to_run.run()))
         return
-    wanted = [
+    jobs_to_run = [
         job
         for job in list_jobs()
         if job.has_words(chosen.only) and (job.is_short or not chosen.quick)
     ]
-    if not wanted:
+    if not jobs_to_run:
         sys.exit(f"no job has all of these words: {' '.join(chosen.only)}")
     if chosen.list:
-        print("\n".join(job.name for job in wanted))
+        print("\n".join(job.name for job in jobs_to_run))
         return
     is_part = bool(chosen.only) or chosen.quick
     path = FOLDER / ("partial.json" if is_part else "results.json")
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not results.peers:
         print("peers are not measured: there is no bench/peers", file=sys.stderr)
     try:
-        _measure_jobs(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
+        _measure_jobs(jobs_to_run, results, path, repetitions=repetitions, minutes=chosen.minutes)
     except KeyboardInterrupt:
         print("interrupted: what was found before is kept", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -101,35 +101,35 @@ def _measure_jobs(
     repetitions: int,
     minutes: int,
 ) -> None:
-    """All jobs once, then all again: what disturbs the machine for a while disturbs each a bit."""
+    """Run all jobs once, then all again: a disturbance of the machine is spread over all jobs."""
     end = now() + 60 * minutes
     rounds = [
         job for turn in range(repetitions) for job in jobs_to_run if not (job.is_once and turn)
     ]
-    for number_, job in enumerate(rounds, start=1):
-        print(f"[{number_}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
+    for number, job in enumerate(rounds, start=1):
+        print(f"[{number}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
         if now() > end:
             results.failed.setdefault(job.name, f"not begun: {minutes} minutes were over")
         else:
             _measure_job(job, results)
-        results.is_complete = number_ == len(rounds)
+        results.is_complete = number == len(rounds)
         _write_results(results, path)
 
 
 def _measure_job(job: BenchmarkJob, results: BenchmarkResults) -> None:
     try:
-        found = _run_job(job)
+        figures = _run_job(job)
     except JobFailedError as error:
         results.failed[job.name] = str(error)
         print(f"  failed: {error}", file=sys.stderr)
         return
-    results.add(job.name, found)
-    for name, value in found.items():
+    results.add(job.name, figures)
+    for name, value in figures.items():
         print(f"  {format_label(name):40} {format_number(value):>12}", file=sys.stderr)
 
 
 def _run_job(job: BenchmarkJob) -> Figures:
-    """All that it started ends with it, also when it takes too long."""
+    """Run a job once in a child process, which is ended when it takes too long."""
     command = [sys.executable, "-m", "bench", "--job", job.name]
     try:
         code, out, err = run_child(command, folder=FOLDER.parent, timeout_s=JOB_TIMEOUT_S)
@@ -137,12 +137,12 @@ def _run_job(job: BenchmarkJob) -> Figures:
         raise JobFailedError(f"took more than {JOB_TIMEOUT_S:g} s") from error
     if code:
         raise JobFailedError(find_last_line(err))
-    found: Figures = json.loads(out.strip().splitlines()[-1])
-    return found
+    figures: Figures = json.loads(out.strip().splitlines()[-1])
+    return figures
 
 
 def find_last_line(text: str) -> str:
-    """The last line that has a word; that of a group of errors is a line of dashes."""
+    """Return the last line that is not only dashes, as that of an exception group is."""
     lines = [line.strip(" |+-") for line in text.splitlines()]
     return next((line for line in reversed(lines) if line), "without a word")
 
@@ -164,12 +164,12 @@ def _describe_settings(repetitions: int) -> dict[str, str | int]:
 
 
 def _describe_version(product: ServerProduct, *, user: str | None = None) -> str:
-    """Of the program that a private server runs."""
+    """Describe the program that a private server runs."""
     try:
-        found = find_binary(product, user=user)
+        binary = find_binary(product, user=user)
     except NoServerBinaryError:
         return "none here"
-    return f"{found.path.name} {found.version}"
+    return f"{binary.path.name} {binary.version}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many who follow, and many who ask, over HTTP: `python -m bench.api [embedded|servers] [seconds]`.
+"""Many followers and many requests over HTTP: `python -m bench.api [embedded|servers] [seconds]`.
 
 500 streams of server-sent events (400 follow one of 40 executions, 100 follow all) and 200 requests
 a second (run, read, wait, list) on one API process, all on this machine.
@@ -11,18 +11,21 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.http_client import BareHttpClient, WrongAnswerError
+import msgspec
+
 from bench.numbers import parse_positive
+from runnel.bench.figures import Figures, summarize_latency
+from runnel.bench.machine import read_cpu_s, read_resident_mb
 from runnel.bench.servers import open_servers
-from runnel.bench.setup import Figures, summarize_latency
-from runnel.engine.clock import RandomIdGenerator
-from tests.waiting import wait_for_value, wait_until
+from runnel.engine.clock import RandomIdGenerator, RealClock
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 WATCHED_EXECUTIONS = 40
 FOLLOWERS_EACH = 10
@@ -30,6 +33,8 @@ FOLLOWERS_OF_ALL = 100
 REQUESTS_PER_S = 200
 ROUNDS = 10
 TIMEOUT_S = 60.0
+POLL_S = 0.005
+READY_POLL_S = 0.1
 READY_PREFIX = b"Runnel answers on "
 HELLO_WORKFLOW = {
     "name": "hello",
@@ -46,20 +51,61 @@ LONG_WORKFLOW = {
 }
 
 
+class WrongAnswerError(Exception):
+    """The status of a response was not 2xx."""
+
+
+class BareHttpClient:
+    """An HTTP client on bare sockets: httpx takes as long for a request as the server does.
+
+    It keeps its connections, as many as there are requests at once.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.host, _, port = url.removeprefix("http://").partition(":")
+        self.port = int(port)
+        self._idle_connections: list[Connection] = []
+
+    async def request(self, method: str, path: str, body: object = None) -> Any:
+        """Return the decoded body of the response; raises WrongAnswerError, OSError."""
+        connection = (
+            self._idle_connections.pop() if self._idle_connections else await self.connect()
+        )
+        reader, writer = connection
+        data = b"" if body is None else msgspec.json.encode(body)
+        writer.write(self.build_head(method, path, len(data)) + data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        _, _, length = head.lower().partition(b"content-length: ")
+        answer = await reader.readexactly(int(length.partition(b"\r\n")[0]))
+        self._idle_connections.append(connection)
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise WrongAnswerError(f"{method} {path}: {answer.decode()}")
+        return msgspec.json.decode(answer)
+
+    async def connect(self) -> Connection:
+        return await asyncio.open_connection(self.host, self.port)
+
+    def build_head(self, method: str, path: str, size: int = 0) -> bytes:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.host}:{self.port}"]
+        if size:
+            lines += ["Content-Type: application/json", f"Content-Length: {size}"]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def close(self) -> None:
+        for _, writer in self._idle_connections:
+            writer.close()
+
+
 class ApiProcess:
     def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self.url = url
         self._pid = process.pid
 
     def read_cpu_s(self) -> float:
-        """All that it has used up, of its own and of the system."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return read_cpu_s([self._pid])
 
     def read_resident_mb(self) -> float:
-        status = Path(f"/proc/{self._pid}/status").read_text()
-        line = next(each for each in status.splitlines() if each.startswith("VmRSS"))
-        return int(line.split()[1]) / 1_024
+        return read_resident_mb(self._pid) or 0.0
 
 
 @dataclass
@@ -73,9 +119,9 @@ class StreamFollower:
     buffer: bytes = b""
 
     async def follow(self, url: str) -> None:
-        wire = BareHttpClient(url)
-        reader, writer = await wire.connect()
-        writer.write(wire.build_head("GET", self.path))
+        http = BareHttpClient(url)
+        reader, writer = await http.connect()
+        writer.write(http.build_head("GET", self.path))
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(head.decode())
@@ -86,13 +132,13 @@ class StreamFollower:
             writer.close()
 
     def parse(self, chunk: bytes) -> None:
-        *whole, self.buffer = (self.buffer + chunk).split(b"\n\n")
-        for each in whole:
-            _, is_event, rest = each.partition(b"\nevent: ")
+        *messages, self.buffer = (self.buffer + chunk).split(b"\n\n")
+        for message in messages:
+            _, is_event, event = message.partition(b"\nevent: ")
             if is_event:
-                name = rest.partition(b"\n")[0].decode()
+                name = event.partition(b"\n")[0].decode()
                 self.events[name] = self.events.get(name, 0) + 1
-                self.completed += b'"status":"COMPLETED"' in rest
+                self.completed += b'"status":"COMPLETED"' in event
                 self.has_ended = name == "end"
 
     @property
@@ -100,9 +146,47 @@ class StreamFollower:
         return sum(self.events.values())
 
 
+@dataclass(frozen=True)
+class Audience:
+    """The followers of single executions, FOLLOWERS_EACH of each in turn, and those of all."""
+
+    of_one: list[StreamFollower]
+    of_all: list[StreamFollower]
+
+    @classmethod
+    def of(cls, execution_ids: list[str]) -> "Audience":
+        paths = [f"/v1/executions/{execution_id}/events" for execution_id in execution_ids]
+        return cls(
+            of_one=[StreamFollower(path) for path in paths for _ in range(FOLLOWERS_EACH)],
+            of_all=[StreamFollower("/v1/events") for _ in range(FOLLOWERS_OF_ALL)],
+        )
+
+    @property
+    def followers(self) -> list[StreamFollower]:
+        return [*self.of_one, *self.of_all]
+
+    def has_begun(self) -> bool:
+        return all(follower.message_count for follower in self.followers)
+
+    def count_messages(self) -> int:
+        return sum(follower.message_count for follower in self.followers)
+
+    def count_missing(self, expected: list[int], completed: int) -> int:
+        """`expected` are the messages of each followed execution, `completed` the ends of all."""
+        counts = [count for count in expected for _ in range(FOLLOWERS_EACH)]
+        return (
+            sum(
+                abs(n - follower.message_count)
+                for n, follower in zip(counts, self.of_one, strict=True)
+            )
+            + sum(abs(completed - follower.completed) for follower in self.of_all)
+            + sum(follower.events.get("gap", 0) for follower in self.of_all)
+        )
+
+
 @dataclass
 class RequestLoad:
-    """What was asked, how long each answer took, and what went wrong."""
+    """The requests that were sent: how long each took, and the errors."""
 
     http: BareHttpClient
     execution_ids: list[str] = field(default_factory=list)
@@ -133,47 +217,34 @@ async def measure_load(kind: str, seconds: float = 60.0) -> Figures:
         process = await stack.enter_async_context(DEPLOYMENTS[kind]())
         http = BareHttpClient(process.url)
         stack.callback(http.close)
-        await wait_for_value(lambda: _is_ready(http), every_s=0.1, deadline_s=TIMEOUT_S)
+        await _wait_until_ready(http)
         for document in (HELLO_WORKFLOW, LONG_WORKFLOW):
             await http.request("POST", "/v1/workflows", document)
-        asked = RequestLoad(http, execution_ids=[await _start_execution(http, "hello")])
-        watched = [await _start_execution(http, "long") for _ in range(WATCHED_EXECUTIONS)]
-        ones = [
-            StreamFollower(f"/v1/executions/{each}/events")
-            for each in watched
-            for _ in range(FOLLOWERS_EACH)
-        ]
-        alls = [StreamFollower("/v1/events") for _ in range(FOLLOWERS_OF_ALL)]
+        load = RequestLoad(http, execution_ids=[await _start_execution(http, "hello")])
+        watched_ids = [await _start_execution(http, "long") for _ in range(WATCHED_EXECUTIONS)]
+        audience = Audience.of(watched_ids)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.follow(process.url)) for each in (*ones, *alls)]
-            await wait_until(lambda: all(each.message_count for each in (*ones, *alls)), TIMEOUT_S)
-            first, used_s = len(asked.execution_ids), process.read_cpu_s()
-            async with asyncio.TaskGroup() as busy:
-                busy.create_task(_send_signals(http, watched, seconds))
-                begin_mb = await _send_requests(asked, seconds, process)
-            used_s, end_mb = process.read_cpu_s() - used_s, process.read_resident_mb()
-            runs = len(asked.execution_ids) - first
-            expected = [len(await _read_history(http, each)) + 1 for each in watched]
-            wanted = [each for each in expected for _ in range(FOLLOWERS_EACH)]
-            await _wait_until(lambda: all(each.has_ended for each in ones))
-            await _wait_until(
-                lambda: all(each.completed >= runs + WATCHED_EXECUTIONS for each in alls)
-            )
+            tasks = [group.create_task(f.follow(process.url)) for f in audience.followers]
+            await _wait_until(audience.has_begun, TIMEOUT_S)
+            first, cpu_s_before = len(load.execution_ids), process.read_cpu_s()
+            async with asyncio.TaskGroup() as busy_group:
+                busy_group.create_task(_send_signals(http, watched_ids, seconds))
+                begin_mb = await _send_requests(load, seconds, process)
+            cpu_s, end_mb = process.read_cpu_s() - cpu_s_before, process.read_resident_mb()
+            completed = len(load.execution_ids) - first + WATCHED_EXECUTIONS
+            expected = [len(await _read_history(http, id_)) + 1 for id_ in watched_ids]
+            await _wait_for_messages(audience, completed)
             for task in tasks:
                 task.cancel()
-    for error in asked.errors[:5]:
+    for error in load.errors[:5]:
         print(error, file=sys.stderr)
     return {
-        **_summarize_latencies(asked),
-        "requests_per_s": sum(map(len, asked.latencies_s.values())) / seconds,
-        "errors": float(len(asked.errors)),
-        "events_told": float(sum(each.message_count for each in (*ones, *alls))),
-        "events_missing": float(
-            sum(abs(want - each.message_count) for want, each in zip(wanted, ones, strict=True))
-            + sum(abs(runs + WATCHED_EXECUTIONS - each.completed) for each in alls)
-            + sum(each.events.get("gap", 0) for each in alls)
-        ),
-        "api_processors": used_s / seconds,
+        **_summarize_latencies(load),
+        "requests_per_s": sum(map(len, load.latencies_s.values())) / seconds,
+        "errors": float(len(load.errors)),
+        "events_told": float(audience.count_messages()),
+        "events_missing": float(audience.count_missing(expected, completed)),
+        "api_processors": cpu_s / seconds,
         "resident_mb_begin": begin_mb,
         "resident_mb_end": end_mb,
         "machine_load": os.getloadavg()[0],
@@ -197,32 +268,43 @@ async def _send_requests(load: RequestLoad, seconds: float, process: ApiProcess)
     raise AssertionError("the count has no end")
 
 
-async def _send_signals(http: BareHttpClient, watched: list[str], seconds: float) -> None:
-    """The last one after nine tenths of the time: then all of the watched ones end."""
+async def _send_signals(http: BareHttpClient, execution_ids: list[str], seconds: float) -> None:
+    """Send the last one after nine tenths of the time: then all of the executions end."""
     for _ in range(ROUNDS):
         await asyncio.sleep(seconds * 0.9 / ROUNDS)
-        for each in watched:
+        for execution_id in execution_ids:
             body = {"name": "go", "payload": 1}
-            await http.request("POST", f"/v1/executions/{each}/signal", body)
+            await http.request("POST", f"/v1/executions/{execution_id}/signal", body)
 
 
-async def _wait_until(condition: Callable[[], bool]) -> None:
-    """What does not come within ten seconds is missing, and counted so."""
-    try:
-        await wait_until(condition, 10.0)
-    except TimeoutError:
-        return
+async def _wait_for_messages(audience: Audience, completed: int) -> None:
+    """Messages that do not come within ten seconds are missing, and counted so."""
+    with suppress(TimeoutError):
+        await _wait_until(lambda: all(follower.has_ended for follower in audience.of_one), 10.0)
+    with suppress(TimeoutError):
+        await _wait_until(
+            lambda: all(follower.completed >= completed for follower in audience.of_all), 10.0
+        )
+
+
+async def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Raise TimeoutError if the condition does not become true in time."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await RealClock().sleep(POLL_S)
+
+
+async def _wait_until_ready(http: BareHttpClient) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await http.request("GET", "/health/ready"))["status"] != "ready":
+            await RealClock().sleep(READY_POLL_S)
 
 
 def _summarize_latencies(load: RequestLoad) -> Figures:
-    found: Figures = {}
-    for kind, times in load.latencies_s.items():
-        found |= summarize_latency(kind, times)
-    return found
-
-
-async def _is_ready(http: BareHttpClient) -> bool | None:
-    return (await http.request("GET", "/health/ready"))["status"] == "ready" or None
+    figures: Figures = {}
+    for kind, latencies_s in load.latencies_s.items():
+        figures |= summarize_latency(kind, latencies_s)
+    return figures
 
 
 async def _start_execution(http: BareHttpClient, name: str) -> str:
@@ -231,10 +313,9 @@ async def _start_execution(http: BareHttpClient, name: str) -> str:
 
 async def _read_history(http: BareHttpClient, execution_id: str) -> list[Any]:
     await http.request("GET", f"/v1/executions/{execution_id}/wait?timeout=30")
-    found: list[Any] = (await http.request("GET", f"/v1/executions/{execution_id}/history"))[
-        "items"
-    ]
-    return found
+    page = await http.request("GET", f"/v1/executions/{execution_id}/history")
+    entries: list[Any] = page["items"]
+    return entries
 
 
 @asynccontextmanager

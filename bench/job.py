@@ -1,9 +1,16 @@
-"""One measurement that runs in a process of its own: none pays for what another left behind."""
+"""A measurement in its own process, so that it does not pay for what another left behind."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
-from runnel.bench.setup import Figures
+from runnel.bench.figures import Figures
+
+# A child gets so long to clean up after Ctrl-C.
+TERMINATE_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +28,34 @@ class BenchmarkJob:
     def has_words(self, words: Collection[str]) -> bool:
         """All of them, in any order."""
         return set(words) <= set(self.name.split())
+
+
+def run_child(command: list[str], *, folder: Path, timeout_s: float) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr.
+
+    Raises subprocess.TimeoutExpired. After a timeout or an interrupt, the child and every process
+    that it started are ended: first by the signal of Ctrl-C, then by SIGKILL.
+    """
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = child.communicate(timeout=timeout_s)
+    except BaseException:
+        _terminate(child)
+        raise
+    return child.returncode, out, err
+
+
+def _terminate(child: subprocess.Popen[str]) -> None:
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        child.communicate(timeout=TERMINATE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()

@@ -16,6 +16,7 @@ from bench.floors.measurement import (
 from bench.floors.workloads import WORKLOADS
 from bench.job import BenchmarkJob
 from bench.peer_jobs import list_peer_jobs
+from runnel.bench.figures import Figures
 from runnel.bench.runs import (
     StorageMode,
     measure_cold_starts,
@@ -23,11 +24,11 @@ from runnel.bench.runs import (
     open_embedded_deployment,
 )
 from runnel.bench.server_workloads import (
-    archive_down,
-    backlog,
-    killed_workers,
+    measure_archive_down,
+    measure_backlog,
+    measure_killed_workers,
     measure_on_servers,
-    takeovers,
+    measure_takeovers,
 )
 from runnel.bench.servers import (
     BenchmarkServers,
@@ -36,7 +37,6 @@ from runnel.bench.servers import (
     open_server_deployment,
     open_servers,
 )
-from runnel.bench.setup import Figures
 from runnel.bench.workloads import STANDARD_WORKLOADS
 from runnel.engine.clock import RandomIdGenerator, RealClock
 
@@ -96,20 +96,20 @@ def _list_server_jobs() -> Iterator[BenchmarkJob]:
     for slots in SLOTS:
         layout = DeploymentLayout(concurrency=slots)
         yield _make_job(
-            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, backlog, layout)
+            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, measure_backlog, layout)
         )
         yield _make_job(
             f"archive-down servers 1w x{slots}",
-            partial(_measure_on_deployment, archive_down, layout),
+            partial(_measure_on_deployment, measure_archive_down, layout),
         )
     yield _make_job(
         "takeover servers",
-        partial(_measure_with_servers, takeovers, ORCHESTRATOR_KILLS),
+        partial(_measure_with_servers, measure_takeovers, ORCHESTRATOR_KILLS),
         is_once=True,
     )
     yield _make_job(
         "killed-workers servers",
-        partial(_measure_with_servers, killed_workers, KILLED_WORKERS_EXECUTIONS),
+        partial(_measure_with_servers, measure_killed_workers, KILLED_WORKERS_EXECUTIONS),
     )
 
 
@@ -140,27 +140,27 @@ def _make_workload_job(
 
 
 async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:
-    """The floor, where there is one, is one figure more."""
-    found, storing = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
+    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    workload, storage_mode = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
     if kind not in WORKLOADS:
         measured = await measure_embedded(
-            found, storing, concurrency=slots, count=found.count, repetitions=1
+            workload, storage_mode, concurrency=slots, count=workload.count, repetitions=1
         )
         return measured.figures
     async with (
-        open_embedded_deployment(storing, slots) as site,
-        embedded_floor_for(kind, storing, slots) as floor,
+        open_embedded_deployment(storage_mode, slots) as site,
+        embedded_floor_for(kind, storage_mode, slots) as floor,
     ):
-        return await measure_with_floor(kind, site, floor, found.count, settle_nothing)
+        return await measure_with_floor(kind, site, floor, workload.count, settle_nothing)
 
 
 async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> Figures:
-    """The floor, where there is one, is one figure more."""
-    found = STANDARD_WORKLOADS[kind]
+    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    workload = STANDARD_WORKLOADS[kind]
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         if kind not in WORKLOADS:
             measured = await measure_on_servers(
-                found, private, layout, count=found.count, repetitions=1
+                workload, private, layout, count=workload.count, repetitions=1
             )
             return measured.figures
         async with (
@@ -168,7 +168,7 @@ async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> F
             server_floor_for(kind, private, layout) as floor,
         ):
             settle = partial(settle_both, private)
-            return await measure_with_floor(kind, site, floor, found.count, settle)
+            return await measure_with_floor(kind, site, floor, workload.count, settle)
 
 
 async def _measure_on_deployment(work: MeasureOnDeployment, layout: DeploymentLayout) -> Figures:

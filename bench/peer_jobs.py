@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 
 from bench.job import BenchmarkJob
-from runnel.bench.setup import Figures
+from runnel.bench.figures import Figures
 
 PEER_PREFIX = "peer"
 # The name of our workload, and that of the same one there.

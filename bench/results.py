@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from runnel.bench.setup import Figures
+from runnel.bench.figures import Figures
 
 FigureValues = dict[str, list[float]]
 
@@ -31,9 +31,9 @@ class BenchmarkResults:
         return median(values) if values else None
 
     def compute_floor_ratio(self, job: str) -> float | None:
-        """To the floor, of the medians."""
+        """Return the ratio of the medians: our rate by that of the floor."""
         done, floor = (
-            self.compute_median(job, each) for each in ("executions_per_s", "floor_per_s")
+            self.compute_median(job, figure) for figure in ("executions_per_s", "floor_per_s")
         )
         return None if done is None or floor is None else done / floor
 

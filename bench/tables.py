@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bench.comparison import compare_with_best_peer
 from bench.peer_jobs import PEER_PREFIX
 from bench.results import BenchmarkResults
 from runnel.bench.report import format_label, format_number
 
 RATIO_FIGURE = "executions_per_s"
+NOT_DURABLE = "NOT durable"
+HIGHER_IS_BETTER = frozenset({"executions_per_s"})
+LOWER_IS_BETTER = frozenset({"edge_ms_p50", "edge_ms_p99", "fan_1000_s"})
 
 
 def format_markdown(results: BenchmarkResults, targets: Sequence[dict[str, Any]]) -> str:
@@ -47,11 +49,11 @@ def _format_head(results: BenchmarkResults) -> str:
 
 
 def _format_target_rows(targets: Iterable[dict[str, Any]]) -> Iterator[Sequence[str]]:
-    for each in targets:
-        found = "" if each["found"] is None else format_number(each["found"])
-        verdict = each["verdict"]
+    for target in targets:
+        value = "" if target["found"] is None else format_number(target["found"])
+        verdict = target["verdict"]
         shown = f"**{verdict}**" if verdict == "missed" else verdict
-        yield each["target"], each["configuration"], each["wanted"], found, shown
+        yield target["target"], target["configuration"], target["wanted"], value, shown
 
 
 def _format_figure_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
@@ -68,6 +70,29 @@ def _format_figure_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
                 "" if ratio is None else f"{ratio:.2f}",
                 "" if times is None else format_number(times),
             )
+
+
+def compare_with_best_peer(results: BenchmarkResults, job: str, figure: str) -> float | None:
+    """Return how many times better we are than the best peer whose joins survive a crash.
+
+    None for a job of a peer, and where no peer has the figure.
+    """
+    workload, *configuration = job.split()
+    ours = results.compute_median(job, figure)
+    if ours is None or PEER_PREFIX in configuration:
+        return None
+    theirs = [
+        value
+        for peer, about in results.peers.items()
+        if not about.get("joins", "").startswith(NOT_DURABLE)
+        and (value := results.compute_median(f"{workload} {PEER_PREFIX} {peer}", figure))
+        is not None
+    ]
+    if not theirs:
+        return None
+    if figure in HIGHER_IS_BETTER:
+        return ours / max(theirs)
+    return min(theirs) / ours if figure in LOWER_IS_BETTER else None
 
 
 def _format_peer_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
@@ -91,5 +116,5 @@ def _format_peer_settings(description: dict[str, str]) -> str:
 
 
 def _format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(each) + " |" for each in (columns, *rows)]
+    lines = ["| " + " | ".join(row) + " |" for row in (columns, *rows)]
     return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]]) + "\n"

@@ -66,18 +66,22 @@ def list_targets() -> Iterator[PerformanceTarget]:
 
 
 def _list_rate_targets() -> Iterator[PerformanceTarget]:
-    for each in EMBEDDED:
+    for configuration in EMBEDDED:
         # As it comes, DBOS is as safe as our `power`; with WAL, as our default.
-        is_as_safe = "power" in each
+        is_as_safe = "power" in configuration
         about = "as it comes" if is_as_safe else "as it comes, which survives a power cut"
-        yield _make_peer_ratio(f"W1 times DBOS on SQLite, {about}", each, 100, "dbos-sqlite")
+        yield _make_peer_ratio(
+            f"W1 times DBOS on SQLite, {about}", configuration, 100, "dbos-sqlite"
+        )
         if not is_as_safe:
             about = "with WAL, as safe as this"
-            yield _make_peer_ratio(f"W1 times DBOS on SQLite {about}", each, 100, "dbos-sqlite-wal")
-        yield _make_floor_ratio(each, 0.35)
-    for each in SERVERS:
-        yield _make_peer_ratio("W1 times Celery", each, 25, "celery")
-        yield _make_floor_ratio(each, 0.45)
+            yield _make_peer_ratio(
+                f"W1 times DBOS on SQLite {about}", configuration, 100, "dbos-sqlite-wal"
+            )
+        yield _make_floor_ratio(configuration, 0.35)
+    for configuration in SERVERS:
+        yield _make_peer_ratio("W1 times Celery", configuration, 25, "celery")
+        yield _make_floor_ratio(configuration, 0.45)
 
 
 def _list_edge_targets() -> Iterator[PerformanceTarget]:
@@ -112,7 +116,7 @@ def _list_fan_and_map_targets() -> Iterator[PerformanceTarget]:
 def _make_upper_bound(
     description: str, configuration: str, bound: float, job: str, figure: str
 ) -> PerformanceTarget:
-    def found(results: BenchmarkResults) -> float | None:
+    def read_figure(results: BenchmarkResults) -> float | None:
         return results.compute_median(job, figure)
 
     return PerformanceTarget(
@@ -120,12 +124,12 @@ def _make_upper_bound(
         configuration=configuration,
         sign="≤",
         bound=bound,
-        read_figure=found,
+        read_figure=read_figure,
     )
 
 
 def _make_floor_ratio(configuration: str, bound: float) -> PerformanceTarget:
-    def found(results: BenchmarkResults) -> float | None:
+    def read_figure(results: BenchmarkResults) -> float | None:
         return results.compute_floor_ratio(f"diamond {configuration}")
 
     return PerformanceTarget(
@@ -133,14 +137,14 @@ def _make_floor_ratio(configuration: str, bound: float) -> PerformanceTarget:
         configuration=configuration,
         sign="≥",
         bound=bound,
-        read_figure=found,
+        read_figure=read_figure,
     )
 
 
 def _make_peer_ratio(
     description: str, configuration: str, bound: float, peer: str
 ) -> PerformanceTarget:
-    def found(results: BenchmarkResults) -> float | None:
+    def read_figure(results: BenchmarkResults) -> float | None:
         ours = results.compute_median(f"diamond {configuration}", RATE_FIGURE)
         theirs = results.compute_median(f"diamond {PEER_PREFIX} {peer}", RATE_FIGURE)
         return None if ours is None or theirs is None else ours / theirs
@@ -150,5 +154,5 @@ def _make_peer_ratio(
         configuration=configuration,
         sign="≥",
         bound=bound,
-        read_figure=found,
+        read_figure=read_figure,
     )

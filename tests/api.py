@@ -23,8 +23,8 @@ from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 from runnel.views.token import Scope
-from tests.archived import open_archived_engine
 from tests.engines import WorkHandler, flush_redis, open_engine
+from tests.redis_postgres import open_archived_engine
 
 KINDS = ("memory", "sqlite", "redis", "archived")
 BOTH = ("sqlite", "archived")

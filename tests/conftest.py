@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from runnel.app.private_servers.redis import RedisServer
-from tests.forks import stop_fork_server
+from tests.fork_server import stop_fork_server
 from tests.redis_server import flush_server
 
 pytest.register_assert_rewrite("runnel.testing")
@@ -33,7 +33,7 @@ BUDGET_S = {
     "integration": 330,
     "property": 60,
     "conformance": 105,
-    "architecture": 30,
+    "architecture": 25,
     "unit": 60,
 }
 # Over its budget a part is named; over this much of it, which no busy machine explains, it fails.

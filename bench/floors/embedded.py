@@ -31,7 +31,7 @@ from runnel.backends.sqlite.database import (
     open_for_writing,
 )
 from runnel.backends.sqlite.writer import Checkpointer
-from runnel.bench.setup import noop
+from runnel.bench.workflows import noop
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
 from runnel.core.ids import ExecutionId, Nonce, TaskToken

@@ -13,10 +13,11 @@ from bench.floors.embedded import NoFloorStorage, SqliteFloorStorage, open_embed
 from bench.floors.redis import open_redis_floor
 from bench.floors.redis_connection import FloorConfig
 from bench.floors.workloads import WORKLOADS, Floor
+from runnel.bench.deployment import BenchmarkDeployment
+from runnel.bench.figures import Figures
 from runnel.bench.report import warm_up
 from runnel.bench.runs import StorageMode
 from runnel.bench.servers import BenchmarkServers, DeploymentLayout, remove_traces, settle
-from runnel.bench.setup import BenchmarkDeployment, Figures
 from runnel.bench.workloads import STANDARD_WORKLOADS
 from runnel.engine.clock import RealClock
 

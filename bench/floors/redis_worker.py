@@ -16,7 +16,7 @@ from bench.floors.redis_connection import (
 )
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.keys import decode_task, decode_tasks
-from runnel.bench.setup import noop
+from runnel.bench.workflows import noop
 from runnel.core.codec import encode_message
 from runnel.core.commands import TaskCompleted
 from runnel.core.values import NULL

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from runnel.bench.setup import build_chain, build_diamond, build_fan, build_large_graph
+from runnel.bench.workflows import build_chain, build_diamond, build_fan, build_large_graph
 from runnel.core.workflow import Workflow
 from runnel.ports.clock import Clock
 

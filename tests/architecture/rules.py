@@ -1,7 +1,7 @@
-"""What a tidy file is: each rule takes a parsed module and yields one sentence per problem."""
+"""The rules for one file: each takes a parsed module and yields one sentence per problem."""
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +37,25 @@ IMPURE = SLEEPS | {
 # Methods of an event loop, banned whatever the loop is called.
 LOOP_METHODS = {"call_later": "take a Clock", "call_at": "take a Clock"}
 NAMES_REFUSED = frozenset(
-    {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+    {
+        "utils",
+        "util",
+        "common",
+        "helpers",
+        "helper",
+        "base",
+        "manager",
+        "misc",
+        "parts",
+        "means",
+        "words",
+        "surroundings",
+    }
 )
 BROAD = frozenset(
     {"BaseException", "CancelledError", "Exception", "asyncio.CancelledError", "builtins.Exception"}
 )
-# Packages of the repository that are no part of the wheel.
+# Packages of the repository that are not in the wheel.
 NOT_SHIPPED = frozenset({"bench", "examples", "simulation", "tests", "tools"})
 ASSERTING = ("assert", "check", "expect", "fail", "raises", "warns")
 
@@ -173,7 +186,7 @@ def shipped(module: Module) -> Iterator[str]:
                 continue
         for name in imported:
             if name.partition(".")[0] in NOT_SHIPPED:
-                yield f"line {node.lineno}: {name} is no part of the wheel"
+                yield f"line {node.lineno}: {name} is not in the wheel"
 
 
 def nothing_swallowed(module: Module) -> Iterator[str]:
@@ -185,7 +198,7 @@ def nothing_swallowed(module: Module) -> Iterator[str]:
                 for name in _broad(caught):
                     yield f"line {node.lineno}: {name} swallowed: name what you expect"
             case ast.Call(func=func, args=caught) if _last_name(func) == "suppress":
-                for name in (name for each in caught for name in _broad(each)):
+                for name in (name for error in caught for name in _broad(error)):
                     yield f"line {node.lineno}: {name} suppressed: name what you expect"
             case _:
                 continue
@@ -195,10 +208,6 @@ def tests_assert(module: Module) -> Iterator[str]:
     for function in module.functions:
         if function.name.startswith("test_") and not _asserts(function):
             yield f"{function.name} asserts nothing"
-
-
-def problems(module: Module, rules: Iterable[Rule]) -> list[str]:
-    return [problem for rule in rules for problem in rule(module)]
 
 
 def _imported(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
@@ -251,8 +260,8 @@ def _last_name(called: ast.expr) -> str:
 
 
 def _broad(caught: ast.expr) -> Iterator[str]:
-    for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
-        name = ast.unparse(each)
+    for error in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
+        name = ast.unparse(error)
         if name in BROAD:
             yield name
 

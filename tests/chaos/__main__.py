@@ -9,15 +9,15 @@ import asyncio
 import random
 import sys
 
-from tests.chaos.run import Plan, run
-from tests.chaos.trouble import TROUBLES
+from tests.chaos.faults import TROUBLES
+from tests.chaos.run import ChaosPlan, run
 
 KILLS = ("kill-orchestrator", "kill-worker")
 
 
 def main() -> int:
     options = _options()
-    plan = Plan(
+    plan = ChaosPlan(
         seed=options.seed,
         executions=options.executions,
         troubles=options.troubles or _troubles(options.seed, options.kills),

@@ -18,11 +18,11 @@ from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from tests.chaos.faults import CLOCK, TROUBLES, ChaosDeployment
 from tests.chaos.fleet import Fleet
-from tests.chaos.judge import all_headers, leftovers, problems_of, unfinished
-from tests.chaos.mix import SHAPES
-from tests.chaos.steps import NOTES
-from tests.chaos.trouble import CLOCK, TROUBLES, Scene
+from tests.chaos.functions import NOTES
+from tests.chaos.verdict import filter_unfinished, find_leftovers, find_problems, list_all_headers
+from tests.chaos.workflows import SHAPES
 
 SUBMITTED_AT_ONCE = 20
 LOOK_EVERY_S = 0.2
@@ -30,7 +30,7 @@ PACE_S = 0.02
 PROBLEMS_SHOWN = 20
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ChaosPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`troubles` one after the other, about `pause_s` between them; then `deadline_s` to end."""
 
     seed: int
@@ -44,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 60.0
 
 
-class Report(msgspec.Struct, kw_only=True):
+class ChaosReport(msgspec.Struct, kw_only=True):
     submitted: int = 0
     refused: int = 0
     ended: Counter[str] = msgspec.field(default_factory=Counter)
@@ -60,15 +60,15 @@ class Report(msgspec.Struct, kw_only=True):
         return "\n".join([first, *(f"  {each}" for each in self.problems[:PROBLEMS_SHOWN])])
 
 
-async def run(plan: Plan) -> Report:
+async def run(plan: ChaosPlan) -> ChaosReport:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel-chaos-")))
         redis = stack.enter_context(RedisServer())
         postgres = stack.enter_context(PostgresServer())
-        environ = _environ(plan, folder, redis, postgres)
-        roles = _roles(plan)
+        environ = _build_environment(plan, folder, redis, postgres)
+        roles = _build_commands(plan)
         fleet = stack.enter_context(Fleet(roles, environ, folder))
-        scene = Scene(
+        scene = ChaosDeployment(
             fleet=fleet,
             orchestrators=tuple(place for place in roles if place.startswith("orchestrator")),
             workers=tuple(place for place in roles if place.startswith("worker")),
@@ -77,44 +77,46 @@ async def run(plan: Plan) -> Report:
             lease_s=plan.lease_s,
             chance=random.Random(plan.seed),
         )
-        async with _looking(environ) as look:
+        async with _open_session(environ) as look:
             return await _run(plan, scene, look)
 
 
-async def _run(plan: Plan, scene: Scene, look: StoreSession) -> Report:
-    report, loop = Report(), asyncio.get_running_loop()
+async def _run(plan: ChaosPlan, scene: ChaosDeployment, look: StoreSession) -> ChaosReport:
+    report, loop = ChaosReport(), asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.TaskGroup() as group:
         group.create_task(_submit_all(plan, scene, look.client, report))
-        group.create_task(_make_trouble(plan, scene))
+        group.create_task(_inject_faults(plan, scene))
     headers: list[ExecutionHeader] = []
     try:
         async with asyncio.timeout(plan.deadline_s):
-            while len(headers) < report.submitted or unfinished(headers):
+            while len(headers) < report.submitted or filter_unfinished(headers):
                 await CLOCK.sleep(LOOK_EVERY_S)
                 scene.fleet.supervise()
                 with suppress(StoreError):  # a server that is down is no answer
-                    headers = await all_headers(look.client)
+                    headers = await list_all_headers(look.client)
     except TimeoutError:
         report.problems += [
             f"{each.workflow} {each.execution_id} is still {each.state}"
-            for each in unfinished(headers)
+            for each in filter_unfinished(headers)
         ]
         if len(headers) < report.submitted:
             report.problems.append(f"only {len(headers)} of {report.submitted} are known")
     report.seconds = loop.time() - began
     report.ended.update(str(header.state) for header in headers)
     if not report.problems:
-        report.problems += await problems_of(look.client, headers)
+        report.problems += await find_problems(look.client, headers)
     report.problems += [f"{place} has a traceback" for place in scene.fleet.tracebacks()]
     codes = await asyncio.to_thread(scene.fleet.end)
     report.problems += [f"{place} ended with {code}" for place, code in codes.items() if code]
     if isinstance(look.backend, RedisBackend):
-        report.problems += await leftovers(look.backend)
+        report.problems += await find_leftovers(look.backend)
     return report
 
 
-async def _submit_all(plan: Plan, scene: Scene, client: StoreClient, report: Report) -> None:
+async def _submit_all(
+    plan: ChaosPlan, scene: ChaosDeployment, client: StoreClient, report: ChaosReport
+) -> None:
     """As many before each trouble: all of them meet executions that are under way.
 
     A call that fails is made again: it may have been carried out, and is counted by nobody.
@@ -146,7 +148,7 @@ async def _submit_all(plan: Plan, scene: Scene, client: StoreClient, report: Rep
             await CLOCK.sleep(LOOK_EVERY_S)
 
 
-async def _make_trouble(plan: Plan, scene: Scene) -> None:
+async def _inject_faults(plan: ChaosPlan, scene: ChaosDeployment) -> None:
     for name in plan.troubles:
         await CLOCK.sleep(plan.pause_s * scene.chance.uniform(0.5, 1.5))
         scene.fleet.supervise()
@@ -154,8 +156,8 @@ async def _make_trouble(plan: Plan, scene: Scene) -> None:
         scene.past += 1
 
 
-def _environ(
-    plan: Plan, folder: Path, redis: RedisServer, postgres: PostgresServer
+def _build_environment(
+    plan: ChaosPlan, folder: Path, redis: RedisServer, postgres: PostgresServer
 ) -> dict[str, str]:
     notes = folder / "notes"
     notes.mkdir()
@@ -163,7 +165,7 @@ def _environ(
         NOTES: str(notes),
         "REDIS_URL": redis.url,
         "POSTGRES_URL": postgres.url,
-        "RUNNEL_ALLOW_PYTHON": "tests.chaos.steps:*",
+        "RUNNEL_ALLOW_PYTHON": "tests.chaos.functions:*",
         "WORKER_CONCURRENCY": str(plan.concurrency),
         "WORKER_HEARTBEAT_INTERVAL": str(plan.lease_s / 4),
         "WORKER_HEARTBEAT_TIMEOUT": str(plan.lease_s),
@@ -171,12 +173,12 @@ def _environ(
     }
 
 
-def _roles(plan: Plan) -> Mapping[str, tuple[str, ...]]:
+def _build_commands(plan: ChaosPlan) -> Mapping[str, tuple[str, ...]]:
     orchestrators = {f"orchestrator-{n}": ("orchestrator",) for n in range(plan.orchestrators)}
     return orchestrators | {f"worker-{n}": ("worker",) for n in range(plan.workers)}
 
 
 @asynccontextmanager
-async def _looking(environ: Mapping[str, str]) -> AsyncIterator[StoreSession]:
+async def _open_session(environ: Mapping[str, str]) -> AsyncIterator[StoreSession]:
     async with open_store_session(read_settings(environ)) as look:
         yield look

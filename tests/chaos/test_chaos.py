@@ -6,7 +6,7 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from tests.chaos.run import Plan, run
+from tests.chaos.run import ChaosPlan, run
 from tests.conftest import MissingPart
 from tests.servers import require_binary
 
@@ -30,7 +30,7 @@ def servers(missing_part: MissingPart) -> None:
     ids="+".join,
 )
 def test_all_executions_end_as_they_should(troubles: tuple[str, ...]) -> None:
-    report = asyncio.run(run(Plan(seed=1, executions=120, troubles=troubles)))
+    report = asyncio.run(run(ChaosPlan(seed=1, executions=120, troubles=troubles)))
 
     assert report.submitted == 120
     assert report.problems == [], report.text()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 
 
 @pytest.fixture(scope="session")
-def program_forks() -> Forks:
-    return Forks()
+def program_forks() -> PageCommands:
+    return PageCommands()

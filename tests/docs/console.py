@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 from tests.e2e.program import DEADLINE_S, clean_environment
-from tests.forks import CommandResult
+from tests.fork_server import CommandResult
 from tests.waiting import LOOK_EVERY_S
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -59,7 +59,9 @@ def _steps(kind: str, text: str) -> Iterator[File | Command]:
 class Console:
     """One reader's terminal, in `folder`."""
 
-    def __init__(self, folder: Path, forks: Forks, *, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, forks: PageCommands, *, environment: Mapping[str, str]
+    ) -> None:
         self.folder = folder
         self._forks = forks
         self._environment = clean_environment(**environment)
@@ -144,7 +146,7 @@ class Console:
 
 
 @contextlib.contextmanager
-def console(folder: Path, forks: Forks, **environment: str) -> Iterator[Console]:
+def console(folder: Path, forks: PageCommands, **environment: str) -> Iterator[Console]:
     """`runnel` and `python` are those that run the tests."""
     programs = folder / ".bin"
     programs.mkdir()

@@ -16,7 +16,7 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import MetricFamily, MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition
-from tests.exposed import parse_metric_types
+from tests.metric_samples import parse_metric_types
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

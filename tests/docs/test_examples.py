@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.console import commands_of, console
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
@@ -41,7 +41,7 @@ def session_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_prints_what_its_head_shows(
-    name: str, tmp_path: Path, program_forks: Forks
+    name: str, tmp_path: Path, program_forks: PageCommands
 ) -> None:
     shutil.copytree(FOLDER, tmp_path / "examples")
     commands = commands_of(session_of(name))

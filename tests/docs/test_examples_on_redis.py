@@ -14,7 +14,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from tests.docs.console import commands_of, console
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import FOLDER, session_of
 from tests.e2e.program import DEADLINE_S, clean_environment
 from tests.waiting import LOOK_EVERY_S
@@ -65,7 +65,7 @@ def _until_started(process: "subprocess.Popen[bytes]", log: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)  # many commands, one after the other
 def test_examples_print_the_same_on_redis(
-    tmp_path: Path, program_forks: Forks, own_redis: RedisServer
+    tmp_path: Path, program_forks: PageCommands, own_redis: RedisServer
 ) -> None:
     shutil.copytree(FOLDER, tmp_path / "examples")
     allowed = {"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "ls,grep"}

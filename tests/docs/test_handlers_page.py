@@ -25,7 +25,7 @@ from runnel.settings import read_settings
 from runnel.settings.model import Settings
 from runnel.settings.variables import VARIABLES
 from tests.engines import run_to_end
-from tests.odd_server import make_json_answer, open_scripted_server
+from tests.scripted_http_server import make_json_answer, open_scripted_server
 
 PAGE = (Path(__file__).parents[2] / "docs/handlers.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -7,14 +7,14 @@ from runnel.app.private_servers.server import find_free_port
 from runnel.engine.clock import RandomIdGenerator
 from tests.conftest import MissingPart
 from tests.docs.console import console, steps_of
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 PORT = "8080"
 
 
 def test_the_page_does_what_it_shows(
-    tmp_path: Path, program_forks: Forks, missing_part: MissingPart
+    tmp_path: Path, program_forks: PageCommands, missing_part: MissingPart
 ) -> None:
     if shutil.which("curl") is None:
         missing_part("curl", "it is not on the PATH")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 from tests.e2e.program import clean_environment
 
 PAGE = Path(__file__).parents[2] / "docs/dead-letters.md"
@@ -36,7 +36,7 @@ FAILS_AGAIN = {"dlq retry 01m7hj/parse", "dlq retry --all --queue python --count
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory, program_forks: Forks) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory, program_forks: PageCommands) -> Path:
     """A folder with one dead letter."""
     folder = tmp_path_factory.mktemp("letters")
     (folder / "years.py").write_text(FLOW)
@@ -48,7 +48,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, program_forks: Forks) -> 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_of_the_page_is_made(
-    call: str, prepared: Path, tmp_path: Path, program_forks: Forks
+    call: str, prepared: Path, tmp_path: Path, program_forks: PageCommands
 ) -> None:
     folder = tmp_path / "letters"
     shutil.copytree(prepared, folder)

@@ -7,7 +7,7 @@ import pytest
 
 from runnel.core.states import NODE_MOVES, NodeState
 from tests.docs.console import BLOCK, Command, File, console, steps_of
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -33,7 +33,7 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_does_what_it_shows(page: str, tmp_path: Path, program_forks: Forks) -> None:
+def test_a_page_does_what_it_shows(page: str, tmp_path: Path, program_forks: PageCommands) -> None:
     steps = steps_of(text_of(page))
 
     with console(tmp_path, program_forks) as terminal:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.console import commands_of
-from tests.docs.forks import Forks
+from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import NAMES, session_of
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: Forks) -> None:
+def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: PageCommands) -> None:
     (document,) = [block for block in blocks("yaml") if block.startswith("# hello.yaml")]
     (tmp_path / "hello.yaml").write_text(document)
 
@@ -38,7 +38,7 @@ def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: Forks) -> 
     assert done.out.strip() in README
 
 
-def test_a_function_of_yours_is_a_node(tmp_path: Path, program_forks: Forks) -> None:
+def test_a_function_of_yours_is_a_node(tmp_path: Path, program_forks: PageCommands) -> None:
     (node,) = [block for block in blocks("yaml") if "my_steps" in block]
     (tmp_path / "own.yaml").write_text(
         f"name: own\nnodes:\n  - {{id: who, handler: input}}\n{node}"
@@ -51,7 +51,7 @@ def test_a_function_of_yours_is_a_node(tmp_path: Path, program_forks: Forks) -> 
 
 
 def test_the_first_decorated_workflow_is_short_and_says_hello(
-    tmp_path: Path, program_forks: Forks
+    tmp_path: Path, program_forks: PageCommands
 ) -> None:
     (program,) = [block for block in blocks("python") if block.startswith("# loud.py")]
     (tmp_path / "loud.py").write_text(program)
@@ -64,7 +64,7 @@ def test_the_first_decorated_workflow_is_short_and_says_hello(
 
 
 def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(
-    tmp_path: Path, program_forks: Forks
+    tmp_path: Path, program_forks: PageCommands
 ) -> None:
     (tmp_path / "broken.yaml").write_text(BROKEN)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e.program import DEADLINE_S, Program
-from tests.forks import ForkedCommand, Streams
+from tests.fork_server import ForkedCommand, Streams
 
 SAYS = "Runnel answers on "
 

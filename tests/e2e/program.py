@@ -1,7 +1,7 @@
 """The program `runnel` in a process of its own, with a data directory of its own.
 
 Most tests are about what it does once it has started: these processes are forks of one that has
-(tests/forks.py). `command` is what a shell would start.
+(tests/fork_server.py). `command` is what a shell would start.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runnel.settings.variables import VARIABLES
-from tests.forks import ForkedCommand, Streams, get_fork_server
+from tests.fork_server import ForkedCommand, Streams, get_fork_server
 
 DEADLINE_S = 20.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 
@@ -170,22 +170,22 @@ class Program:
         )
 
     @contextlib.asynccontextmanager
-    async def running(self, *arguments: str, **environment: str) -> AsyncIterator["Running"]:
+    async def running(self, *arguments: str, **environment: str) -> AsyncIterator["RunningProgram"]:
         """In the background; killed at the end if it still runs."""
         async with contextlib.AsyncExitStack() as stack:
-            out, out_end = await stack.enter_async_context(piped())
-            err, err_end = await stack.enter_async_context(piped())
+            out, out_end = await stack.enter_async_context(open_pipe())
+            err, err_end = await stack.enter_async_context(open_pipe())
             with Path(os.devnull).open() as nothing, out_end, err_end:
                 streams = Streams(nothing.fileno(), out_end.fileno(), err_end.fileno())
                 fork = self.begin(*arguments, streams=streams, **environment)
             try:
-                yield Running(fork, out, err)
+                yield RunningProgram(fork, out, err)
             finally:
                 fork.kill()
                 await asyncio.to_thread(fork.wait, DEADLINE_S)
 
 
-class Running:
+class RunningProgram:
     def __init__(
         self, fork: ForkedCommand, out: asyncio.StreamReader, err: asyncio.StreamReader
     ) -> None:
@@ -229,7 +229,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def piped() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+async def open_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
     """What is read here, and where others write."""
     reading, writing = os.pipe()
     stream = asyncio.StreamReader()

@@ -15,7 +15,7 @@ import pytest
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -30,7 +30,7 @@ HELLO = {
 @asynccontextmanager
 async def serving(
     program: Program, *arguments: str, **environment: str
-) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
+) -> AsyncIterator[tuple[RunningProgram, httpx.AsyncClient]]:
     async with program.running(*arguments, "--port", "0", **environment) as running:
         url = (await running.says(ANSWERS)).removeprefix(ANSWERS)
         async with httpx.AsyncClient(base_url=url, timeout=30.0) as http:
@@ -183,7 +183,7 @@ async def test_several_processes_answer_and_one_that_dies_is_replaced(
     assert code == 0
 
 
-def _is_replaced(several: Running, before: list[int]) -> bool:
+def _is_replaced(several: RunningProgram, before: list[int]) -> bool:
     found = list_children(several.pid)
     return len(found) == 2 and before[0] not in found
 

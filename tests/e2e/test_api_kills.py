@@ -20,7 +20,7 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.waiting import wait_for_value, wait_until
 
 COUNT = int(os.environ.get("RUNNEL_API_KILLS", "60"))
@@ -40,7 +40,7 @@ class Cluster:
     """`apis` are two servers; the first process of each kind is the one to be killed."""
 
     apis: list[httpx.AsyncClient]
-    processes: dict[str, list[Running]]
+    processes: dict[str, list[RunningProgram]]
     answered: dict[int, str] = field(default_factory=dict)
 
     @property

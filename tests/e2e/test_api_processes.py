@@ -11,7 +11,7 @@ import pytest
 
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.redis import RedisServer
-from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.waiting import wait_for_value, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -20,7 +20,7 @@ ANSWERS = "Runnel answers on "
 
 
 @asynccontextmanager
-async def two(folder: Path, redis: RedisServer) -> AsyncIterator[tuple[Running, list[int]]]:
+async def two(folder: Path, redis: RedisServer) -> AsyncIterator[tuple[RunningProgram, list[int]]]:
     """The process that was started, and the two that answer for it."""
     servers = {"REDIS_URL": redis.url, "REDIS_PREFIX": "processes"}
     command = ("api", "--workers", "2", "--port", "0")

@@ -9,7 +9,7 @@ import pytest
 from runnel.app.wiring import build_engine
 from runnel.cli.main import run_command
 from runnel.settings.model import Settings
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.program import Program, Running
+from tests.e2e.program import Program, RunningProgram
 
 pytestmark = pytest.mark.e2e
 
@@ -60,18 +60,18 @@ def program(tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-async def tidying(program: Program) -> AsyncIterator[Running]:
+async def tidying(program: Program) -> AsyncIterator[RunningProgram]:
     """The parent has failed, and its child cleans up."""
     async with program.running("run", "parent.json") as running:
         await running.says("waits for the clean-up of child execution")
         yield running
 
 
-def root_of(running: Running) -> str:
+def root_of(running: RunningProgram) -> str:
     return running.lines[0].split()[1]
 
 
-def child_of(running: Running) -> str:
+def child_of(running: RunningProgram) -> str:
     return f"{root_of(running)}.kid.1"
 
 
@@ -84,13 +84,13 @@ def states(program: Program) -> dict[str, str]:
     return {each["workflow"]: each["status"] for each in found}
 
 
-async def kill(running: Running) -> None:
+async def kill(running: RunningProgram) -> None:
     running.send(signal.SIGKILL)
     await running.ends()
 
 
 async def test_a_run_ends_when_its_children_have_cleaned_up(
-    program: Program, tidying: Running
+    program: Program, tidying: RunningProgram
 ) -> None:
     before = states(program)
     open_gate(program)
@@ -105,7 +105,7 @@ async def test_a_run_ends_when_its_children_have_cleaned_up(
 
 
 async def test_an_interrupted_clean_up_is_left_to_resume(
-    program: Program, tidying: Running
+    program: Program, tidying: RunningProgram
 ) -> None:
     tidying.send(signal.SIGINT)
     await tidying.says("stopping")
@@ -117,7 +117,7 @@ async def test_an_interrupted_clean_up_is_left_to_resume(
 
 
 async def test_stuck_lists_a_child_that_has_outlived_its_parent(
-    program: Program, tidying: Running
+    program: Program, tidying: RunningProgram
 ) -> None:
     owned = program.documents("list", "--stuck")
     await kill(tidying)
@@ -147,7 +147,7 @@ async def test_stuck_lists_a_child_only_by_its_parent_while_that_runs(program: P
 
 @pytest.mark.parametrize("which", ["all", "root", "child"])
 async def test_the_clean_up_of_a_killed_process_is_resumed(
-    program: Program, tidying: Running, which: str
+    program: Program, tidying: RunningProgram, which: str
 ) -> None:
     await kill(tidying)
     open_gate(program)

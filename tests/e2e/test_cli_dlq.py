@@ -10,7 +10,7 @@ import pytest
 
 from runnel.cli.main import run_command
 from tests.e2e.program import DEADLINE_S, Program
-from tests.forks import Streams
+from tests.fork_server import Streams
 
 pytestmark = pytest.mark.e2e
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import DEADLINE_S, Program, clean_environment
-from tests.forks import get_fork_server
+from tests.fork_server import get_fork_server
 
 pytestmark = pytest.mark.e2e
 

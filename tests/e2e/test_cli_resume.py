@@ -10,7 +10,7 @@ import pytest
 from runnel.app.wiring import build_engine
 from runnel.authoring.documents import load_file
 from runnel.settings.model import Settings
-from tests.e2e.program import Program, Running
+from tests.e2e.program import Program, RunningProgram
 
 pytestmark = pytest.mark.e2e
 
@@ -21,24 +21,24 @@ def program(tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-async def waiting(program: Program) -> AsyncIterator[Running]:
+async def waiting(program: Program) -> AsyncIterator[RunningProgram]:
     """A run whose first node is done and whose second one waits for a signal."""
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
         await running.says("approve: go on with")
         yield running
 
 
-def id_of(running: Running) -> str:
+def id_of(running: RunningProgram) -> str:
     return running.lines[0].split()[1]
 
 
-async def kill(running: Running) -> None:
+async def kill(running: RunningProgram) -> None:
     running.send(signal.SIGKILL)
     await running.ends()
 
 
 async def test_a_killed_run_goes_on_and_settled_nodes_do_not_run_again(
-    program: Program, waiting: Running
+    program: Program, waiting: RunningProgram
 ) -> None:
     await kill(waiting)
 
@@ -66,7 +66,9 @@ async def test_resume_finds_the_functions_next_to_the_file(tmp_path: Path) -> No
     assert flows.log.read_text() == "held\nheld\n"
 
 
-async def test_resume_prints_one_object_per_execution(program: Program, waiting: Running) -> None:
+async def test_resume_prints_one_object_per_execution(
+    program: Program, waiting: RunningProgram
+) -> None:
     async with program.running("run", "tidied.json") as other:
         await other.says("approve: go on with")
         await kill(other)
@@ -80,7 +82,9 @@ async def test_resume_prints_one_object_per_execution(program: Program, waiting:
     assert {each["status"] for each in documents} == {"COMPLETED"}
 
 
-async def test_resume_of_one_leaves_the_others_alone(program: Program, waiting: Running) -> None:
+async def test_resume_of_one_leaves_the_others_alone(
+    program: Program, waiting: RunningProgram
+) -> None:
     async with program.running("run", "tidied.json") as other:
         await other.says("approve: go on with")
         await kill(other)
@@ -110,7 +114,7 @@ async def test_an_execution_whose_process_died_before_it_was_made_is_made(
 
 @pytest.mark.parametrize(("arguments", "code"), [(["resume"], 0), (["resume", "@last"], 1)])
 async def test_what_another_process_runs_is_not_waited_for(
-    program: Program, waiting: Running, arguments: list[str], code: int
+    program: Program, waiting: RunningProgram, arguments: list[str], code: int
 ) -> None:
     done = program.run(*arguments)
 
@@ -129,7 +133,7 @@ def test_nothing_to_resume_is_no_error(program: Program) -> None:
 
 
 async def test_a_signal_from_another_process_goes_on_with_the_run(
-    program: Program, waiting: Running
+    program: Program, waiting: RunningProgram
 ) -> None:
     sent = program.run("signal", id_of(waiting)[:8], "approve", "--payload", '{"by": "bob"}')
     code, out, _ = await waiting.ends()
@@ -139,7 +143,7 @@ async def test_a_signal_from_another_process_goes_on_with_the_run(
 
 
 async def test_a_cancel_from_another_process_ends_the_run(
-    program: Program, waiting: Running
+    program: Program, waiting: RunningProgram
 ) -> None:
     cancelled = program.run("cancel", "@last", "--reason", "enough")
     code, out, err = await waiting.ends()
@@ -150,7 +154,7 @@ async def test_a_cancel_from_another_process_ends_the_run(
 
 
 async def test_a_cancel_takes_effect_when_no_process_runs_the_execution(
-    program: Program, waiting: Running
+    program: Program, waiting: RunningProgram
 ) -> None:
     await kill(waiting)
 
@@ -174,7 +178,7 @@ async def test_a_cancel_without_a_process_leaves_clean_up_to_resume(program: Pro
 
 
 async def test_stuck_tells_what_is_waited_for_and_who_runs_it(
-    program: Program, waiting: Running
+    program: Program, waiting: RunningProgram
 ) -> None:
     owned = program.documents("list", "--stuck")[0]
     await kill(waiting)
@@ -186,7 +190,9 @@ async def test_stuck_tells_what_is_waited_for_and_who_runs_it(
     assert orphaned["commands"][-1] == f"runnel resume {id_of(waiting)}"
 
 
-async def test_looking_works_while_another_process_runs(program: Program, waiting: Running) -> None:
+async def test_looking_works_while_another_process_runs(
+    program: Program, waiting: RunningProgram
+) -> None:
     looks = [
         program.run(*command)
         for command in (["list"], ["list", "--stuck"], ["show", "@last"], ["history", "@last"])

@@ -12,7 +12,7 @@ from tests.e2e.program import Program
 pytestmark = pytest.mark.e2e
 
 
-class Desk:
+class CommandLine:
     """Commands that look, called in this process: that saves starting one for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,13 +32,13 @@ class Desk:
 @pytest.fixture
 def desk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Desk:
+) -> CommandLine:
     Program(tmp_path)
     monkeypatch.chdir(tmp_path)
-    return Desk(capsys)
+    return CommandLine(capsys)
 
 
-def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: Desk) -> None:
+def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: CommandLine) -> None:
     options = ["--timezone", "Europe/Berlin", "--overlap", "skip", "-l", "team=x"]
     added = desk.ask(
         "add", "nightly", "chain.json", "--cron", "30 3 * * *", "-i", "x={{ tick.date }}", *options
@@ -80,7 +80,7 @@ def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: Desk) -> 
     assert left[0].startswith("no schedules; make one with: runnel schedule add")
 
 
-def test_a_schedule_is_paused_and_goes_on(desk: Desk) -> None:
+def test_a_schedule_is_paused_and_goes_on(desk: CommandLine) -> None:
     desk.ask("add", "often", "chain.json", "--every", "1h30m", "--paused")
     paused = desk.ask("list")
     none = desk.ask("next", "often")
@@ -99,7 +99,7 @@ def test_a_schedule_is_paused_and_goes_on(desk: Desk) -> None:
 
 
 def test_a_second_one_of_the_same_name_is_refused(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
+    desk: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desk.ask("add", "often", "chain.json", "--every", "5m")
 

@@ -9,12 +9,12 @@ import pytest
 
 from runnel import SyncClient
 from runnel.settings.variables import VARIABLES
-from tests.e2e.both_places import BothPlaces
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import FLOWS
+from tests.e2e.store_and_server import StoreAndServer
 from tests.e2e.test_cli_dlq import FLOW as PARSING
 from tests.e2e.test_cli_dlq import STEPS as PARSING_STEPS
-from tests.e2e.test_remote_client import FLOW
+from tests.e2e.test_http_client import FLOW
 
 pytestmark = pytest.mark.e2e
 
@@ -54,12 +54,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 @pytest.fixture
 def places(
     played: Played, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> BothPlaces:
+) -> StoreAndServer:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     folder = played.server.program.folder
     monkeypatch.chdir(folder)
-    return BothPlaces(["--data-dir", str(folder / ".runnel")], played.server.url, capfd)
+    return StoreAndServer(["--data-dir", str(folder / ".runnel")], played.server.url, capfd)
 
 
 LOOKS = [
@@ -123,19 +123,21 @@ LOOKS = [
 
 
 @pytest.mark.parametrize("words", LOOKS)
-def test_a_command_says_the_same_over_http(words: str, played: Played, places: BothPlaces) -> None:
+def test_a_command_says_the_same_over_http(
+    words: str, played: Played, places: StoreAndServer
+) -> None:
     said = places.check_same(*(word.strip("'") for word in words.format(**vars(played)).split(" ")))
 
     assert said.out or said.err
 
 
-def test_a_part_of_an_id_is_enough(played: Played, places: BothPlaces) -> None:
+def test_a_part_of_an_id_is_enough(played: Played, places: StoreAndServer) -> None:
     said = places.check_same("show", played.completed[:12])
 
     assert played.completed in said.out
 
 
-def test_run_hands_over_and_prints_the_result(places: BothPlaces) -> None:
+def test_run_hands_over_and_prints_the_result(places: StoreAndServer) -> None:
     done = places.there("run", "chain.json")
 
     assert (done.code, json.loads(done.out)) == (0, {"y": 1})
@@ -146,20 +148,22 @@ def test_run_hands_over_and_prints_the_result(places: BothPlaces) -> None:
     assert last.startswith("chain completed in ")
 
 
-def test_a_run_that_fails_says_how_to_go_on_there(places: BothPlaces) -> None:
+def test_a_run_that_fails_says_how_to_go_on_there(places: StoreAndServer) -> None:
     done = places.there("run", "failing.json")
 
     assert (done.code, done.out) == (1, "")
     assert f"--server {places.url}" in done.err.splitlines()[-1]
 
 
-def test_a_python_file_is_run_there(places: BothPlaces) -> None:
+def test_a_python_file_is_run_there(places: StoreAndServer) -> None:
     done = places.there("run", "doubling_flow.py", "-i", "x:=4")
 
     assert (done.code, done.out) == (0, "8\n")
 
 
-def test_a_signal_lets_it_go_on_and_a_rerun_takes_over(played: Played, places: BothPlaces) -> None:
+def test_a_signal_lets_it_go_on_and_a_rerun_takes_over(
+    played: Played, places: StoreAndServer
+) -> None:
     sent = places.there("signal", played.waiting, "approve", "--payload", "by=ada")
     watched = places.there("watch", played.waiting)
     rerun = places.there("rerun", played.waiting, "--from", "tidy", "--json")
@@ -170,7 +174,7 @@ def test_a_signal_lets_it_go_on_and_a_rerun_takes_over(played: Played, places: B
     assert json.loads(rerun.out)["nodes"]["approve"]["output"] == {"by": "ada"}
 
 
-def test_schedules_are_kept_there(places: BothPlaces) -> None:
+def test_schedules_are_kept_there(places: StoreAndServer) -> None:
     added = places.there("schedule", "add", "yearly", "chain", "--cron", "@yearly")
     same = [
         places.check_same("schedule", *words)
@@ -187,7 +191,7 @@ def test_schedules_are_kept_there(places: BothPlaces) -> None:
     assert removed.out == "schedule 'yearly' is removed\n"
 
 
-def test_webhooks_are_kept_there(places: BothPlaces) -> None:
+def test_webhooks_are_kept_there(places: StoreAndServer) -> None:
     words = ["webhook", "add", "chain", "--kind", "github", "--secret", "hub"]
     added, again = places.there(*words), places.check_same(*words)
     same = [places.check_same("webhook", *each) for each in (["list"], ["show", "chain"])]
@@ -199,7 +203,7 @@ def test_webhooks_are_kept_there(places: BothPlaces) -> None:
     assert removed.code == 0
 
 
-def test_cancel_ends_what_runs_there(played: Played, places: BothPlaces) -> None:
+def test_cancel_ends_what_runs_there(played: Played, places: StoreAndServer) -> None:
     begun = played.client.submit(Path("tidied.json"))
 
     done = places.there("cancel", begun, "--reason", "wrong file")
@@ -207,7 +211,7 @@ def test_cancel_ends_what_runs_there(played: Played, places: BothPlaces) -> None
     assert (done.code, done.out) == (0, f"execution {begun} is cancelled\n")
 
 
-def test_many_are_cancelled_and_rerun_there(played: Played, places: BothPlaces) -> None:
+def test_many_are_cancelled_and_rerun_there(played: Played, places: StoreAndServer) -> None:
     begun = [played.client.submit(Path("tidied.json"), {"n": n}) for n in range(2)]
     cancelled = places.there("cancel", "--workflow", "tidied", "--yes")
     ended = {played.client.wait(each, timeout_s=20).status for each in begun}
@@ -220,7 +224,7 @@ def test_many_are_cancelled_and_rerun_there(played: Played, places: BothPlaces) 
     assert deleted.out == "deleted: 1 version of 'tidied'\n"
 
 
-def test_dead_letters_are_retried_and_purged_there(played: Played, places: BothPlaces) -> None:
+def test_dead_letters_are_retried_and_purged_there(played: Played, places: StoreAndServer) -> None:
     retried = places.there("dlq", "retry", played.letter, "--config", "args.text=good", "--json")
     watched = places.there("watch", json.loads(retried.out)["execution_id"], "--json")
     places.there("run", "parsing.json", "-i", "text=bad")
@@ -233,7 +237,9 @@ def test_dead_letters_are_retried_and_purged_there(played: Played, places: BothP
     assert places.check_same("dlq", "list", "--workflow", "parsing").out == "no dead letters\n"
 
 
-def test_a_batch_is_run_there_and_goes_on_where_it_was(played: Played, places: BothPlaces) -> None:
+def test_a_batch_is_run_there_and_goes_on_where_it_was(
+    played: Played, places: StoreAndServer
+) -> None:
     inputs = played.server.program.folder / "inputs.jsonl"
     inputs.write_text('{"id": 1}\n{"id": 2}\n')
     first = places.there("batch", "chain.json", "--inputs", str(inputs), "--json")

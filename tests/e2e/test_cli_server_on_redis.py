@@ -9,8 +9,8 @@ from runnel import SyncClient
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.settings.variables import VARIABLES
-from tests.e2e.both_places import BothPlaces
 from tests.e2e.dev_server import DevServer, dev_server
+from tests.e2e.store_and_server import StoreAndServer
 from tests.redis_server import flush_server
 
 pytestmark = pytest.mark.e2e
@@ -47,13 +47,13 @@ def places(
     shared_postgres: PostgresServer,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> BothPlaces:
+) -> StoreAndServer:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POSTGRES_URL", shared_postgres.url)
     monkeypatch.setenv("POSTGRES_SCHEMA", SCHEMA)
     monkeypatch.chdir(server.program.folder)
-    return BothPlaces(["--redis-url", shared_redis.url], server.url, capfd)
+    return StoreAndServer(["--redis-url", shared_redis.url], server.url, capfd)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def places(
         "top --once",
     ],
 )
-def test_a_command_says_the_same_over_http(words: str, places: BothPlaces) -> None:
+def test_a_command_says_the_same_over_http(words: str, places: StoreAndServer) -> None:
     said = places.check_same(*words.split(" "))
 
     assert (said.code, said.err) == (0, "")
 
 
-def test_what_runs_there_is_watched_to_its_end(places: BothPlaces) -> None:
+def test_what_runs_there_is_watched_to_its_end(places: StoreAndServer) -> None:
     done = places.there("run", "chain.json", "--json")
 
     assert (done.code, json.loads(done.out)["output"]) == (0, {"y": 1})
     assert done.err.startswith(f"submitted to {places.url}: workers run it, this command only ")
 
 
-def test_nobody_is_missed_who_is_there(places: BothPlaces) -> None:
+def test_nobody_is_missed_who_is_there(places: StoreAndServer) -> None:
     """The workers of the server are seen, and the orchestrator too, however long it takes."""
     waiting = json.loads(places.there("list", "--status", "running", "--json").out)
     sent = places.there("signal", waiting["execution_id"], "approve")

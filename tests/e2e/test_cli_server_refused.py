@@ -11,23 +11,23 @@ import pytest
 
 from runnel.cli.main import run_command
 from runnel.settings.variables import VARIABLES
-from tests.e2e.both_places import Said
 from tests.e2e.dev_server import dev_server
-from tests.odd_server import ScriptedServer, make_answer, open_scripted_server
+from tests.e2e.store_and_server import CommandOutput
+from tests.scripted_http_server import ScriptedServer, make_answer, open_scripted_server
 
 pytestmark = pytest.mark.e2e
 
 NOWHERE = "http://127.0.0.1:1"
 
 
-class Desk:
+class CommandLine:
     """Commands in this process, and in an empty folder."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capfd = capfd
         self._monkeypatch = monkeypatch
 
-    def ask(self, *arguments: str, **environment: str) -> Said:
+    def ask(self, *arguments: str, **environment: str) -> CommandOutput:
         for name in VARIABLES:
             self._monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
@@ -35,7 +35,7 @@ class Desk:
         self._capfd.readouterr()
         code = run_command(arguments)
         printed = self._capfd.readouterr()
-        return Said(code, printed.out, printed.err)
+        return CommandOutput(code, printed.out, printed.err)
 
     def documents(self, *arguments: str, **environment: str) -> list[dict[str, Any]]:
         said = self.ask(*arguments, "--json", **environment)
@@ -46,9 +46,9 @@ class Desk:
 @pytest.fixture
 def desk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Desk:
+) -> CommandLine:
     monkeypatch.chdir(tmp_path)
-    return Desk(capfd, monkeypatch)
+    return CommandLine(capfd, monkeypatch)
 
 
 @pytest.fixture
@@ -58,21 +58,21 @@ async def odd() -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.mark.parametrize(("option", "value"), [("--data-dir", "x"), ("--redis-url", "redis://x")])
-def test_two_places_are_refused(desk: Desk, option: str, value: str) -> None:
+def test_two_places_are_refused(desk: CommandLine, option: str, value: str) -> None:
     said = desk.ask("list", "--server", NOWHERE, option, value)
 
     expected = f"error: {option} and --server are two places; give only one of them\n"
-    assert said == Said(2, "", expected)
+    assert said == CommandOutput(2, "", expected)
 
 
-def test_an_address_that_is_none_is_refused(desk: Desk) -> None:
+def test_an_address_that_is_none_is_refused(desk: CommandLine) -> None:
     said = desk.ask("list", "--server", "localhost:8080")
 
     what = "expected a URL such as https://runnel.example.com, got 'localhost:8080'"
-    assert said == Said(2, "", f"error: --server: {what}\n")
+    assert said == CommandOutput(2, "", f"error: --server: {what}\n")
 
 
-def test_a_server_that_is_not_there_is_told_with_its_address(desk: Desk) -> None:
+def test_a_server_that_is_not_there_is_told_with_its_address(desk: CommandLine) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -84,7 +84,9 @@ def test_a_server_that_is_not_there_is_told_with_its_address(desk: Desk) -> None
     assert (said.code, said.err) == (1, expected)
 
 
-def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(desk: Desk) -> None:
+def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(
+    desk: CommandLine,
+) -> None:
     said = desk.ask("list", "--data-dir", "x", RUNNEL_SERVER=NOWHERE)
 
     assert (said.code, "there is no data in 'x'" in said.err) == (0, True)
@@ -92,7 +94,7 @@ def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(desk:
 
 @pytest.mark.parametrize("command", [["resume"], ["trim"]])
 def test_what_needs_the_store_itself_says_so(
-    desk: Desk, command: list[str], tmp_path: Path
+    desk: CommandLine, command: list[str], tmp_path: Path
 ) -> None:
     said = desk.ask(*command, RUNNEL_SERVER=NOWHERE)
 
@@ -101,7 +103,9 @@ def test_what_needs_the_store_itself_says_so(
     assert not (tmp_path / ".runnel").exists()
 
 
-async def test_somebody_else_at_that_address_is_told(desk: Desk, odd: ScriptedServer) -> None:
+async def test_somebody_else_at_that_address_is_told(
+    desk: CommandLine, odd: ScriptedServer
+) -> None:
     odd.says("/v1/server", make_answer(200, b"<html>hello</html>", content_type="text/html"))
 
     said = await asyncio.to_thread(desk.ask, "list", "--server", odd.url())
@@ -111,7 +115,7 @@ async def test_somebody_else_at_that_address_is_told(desk: Desk, odd: ScriptedSe
     assert (said.code, said.err) == (2, expected)
 
 
-def test_tokens_are_asked_for_judged_and_kept_over_http(desk: Desk, tmp_path: Path) -> None:
+def test_tokens_are_asked_for_judged_and_kept_over_http(desk: CommandLine, tmp_path: Path) -> None:
     made = desk.documents("token", "create", "boss", "--scope", "admin")[0]
     with dev_server(tmp_path) as server:
         place = ("--server", server.url)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import DEADLINE_S, Program
-from tests.forks import Streams
+from tests.fork_server import Streams
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 PATH = "POST /v1/workflows/chain/triggers/webhook"
 
 
-class Desk:
+class CommandLine:
     """Commands that look, called in this process: that saves starting one for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,14 +29,14 @@ class Desk:
 @pytest.fixture
 def desk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Desk:
+) -> CommandLine:
     """With the workflow `chain`."""
     assert Program(tmp_path).run("run", "chain.json").returncode == 0
     monkeypatch.chdir(tmp_path)
-    return Desk(capsys)
+    return CommandLine(capsys)
 
 
-def test_a_webhook_is_added_shown_replaced_and_removed(desk: Desk) -> None:
+def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> None:
     none = desk.ask("list")
     added = desk.ask("add", "chain", "--kind", "github", "--secret", "hook", "-m", "x={{ body.n }}")
     again = desk.ask("add", "chain", "--secret", "hook", code=2)
@@ -71,6 +71,6 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: Desk) -> None:
     assert any("Usage: runnel webhook" in line for line in desk.ask())
 
 
-def test_where_nothing_was_run_there_is_no_webhook(desk: Desk) -> None:
+def test_where_nothing_was_run_there_is_no_webhook(desk: CommandLine) -> None:
     assert desk.ask("list", "--data-dir", "none")[0].startswith("no webhooks")
     assert not Path("none").exists()

@@ -11,7 +11,7 @@ from tests.e2e.program import Program
 pytestmark = pytest.mark.e2e
 
 
-class Desk:
+class CommandLine:
     """Commands that look, called in this process: that saves starting one for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +27,7 @@ class Desk:
 @pytest.fixture
 def desk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Desk:
+) -> CommandLine:
     """With two versions of `report` and one of `chain`."""
     program = Program(tmp_path)
     for year in (2025, 2026):
@@ -36,10 +36,10 @@ def desk(
         assert program.run("run", "report.json").returncode == 0
     assert program.run("run", "chain.json").returncode == 0
     monkeypatch.chdir(tmp_path)
-    return Desk(capsys)
+    return CommandLine(capsys)
 
 
-def test_workflows_are_listed_with_their_newest_version_and_size(desk: Desk) -> None:
+def test_workflows_are_listed_with_their_newest_version_and_size(desk: CommandLine) -> None:
     lines = desk.ask("workflows").splitlines()
 
     assert [line.split() for line in lines] == [
@@ -56,14 +56,14 @@ def test_workflows_are_listed_with_their_newest_version_and_size(desk: Desk) -> 
     )
 
 
-def test_the_versions_of_a_workflow_come_newest_first(desk: Desk) -> None:
+def test_the_versions_of_a_workflow_come_newest_first(desk: CommandLine) -> None:
     lines = desk.ask("workflows", "report").splitlines()
 
     assert [line.split()[:2] for line in lines] == [["VERSION", "NODES"], ["2", "1"], ["1", "1"]]
 
 
 def test_a_version_is_printed_as_a_document_that_is_that_version(
-    desk: Desk, tmp_path: Path
+    desk: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "former.yaml").write_text(desk.ask("workflows", "report", "--version", "1"))
 
@@ -74,7 +74,7 @@ def test_a_version_is_printed_as_a_document_that_is_that_version(
     assert as_json["document"]["nodes"][0]["config"] == {"year": 2025, "by": "Ada"}
 
 
-def test_two_versions_are_compared_line_by_line(desk: Desk) -> None:
+def test_two_versions_are_compared_line_by_line(desk: CommandLine) -> None:
     newest = desk.ask("workflows", "report", "--diff", "1").splitlines()
     back = desk.ask("workflows", "report", "--diff", "2", "--version", "1").splitlines()
     same = desk.ask("workflows", "report", "--diff", "2")
@@ -94,7 +94,7 @@ def test_two_versions_are_compared_line_by_line(desk: Desk) -> None:
 
 
 def test_a_workflow_is_deleted_when_that_is_meant(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
+    desk: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsure = run_command(["workflows", "report", "--delete"])
     said = capsys.readouterr().err

@@ -14,7 +14,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
 from tests.e2e.program import Program
-from tests.forks import Streams
+from tests.fork_server import Streams
 
 HERE = Path(__file__).parent
 NODES = {

@@ -8,9 +8,9 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.e2e.test_api import HELLO, serving
-from tests.exposed import Samples, parse_samples
+from tests.metric_samples import Samples, parse_samples
 from tests.waiting import wait_for_value
 
 pytestmark = pytest.mark.e2e
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 SHOWN = "metrics on "
 
 
-async def url_of(process: Running) -> str:
+async def url_of(process: RunningProgram) -> str:
     """It may have been said before what was waited for first."""
     said = [line for line in process.lines if SHOWN in line]
     return (said[0] if said else await process.says(SHOWN)).removeprefix(SHOWN)

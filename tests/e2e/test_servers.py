@@ -14,9 +14,9 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
-from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.e2e.test_cli_batch import CALL, prepare, runs
-from tests.forks import Streams
+from tests.fork_server import Streams
 from tests.redis_server import flush_server
 from tests.waiting import wait_until
 
@@ -32,10 +32,10 @@ class Site:
         self.gate = folder / "gate"
         self.environment = {"REDIS_URL": url, "RUNNEL_ALLOW_PYTHON": "steps:*,batched:*"}
 
-    def process(self, *arguments: str) -> AbstractAsyncContextManager[Running]:
+    def process(self, *arguments: str) -> AbstractAsyncContextManager[RunningProgram]:
         return self.program.running(*arguments, **self.environment)
 
-    def gated(self) -> AbstractAsyncContextManager[Running]:
+    def gated(self) -> AbstractAsyncContextManager[RunningProgram]:
         """A run whose first node, of the handler python, ends when the gate is there."""
         words = ("-i", f"file={self.log}", "-i", f"gate={self.gate}")
         return self.process("run", "gated.json", *words)
@@ -44,7 +44,7 @@ class Site:
         return await asyncio.to_thread(self.program.run, *arguments, **self.environment)
 
 
-class Desk:
+class CommandLine:
     """Commands that ask and leave, called in this process: that saves starting one for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,8 +62,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(capsys)
+def desk(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def empty_site(tmp_path: Path, own_redis: RedisServer, monkeypatch: pytest.Monke
 
 
 async def test_a_run_is_handed_over_and_all_commands_see_it(
-    site: Site, desk: Desk, orchestrator_log: Path
+    site: Site, desk: CommandLine, orchestrator_log: Path
 ) -> None:
     async with site.process("worker"):
         done = await site.run("run", "chain.json", "--input", "x=5")
@@ -141,7 +141,7 @@ def ended_in(log: Path) -> list[str]:
     return [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
 
 
-async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: Desk) -> None:
+async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: CommandLine) -> None:
     async with site.process("worker"):
         failed = (await site.run("run", "failing.json", "--json")).stdout
         name = f"{json.loads(failed)['execution_id']}/a"
@@ -206,7 +206,7 @@ async def test_a_second_signal_ends_a_worker_at_once_and_another_one_does_its_ta
 
 
 async def test_a_worker_takes_tasks_of_its_queues_only(
-    empty_site: Site, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    empty_site: Site, desk: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty_site.gate.touch()
     async with (
@@ -277,7 +277,7 @@ async def test_own_handlers_come_with_the_app(site: Site) -> None:
 
 
 async def test_a_worker_fills_in_secrets_and_its_log_does_not_show_them(
-    site: Site, desk: Desk, orchestrator_log: Path
+    site: Site, desk: CommandLine, orchestrator_log: Path
 ) -> None:
     (site.program.folder / "shop.py").write_text(
         "import logging\nfrom runnel import HandlerRegistry\nhandlers = HandlerRegistry()\n"
@@ -333,7 +333,7 @@ async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own
 
 
 async def test_an_orchestrator_gives_its_partitions_back_when_it_ends(
-    empty_site: Site, desk: Desk
+    empty_site: Site, desk: CommandLine
 ) -> None:
     async with empty_site.process("orchestrator") as orchestrator:
         await orchestrator.says('"partition":15')
@@ -356,7 +356,9 @@ async def test_a_caller_is_told_when_nobody_is_there_to_work(empty_site: Site) -
     assert code == 0
 
 
-async def test_signals_and_cancels_wait_for_an_orchestrator(empty_site: Site, desk: Desk) -> None:
+async def test_signals_and_cancels_wait_for_an_orchestrator(
+    empty_site: Site, desk: CommandLine
+) -> None:
     async with empty_site.process("run", "tidied.json") as caller:
         await caller.says("execution ")
         signalled = await desk.ask("signal", "@last", "approve")

@@ -34,7 +34,7 @@ REPAIR_AFTER_S = 1.0
 PARTITIONS = 8
 
 
-class Told(NullTelemetry):
+class PrintingTelemetry(NullTelemetry):
     """Says each event and the partition, worker or orchestrator that it is about."""
 
     def event(self, name: str, **fields: object) -> None:
@@ -57,7 +57,7 @@ async def main(role: str, url: str, name: str, *queues: str) -> None:
 
 
 async def orchestrate(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
-    clock, told = RealClock(), Told()
+    clock, told = RealClock(), PrintingTelemetry()
     parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
@@ -85,7 +85,7 @@ async def work(
         backend.blobs,
         handlers(name),
         RealClock(),
-        Told(),
+        PrintingTelemetry(),
         name=name,
         queues=queues or None,
         about=WorkerInfo(host="here", pid=os.getpid(), handlers=("work",)),

@@ -4,11 +4,11 @@ import asyncio
 import sys
 
 from runnel.engine.clock import RealClock
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
 async def main(command: str) -> None:
-    stage = Stage(RealClock())
+    stage = WorkerHarness(RealClock())
     async with stage.working():
         await stage.issue(stage.task("shell", {"command": command, "shell": True}))
         await asyncio.Event().wait()

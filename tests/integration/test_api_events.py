@@ -32,7 +32,7 @@ class Message(NamedTuple):
     data: Any
 
 
-class Stage:
+class ApiOnSocket:
     """An API behind a real socket: without one, a stream that has no end is never sent."""
 
     def __init__(self, api: ApiUnderTest, http: httpx.AsyncClient) -> None:
@@ -72,11 +72,11 @@ async def _messages(answer: httpx.Response) -> AsyncIterator[Message]:
 
 
 @pytest.fixture(params=KINDS)
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiOnSocket]:
     async with open_api(request.param, request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
         async with serving(api) as http:
-            yield Stage(api, http)
+            yield ApiOnSocket(api, http)
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def next_of(messages: AsyncIterator[Message]) -> Message:
         return await anext(messages)
 
 
-async def test_an_execution_is_followed_to_its_end(stage: Stage) -> None:
+async def test_an_execution_is_followed_to_its_end(stage: ApiOnSocket) -> None:
     execution_id = await stage.begin()
     async with stage.following(f"/v1/executions/{execution_id}/events") as messages:
         first = await next_of(messages)
@@ -117,7 +117,7 @@ async def test_an_execution_is_followed_to_its_end(stage: Stage) -> None:
     assert (rest[-1].event, rest[-1].data) == ("end", {"status": "COMPLETED"})
 
 
-async def test_who_comes_back_goes_on_behind_the_last_message(stage: Stage) -> None:
+async def test_who_comes_back_goes_on_behind_the_last_message(stage: ApiOnSocket) -> None:
     execution_id = await stage.begin()
     await stage.let_go(execution_id)
     await stage.api.ended(execution_id)
@@ -135,7 +135,7 @@ async def test_who_comes_back_goes_on_behind_the_last_message(stage: Stage) -> N
 
 
 async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
-    stage: Stage,
+    stage: ApiOnSocket,
 ) -> None:
     execution_id = ExecutionId(await stage.begin())
     await stage.let_go(execution_id)
@@ -164,7 +164,7 @@ async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
     assert loads == 1
 
 
-async def test_every_execution_that_changes_is_told(stage: Stage) -> None:
+async def test_every_execution_that_changes_is_told(stage: ApiOnSocket) -> None:
     async with stage.following("/v1/events") as messages:
         hello = await next_of(messages)
         execution_id = await stage.begin()
@@ -183,14 +183,14 @@ async def test_every_execution_that_changes_is_told(stage: Stage) -> None:
     assert told == found
 
 
-async def test_a_place_that_is_not_known_any_more_is_a_gap(stage: Stage) -> None:
+async def test_a_place_that_is_not_known_any_more_is_a_gap(stage: ApiOnSocket) -> None:
     async with stage.following("/v1/events", "nowhere") as messages:
         found = [await next_of(messages) for _ in range(2)]
 
     assert [each.event for each in found] == ["hello", "gap"]
 
 
-async def test_changes_come_in_pages_too(stage: Stage) -> None:
+async def test_changes_come_in_pages_too(stage: ApiOnSocket) -> None:
     start = await stage.api.get("/v1/changes")
     execution_id = await stage.begin()
 
@@ -207,7 +207,7 @@ async def test_an_execution_is_read_once_for_all_who_follow_it(
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
         async with serving(api) as http:
-            stage = Stage(api, http)
+            stage = ApiOnSocket(api, http)
             execution_id = await stage.begin()
             reads = _counted_reads(api, monkeypatch)
             async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
@@ -240,7 +240,7 @@ async def test_streams_end_with_the_server(request: pytest.FixtureRequest, tmp_p
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
         async with serving(api) as http:
-            stage = Stage(api, http)
+            stage = ApiOnSocket(api, http)
             execution_id = await stage.begin()
             path = f"/v1/executions/{execution_id}/events"
             async with stage.following(path) as one, stage.following("/v1/events") as all_:

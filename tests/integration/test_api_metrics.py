@@ -12,7 +12,7 @@ from runnel.errors import StoreError
 from runnel.settings.model import Settings
 from runnel.views.token import Scope
 from tests.api import BOTH, ApiUnderTest, open_api
-from tests.exposed import Samples, parse_metric_types, parse_samples
+from tests.metric_samples import Samples, parse_metric_types, parse_samples
 from tests.waiting import wait_for_value
 
 found = partial(wait_for_value, every_s=0.05, deadline_s=15.0)

@@ -14,7 +14,7 @@ from tests.integration.refusals.bodies import BODIES
 from tests.integration.refusals.documents import DOCUMENTS
 from tests.integration.refusals.executions import EXECUTIONS
 from tests.integration.refusals.lists import LISTS
-from tests.integration.refusals.refused import Refused
+from tests.integration.refusals.refused_request import RefusedRequest
 from tests.integration.refusals.runs import RUNS
 from tests.integration.refusals.strict import STRICT
 
@@ -33,7 +33,7 @@ DONE = {"name": "done", "nodes": [{"id": "one", "handler": "work", "config": {"x
 
 
 @dataclass
-class Stage:
+class ApiWithExecutions:
     """An API on a store that holds one execution of each kind."""
 
     api: ApiUnderTest
@@ -54,7 +54,7 @@ class Stage:
 @pytest_asyncio.fixture(scope="module", params=["sqlite", "archived"], loop_scope="module")
 async def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ApiWithExecutions]:
     folder: Path = tmp_path_factory.mktemp("refusals")
     async with open_api(request.param, request, folder) as api:
         for each in (WAITING, CHECKED, DONE):
@@ -69,13 +69,13 @@ async def stage(
             "done": over["execution_id"],
         }
         await api.ended(ids["done"])
-        yield Stage(api, ids)
+        yield ApiWithExecutions(api, ids)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.name)
 async def test_a_request_that_can_not_be_served_changes_nothing(
-    stage: Stage, refused: Refused
+    stage: ApiWithExecutions, refused: RefusedRequest
 ) -> None:
     before = await stage.stored()
     headers = dict(refused.headers)

@@ -11,9 +11,9 @@ from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import NodeState
 from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
 from runnel.ports.archive import ExecutionFilter
-from tests.archived import ArchivedEngine, fetch_rows, open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler
+from tests.redis_postgres import ArchivedEngine, fetch_rows, open_archived_engine
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
 CHILD = make_workflow(make_node("x"), make_node("y", "x"))

@@ -13,9 +13,9 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.notify.event_bus import EventBus
 from runnel.ports.telemetry import ARCHIVE_GAP
 from runnel.settings.model import Settings
-from tests.archived import open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler
+from tests.redis_postgres import open_archived_engine
 from tests.redis_server import flush_server
 
 SCHEMA = "backed up"

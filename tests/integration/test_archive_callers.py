@@ -21,14 +21,14 @@ from runnel.errors import ArchiveBehindError, StoreError
 from runnel.notify.waiter import Completion
 from runnel.ports.store import Commit
 from runnel.testing.conformance.suite import make_message
-from tests.archived import (
+from tests.core_driver import make_node, make_workflow
+from tests.engines import WorkHandler
+from tests.redis_postgres import (
     fetch_rows,
     make_schema_name,
     open_archived_backend,
     open_archived_engine,
 )
-from tests.driver import make_node, make_workflow
-from tests.engines import WorkHandler
 from tests.redis_server import flush_server
 
 DEADLINE_S = 10.0

@@ -20,10 +20,10 @@ from runnel.core.events import (
 )
 from runnel.core.ids import ExecutionId
 from runnel.errors import StoreError
-from tests.archived import ArchivedEngine, fetch_rows, make_schema_name, open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler
 from tests.integration.test_archive import MIXED
+from tests.redis_postgres import ArchivedEngine, fetch_rows, make_schema_name, open_archived_engine
 
 # RUNNEL_CHAOS="seed rounds" for a longer one.
 SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())

@@ -7,10 +7,11 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
+from runnel.bench.deployment import WrongEndError, run_all
+from runnel.bench.figures import Figures
 from runnel.bench.runs import StorageMode, measure_embedded, open_embedded_deployment
-from runnel.bench.server_workloads import archive_down, backlog
+from runnel.bench.server_workloads import measure_archive_down, measure_backlog
 from runnel.bench.servers import BenchmarkServers, DeploymentLayout, open_server_deployment
-from runnel.bench.setup import Figures, WrongEndError, run_all
 from runnel.bench.workloads import STANDARD_WORKLOADS, measure_maps, measure_signal_waits
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
@@ -115,8 +116,8 @@ async def test_nothing_is_lost_while_the_archive_is_down(
     )
 
     async with open_server_deployment(servers, DeploymentLayout(concurrency=16)) as site:
-        waited = await backlog(site, 30)
-        figures = await archive_down(site, 50)
+        waited = await measure_backlog(site, 30)
+        figures = await measure_archive_down(site, 50)
 
     assert waited["backlog_per_s"] > 0
     assert figures["executions_per_s"] > 0

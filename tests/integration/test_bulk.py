@@ -15,7 +15,7 @@ from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.views.page import BulkStep
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, open_engine, wait_for_end
 
 S = ExecutionState

@@ -26,9 +26,9 @@ from runnel.engine.worker.child_process import (
     encode_frame,
 )
 from runnel.testing.clock import FakeClock
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
-HERE = "tests.integration.crunching"
+HERE = "tests.integration.child_functions"
 BOOT = "import sys; from runnel.engine.worker.child_main import main; main(*map(int, sys.argv[1:]))"
 ENDS_S = 20
 
@@ -56,7 +56,7 @@ class Conversation:
         settings: dict[str, Any] = {
             "main": None,
             "place": ContextPlace.NONE,
-            "task": Stage(FakeClock()).task("crunch", soft_timeout_s=1.5),
+            "task": WorkerHarness(FakeClock()).task("crunch", soft_timeout_s=1.5),
             **fields,
         }
         job = ChildJob(

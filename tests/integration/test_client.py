@@ -22,9 +22,9 @@ from runnel.errors import (
     WrongStateError,
 )
 from runnel.ports.store import Commit, ExecutionHeader
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, open_engine, wait_for_end
-from tests.integration.desk import Desk
+from tests.integration.client_without_engine import ClientWithoutEngine
 
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
 WITH_SCHEMA = make_workflow(make_node("a", config={"v": "{{ input.n }}"}), input=SCHEMA)
@@ -33,8 +33,8 @@ UNKNOWN = ExecutionId("nope")
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> ClientWithoutEngine:
+    return ClientWithoutEngine()
 
 
 def cyclic() -> list[Any]:
@@ -65,13 +65,15 @@ def nested(depth: int) -> Any:
     ids=["object", "cyclic", "deep", "surrogate", "nan"],
 )
 async def test_a_config_that_is_not_json_is_refused_with_a_sentence(
-    desk: Desk, value: Any, sentence: str
+    desk: ClientWithoutEngine, value: Any, sentence: str
 ) -> None:
     with pytest.raises(InvalidWorkflowError, match=sentence):
         await desk.client.submit(make_workflow(make_node("a", config={"v": value})))
 
 
-async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(desk: Desk) -> None:
+async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(
+    desk: ClientWithoutEngine,
+) -> None:
     await desk.client.submit(make_workflow(make_node("a", config={"v": None})))
 
     with pytest.raises(InvalidWorkflowError, match="JSON has no number nan"):
@@ -80,7 +82,7 @@ async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(desk
 
 @pytest.mark.parametrize("field", ["name", "child", "input"])
 async def test_a_workflow_that_is_not_text_anywhere_is_refused_with_a_sentence(
-    desk: Desk, field: str
+    desk: ClientWithoutEngine, field: str
 ) -> None:
     wrong: dict[str, Workflow] = {
         "name": Workflow(name="\ud800", nodes=(make_node("a"),)),
@@ -95,7 +97,7 @@ async def test_a_workflow_that_is_not_text_anywhere_is_refused_with_a_sentence(
 
 
 async def test_a_workflow_is_validated_once_however_often_it_is_submitted(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: ClientWithoutEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated: list[str] = []
     real = validation.find_problems
@@ -135,14 +137,14 @@ def _fields(definition: Workflow) -> dict[str, Any]:
     "definition", [make_workflow(make_node("a")), WITH_SCHEMA], ids=["any", "schema"]
 )
 async def test_an_input_that_is_not_json_is_refused_with_a_sentence(
-    desk: Desk, definition: Workflow, value: Any, sentence: str
+    desk: ClientWithoutEngine, definition: Workflow, value: Any, sentence: str
 ) -> None:
     with pytest.raises(PayloadError, match=sentence):
         await desk.client.submit(definition, value)
     assert await desk.sent() == []
 
 
-async def test_a_payload_that_is_not_json_is_refused(desk: Desk) -> None:
+async def test_a_payload_that_is_not_json_is_refused(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match=r"payload\.v: JSON has no NaN"):
@@ -150,7 +152,7 @@ async def test_a_payload_that_is_not_json_is_refused(desk: Desk) -> None:
 
 
 async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_other(
-    desk: Desk,
+    desk: ClientWithoutEngine,
 ) -> None:
     wait = make_node("a", handler="wait_for_signal", config={"signal": "go"})
     execution_id = await desk.client.submit(make_workflow(wait))
@@ -166,13 +168,15 @@ async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_oth
 # -- bounds ------------------------------------------------------------------------------------
 
 
-async def test_labels_out_of_bounds_are_refused_before_anything_is_stored(desk: Desk) -> None:
+async def test_labels_out_of_bounds_are_refused_before_anything_is_stored(
+    desk: ClientWithoutEngine,
+) -> None:
     with pytest.raises(PayloadError, match="label 'k': expected 0 to 1,000 characters, got 1,001"):
         await desk.client.submit(make_workflow(make_node("a")), labels={"k": "v" * 1_001})
     assert await desk.sent() == []
 
 
-async def test_labels_within_bounds_are_kept(desk: Desk) -> None:
+async def test_labels_within_bounds_are_kept(desk: ClientWithoutEngine) -> None:
     labels = {f"k{i}": "v" * 1_000 for i in range(63)} | {"runnel.source": "/" * 4_096}
 
     execution_id = await desk.client.submit(make_workflow(make_node("a")), labels=labels)
@@ -181,21 +185,21 @@ async def test_labels_within_bounds_are_kept(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "n" * 501])
-async def test_the_name_of_a_signal_has_bounds(desk: Desk, name: str) -> None:
+async def test_the_name_of_a_signal_has_bounds(desk: ClientWithoutEngine, name: str) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="the name of a signal: expected 1 to 500 characters"):
         await desk.client.signal(execution_id, name)
 
 
-async def test_the_id_of_a_signal_has_bounds(desk: Desk) -> None:
+async def test_the_id_of_a_signal_has_bounds(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="signal_id: expected 1 to 500 characters"):
         await desk.client.signal(execution_id, "go", signal_id="i" * 501)
 
 
-async def test_a_long_reason_to_cancel_is_cut(desk: Desk) -> None:
+async def test_a_long_reason_to_cancel_is_cut(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     await desk.client.cancel(execution_id, reason="y" * 1_500_000)
@@ -203,7 +207,7 @@ async def test_a_long_reason_to_cancel_is_cut(desk: Desk) -> None:
     assert _cancels(await desk.sent()) == [("y" * 1_999 + "…", False)]
 
 
-async def test_a_cancel_can_be_forced(desk: Desk) -> None:
+async def test_a_cancel_can_be_forced(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     await desk.client.cancel(execution_id, is_forced=True)
@@ -231,7 +235,7 @@ async def test_an_id_that_is_not_text_names_no_execution(
 
 @pytest.mark.parametrize("timeout_s", [None, 5.0])
 async def test_waiting_for_an_unknown_execution_is_refused_at_once(
-    desk: Desk, timeout_s: float | None
+    desk: ClientWithoutEngine, timeout_s: float | None
 ) -> None:
     with pytest.raises(NotFoundError, match="no execution 'nope'"):
         await desk.client.wait(UNKNOWN, timeout_s=timeout_s)
@@ -245,7 +249,7 @@ async def test_waiting_for_an_unknown_execution_is_refused_by_a_running_engine(
             await engine.client.wait(UNKNOWN)
 
 
-async def test_waiting_for_what_another_process_will_run_goes_on(desk: Desk) -> None:
+async def test_waiting_for_what_another_process_will_run_goes_on(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     async with asyncio.TaskGroup() as group:
@@ -257,7 +261,9 @@ async def test_waiting_for_what_another_process_will_run_goes_on(desk: Desk) -> 
     assert waiting.result().state is ExecutionState.FAILED
 
 
-async def test_an_execution_that_could_not_be_made_is_shown_as_failed(desk: Desk) -> None:
+async def test_an_execution_that_could_not_be_made_is_shown_as_failed(
+    desk: ClientWithoutEngine,
+) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")), is_held=True)
 
     await _fail(desk, execution_id)
@@ -269,7 +275,7 @@ async def test_an_execution_that_could_not_be_made_is_shown_as_failed(desk: Desk
         await desk.client.trigger(execution_id)
 
 
-async def _fail(desk: Desk, execution_id: ExecutionId) -> None:
+async def _fail(desk: ClientWithoutEngine, execution_id: ExecutionId) -> None:
     """As an orchestrator ends one whose creation it could not decide: a header, no history."""
     found = await desk.backend.archive.get_header(execution_id)
     if found is None:

@@ -22,10 +22,10 @@ from runnel.core.workflow import OnFailure, Workflow
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_DEAD_LETTERS, ExecutionFilter
 from runnel.testing.conformance.suite import make_dead_letter
-from tests.archived import open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, wait_for_end
 from tests.integration.test_scenarios import engine, work
+from tests.redis_postgres import open_archived_engine
 
 __all__ = ["engine", "work"]
 

@@ -20,7 +20,7 @@ from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import NO_BLOBS
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import make_node
+from tests.core_driver import make_node
 from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end, wait_for_end
 
 FLOW = Workflow(name="flow", nodes=(make_node("a", handler="work", config={"n": 1}),))

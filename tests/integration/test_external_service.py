@@ -9,15 +9,21 @@ import pytest
 from runnel.core.commands import TaskFailed
 from runnel.engine.clock import RealClock
 from runnel.engine.worker.worker import Worker
-from tests.integration.calling import HANDLER, called, failure, is_retried, staged
-from tests.odd_server import (
+from tests.integration.service_calls import (
+    HANDLER,
+    call_service,
+    fail_call,
+    is_retried,
+    make_worker,
+)
+from tests.scripted_http_server import (
     ScriptedAnswer,
     ScriptedServer,
     make_answer,
     make_json_answer,
     open_scripted_server,
 )
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 
@@ -28,25 +34,27 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return staged("127.0.0.1", "localhost")
+def stage() -> WorkerHarness:
+    return make_worker("127.0.0.1", "localhost")
 
 
 async def test_json_is_read_and_headers_are_told_without_cookies(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_json_answer(b'{"x": [1]}', set_cookie="session=geheim", etag="1"))
 
-    output = await called(stage, url=url)
+    output = await call_service(stage, url=url)
 
     assert (output["status"], output["body"], output["headers"]["etag"]) == (200, {"x": [1]}, "1")
     assert "set-cookie" not in output["headers"]
 
 
-async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_request_is_sent_as_the_config_says(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     url = server.says("/a", make_answer(201, b"made"))
 
-    output = await called(
+    output = await call_service(
         stage,
         url=f"{url}?kept=1",
         method="POST",
@@ -67,7 +75,7 @@ async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: Script
 
 
 async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer())
     tasks = [
@@ -90,7 +98,7 @@ async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
 
 
 async def test_connections_are_used_again_and_closed_with_the_worker(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(body=b"1"))
 
@@ -103,7 +111,7 @@ async def test_connections_are_used_again_and_closed_with_the_worker(
 
 
 async def test_a_request_under_way_survives_the_end_of_another_worker(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     """Both share a registry, as those of one process may."""
     half = ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha")
@@ -123,20 +131,20 @@ async def test_a_request_under_way_survives_the_end_of_another_worker(
     ("status", "retried"), [(400, False), (404, False), (408, True), (425, True), (503, True)]
 )
 async def test_a_status_decides_whether_it_is_tried_again(
-    stage: Stage, server: ScriptedServer, status: int, retried: bool
+    stage: WorkerHarness, server: ScriptedServer, status: int, retried: bool
 ) -> None:
     url = server.says("/a", make_answer(status, b"no\nsuch thing"))
 
-    failed = await failure(stage, url=f"{url}?key=geheim")
+    failed = await fail_call(stage, url=f"{url}?key=geheim")
 
     assert failed.error.message == f"{url} answered {status}: no such thing"
     assert is_retried(failed) is retried
 
 
-async def test_a_long_explanation_is_cut(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_long_explanation_is_cut(stage: WorkerHarness, server: ScriptedServer) -> None:
     url = server.says("/a", make_answer(500, b"word " * 100_000))
 
-    failed = await failure(stage, url=url)
+    failed = await fail_call(stage, url=url)
 
     assert failed.error.message.startswith(f"{url} answered 500: word word")
     assert failed.error.message.endswith("word…")
@@ -144,17 +152,19 @@ async def test_a_long_explanation_is_cut(stage: Stage, server: ScriptedServer) -
 
 
 async def test_the_config_may_judge_a_status_otherwise(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(404, b"gone"))
 
-    output = await called(stage, url=url, ok_statuses=["2xx", 404])
+    output = await call_service(stage, url=url, ok_statuses=["2xx", 404])
 
     assert (output["status"], output["body"]) == (404, "gone")
 
 
-async def test_the_config_may_retry_other_statuses(stage: Stage, server: ScriptedServer) -> None:
-    failed = await failure(stage, url=server.says("/a", make_answer(409)), retry_statuses=["4xx"])
+async def test_the_config_may_retry_other_statuses(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
+    failed = await fail_call(stage, url=server.says("/a", make_answer(409)), retry_statuses=["4xx"])
 
     assert is_retried(failed)
 
@@ -164,9 +174,9 @@ async def test_the_config_may_retry_other_statuses(stage: Stage, server: Scripte
     [("7", 7.0), ("99999", 3600.0), ("Fri, 01 Jan 2021 00:00:00 GMT", 0.0), ("soon", None)],
 )
 async def test_retry_after_travels_with_the_error(
-    stage: Stage, server: ScriptedServer, header: str, least: float | None
+    stage: WorkerHarness, server: ScriptedServer, header: str, least: float | None
 ) -> None:
-    failed = await failure(stage, url=server.says("/a", make_answer(429, retry_after=header)))
+    failed = await fail_call(stage, url=server.says("/a", make_answer(429, retry_after=header)))
 
     assert (failed.error.type, failed.error.retry_after_s) == ("ServiceBusyError", least)
 
@@ -176,7 +186,7 @@ async def test_a_silent_server_is_given_up_after_the_time_limit(server: Scripted
         "/a", ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True)
     )
     clock = Hurried()
-    stage = staged("127.0.0.1", clock=clock)
+    stage = make_worker("127.0.0.1", clock=clock)
 
     async with stage.working():
         await stage.issue(stage.task(HANDLER, {"url": url, "timeout_seconds": 7}))
@@ -205,7 +215,7 @@ class Hurried(RealClock):
 
 
 async def test_a_node_that_is_over_its_time_ends_the_request(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", ScriptedAnswer(hangs=True))
 
@@ -215,7 +225,9 @@ async def test_a_node_that_is_over_its_time_ends_the_request(
     assert failed.error.type == "TaskTimeoutError"
 
 
-async def test_a_cancelled_node_ends_the_request(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_cancelled_node_ends_the_request(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     task = stage.task(HANDLER, {"url": server.says("/a", ScriptedAnswer(hangs=True))})
 
     async with stage.working() as worker:
@@ -229,43 +241,45 @@ async def test_a_cancelled_node_ends_the_request(stage: Stage, server: ScriptedS
     assert not stage.ended()
 
 
-async def test_a_refused_connection_is_tried_again(stage: Stage) -> None:
+async def test_a_refused_connection_is_tried_again(stage: WorkerHarness) -> None:
     async with open_scripted_server() as gone:
         url = gone.url("/a")
 
-    failed = await failure(stage, url=url)
+    failed = await fail_call(stage, url=url)
 
     assert failed.error.message.startswith(f"the connection to {url} failed")
     assert is_retried(failed)
 
 
-async def test_a_host_in_no_alphabet_is_no_url(stage: Stage) -> None:
-    failed = await failure(stage, url="http://xn--/")
+async def test_a_host_in_no_alphabet_is_no_url(stage: WorkerHarness) -> None:
+    failed = await fail_call(stage, url="http://xn--/")
 
     assert "http://xn--/ is not a URL" in failed.error.message
     assert not is_retried(failed)
 
 
-async def test_a_host_that_does_not_exist_is_named(stage: Stage) -> None:
-    failed = await failure(stage, url="http://no-such-host.invalid/x")
+async def test_a_host_that_does_not_exist_is_named(stage: WorkerHarness) -> None:
+    failed = await fail_call(stage, url="http://no-such-host.invalid/x")
 
     assert failed.error.message.startswith("there is no host 'no-such-host.invalid'")
 
 
-async def test_a_mock_answers_without_calling_anybody(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_mock_answers_without_calling_anybody(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     mock = {"delay": 0, "response": {"ok": True}}
 
-    given = await called(stage, url=server.url("/a"), mock=mock)
-    stage_again = staged()
-    made_up = await called(stage_again, mock={"delay": [0, 0.01]})
+    given = await call_service(stage, url=server.url("/a"), mock=mock)
+    stage_again = make_worker()
+    made_up = await call_service(stage_again, mock={"delay": [0, 0.01]})
 
     assert given == {"status": 200, "headers": {}, "body": {"ok": True}}
     assert made_up["body"] == {"mock": True, "method": "GET", "url": "https://mock"}
     assert not server.requests
 
 
-async def test_a_mock_may_fail_as_a_service_does(stage: Stage) -> None:
-    failed = await failure(stage, mock={"delay": 0, "status": [503, 200]})
+async def test_a_mock_may_fail_as_a_service_does(stage: WorkerHarness) -> None:
+    failed = await fail_call(stage, mock={"delay": 0, "status": [503, 200]})
 
     assert "the mock of https://mock answered 503" in failed.error.message
     assert is_retried(failed)

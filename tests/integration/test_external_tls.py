@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import make_certificate
-from tests.integration.calling import called, failure, is_retried, staged
-from tests.odd_server import LOOPBACK, ScriptedServer, make_answer
+from tests.integration.service_calls import call_service, fail_call, is_retried, make_worker
+from tests.scripted_http_server import LOOPBACK, ScriptedServer, make_answer
 
 HEADERS = {"Authorization": "Bearer geheim"}
 
@@ -40,7 +40,7 @@ async def test_a_certificate_of_an_authority_that_the_operator_names_is_trusted(
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
 
     async with tls_server(path) as server:
-        output = await called(staged("localhost"), url=url_of(server), headers=HEADERS)
+        output = await call_service(make_worker("localhost"), url=url_of(server), headers=HEADERS)
 
     assert output["body"] == "hello"
 
@@ -62,7 +62,7 @@ async def test_any_other_is_refused_before_anything_is_sent(
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
 
     async with tls_server(path) as server:
-        failed = await failure(staged("localhost"), url=url_of(server), headers=HEADERS)
+        failed = await fail_call(make_worker("localhost"), url=url_of(server), headers=HEADERS)
 
     assert "has no certificate to trust: " in failed.error.message
     assert why in failed.error.message

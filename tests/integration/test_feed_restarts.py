@@ -25,7 +25,7 @@ from runnel.ports.feed import FeedPage, FeedPosition
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.feed import make_changes, make_creation, read_states
 from runnel.testing.conformance.suite import READ_LIMIT, LeaseOwner, make_header
-from tests.archived import make_schema_name, open_archived_backend
+from tests.redis_postgres import make_schema_name, open_archived_backend
 from tests.redis_server import flush_server
 
 OVERFULL = ENTRIES_MAX + 2_000

@@ -24,7 +24,7 @@ from runnel.errors import LeaseHeldError, StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease, LeaseRecord
 from runnel.settings.model import Settings
 from runnel.testing.clock import settle
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, build_registry, open_engine
 from tests.waiting import wait_until
 

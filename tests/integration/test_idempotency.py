@@ -22,10 +22,10 @@ from runnel.errors import KeyReusedError, PayloadError
 from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.archived import fetch_rows, open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, wait_for_end
 from tests.integration.test_scenarios import engine, work
+from tests.redis_postgres import fetch_rows, open_archived_engine
 
 __all__ = ["engine", "work"]
 

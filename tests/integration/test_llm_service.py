@@ -14,14 +14,14 @@ from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions
 from runnel.ports.telemetry import HANDLER_METRIC
-from tests.odd_server import (
+from tests.scripted_http_server import (
     ScriptedAnswer,
     ScriptedServer,
     make_answer,
     make_json_answer,
     open_scripted_server,
 )
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 HANDLER = "llm_service"
 PATH = "/v1/chat/completions"
@@ -35,10 +35,10 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.fixture
-def stage(server: ScriptedServer) -> Stage:
+def stage(server: ScriptedServer) -> WorkerHarness:
     """The operator's service is the server, by the name localhost, with a key."""
     clock = RealClock()
-    stage = Stage(clock)
+    stage = WorkerHarness(clock)
     stage.handlers = create_builtin_registry(
         HandlerEnvironment(
             addresses=AddressPermissions(("127.0.0.1", "localhost")),
@@ -68,11 +68,11 @@ def piece(**delta: Any) -> dict[str, Any]:
     return {"model": "m-1", "choices": [{"index": 0, "delta": delta}]}
 
 
-async def asked(stage: Stage, **config: Any) -> Any:
+async def asked(stage: WorkerHarness, **config: Any) -> Any:
     return await stage.output(stage.task(HANDLER, {"model": "m", **config}))
 
 
-async def failure(stage: Stage, **config: Any) -> TaskFailed:
+async def failure(stage: WorkerHarness, **config: Any) -> TaskFailed:
     return await stage.error(stage.task(HANDLER, {"model": "m", "prompt": "Hi", **config}))
 
 
@@ -81,7 +81,7 @@ def is_retried(failed: TaskFailed) -> bool:
 
 
 async def test_a_prompt_becomes_a_completion_with_its_usage(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(completion()))
 
@@ -111,7 +111,7 @@ async def test_a_prompt_becomes_a_completion_with_its_usage(
     assert request.headers["idempotency-key"] == "x1/node"
 
 
-async def test_tokens_are_measured(stage: Stage, server: ScriptedServer) -> None:
+async def test_tokens_are_measured(stage: WorkerHarness, server: ScriptedServer) -> None:
     server.says(PATH, make_json_answer(completion()))
 
     await asked(stage, messages=[{"role": "user", "content": "Hi"}])
@@ -127,7 +127,7 @@ async def test_tokens_are_measured(stage: Stage, server: ScriptedServer) -> None
 
 
 async def test_the_operators_key_goes_to_the_operators_service_only(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(completion()))
     elsewhere = server.url("/v1/")
@@ -151,7 +151,9 @@ async def test_the_operators_key_goes_to_the_operators_service_only(
     assert keys == {"x1/a": None, "x1/b": "Bearer sk-own"}
 
 
-async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: ScriptedServer) -> None:
+async def test_the_operators_key_is_not_in_the_output(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     """No config names it, and a service may well repeat what it was sent."""
     server.says(PATH, make_json_answer(completion("your key is sk-operator")))
 
@@ -162,7 +164,7 @@ async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: Scri
 
 
 async def test_a_password_in_the_operators_url_is_not_told(server: ScriptedServer) -> None:
-    stage = Stage(RealClock())
+    stage = WorkerHarness(RealClock())
     url = server.url("/v1").replace("://", "://ada:geheim@")
     stage.handlers = create_builtin_registry(
         HandlerEnvironment(addresses=AddressPermissions(("127.0.0.1",)), llm_url=url)
@@ -174,7 +176,9 @@ async def test_a_password_in_the_operators_url_is_not_told(server: ScriptedServe
     assert failed.error.message == f"{server.url(PATH)} answered 500: broken"
 
 
-async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: ScriptedServer) -> None:
+async def test_json_is_read_where_it_was_asked_for(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     server.says(PATH, make_json_answer(completion('{"a": 1}')))
 
     output = await asked(stage, prompt="Hi", response_format={"type": "json_object"})
@@ -182,7 +186,7 @@ async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: Scripte
     assert (output["json"], output["text"]) == ({"a": 1}, '{"a": 1}')
 
 
-async def test_a_stream_is_one_output(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_stream_is_one_output(stage: WorkerHarness, server: ScriptedServer) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": '{"a"'}}
     rest = {"index": 0, "function": {"arguments": ": 1}"}}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -209,7 +213,7 @@ async def test_a_stream_is_one_output(stage: Stage, server: ScriptedServer) -> N
 
 
 async def test_a_service_that_does_not_stream_is_understood_too(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(completion()))
 
@@ -271,7 +275,7 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_an_answer_that_is_no_completion_is_tried_again(
-    stage: Stage, server: ScriptedServer, name: str
+    stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
     said, config, sentence = BROKEN[name]
     server.says(PATH, said)
@@ -282,7 +286,7 @@ async def test_an_answer_that_is_no_completion_is_tried_again(
     assert (failed.error.type, is_retried(failed)) == ("ServiceError", True)
 
 
-async def test_a_stream_is_bounded_too(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_stream_is_bounded_too(stage: WorkerHarness, server: ScriptedServer) -> None:
     server.says(PATH, streamed(*[piece(content="x" * 500)] * 10))
 
     failed = await failure(stage, stream=True, max_response_bytes=1_000)
@@ -291,7 +295,7 @@ async def test_a_stream_is_bounded_too(stage: Stage, server: ScriptedServer) -> 
     assert not is_retried(failed)
 
 
-async def test_a_busy_service_names_its_time(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_busy_service_names_its_time(stage: WorkerHarness, server: ScriptedServer) -> None:
     server.says(PATH, make_answer(429, b'{"error": {"code": "rate_limit"}}', retry_after="20"))
 
     failed = await failure(stage)
@@ -303,7 +307,7 @@ async def test_a_busy_service_names_its_time(stage: Stage, server: ScriptedServe
     ("status", "body"), [(401, b"bad key"), (429, b'{"error": {"code": "insufficient_quota"}}')]
 )
 async def test_what_no_waiting_helps_is_not_tried_again(
-    stage: Stage, server: ScriptedServer, status: int, body: bytes
+    stage: WorkerHarness, server: ScriptedServer, status: int, body: bytes
 ) -> None:
     server.says(PATH, make_answer(status, body))
 
@@ -314,7 +318,7 @@ async def test_what_no_waiting_helps_is_not_tried_again(
 
 
 async def test_no_credit_is_final_also_where_the_status_says_success(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(b'{"error": {"code": "insufficient_quota"}}'))
 
@@ -324,7 +328,7 @@ async def test_no_credit_is_final_also_where_the_status_says_success(
 
 
 async def test_the_key_of_a_node_in_any_language_is_sent_in_ascii(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(completion()))
 
@@ -333,7 +337,9 @@ async def test_the_key_of_a_node_in_any_language_is_sent_in_ascii(
     assert "pr%C3%BCfen" in server.requests[-1].headers["idempotency-key"]
 
 
-async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: ScriptedServer) -> None:
+async def test_a_redirect_is_not_followed_with_a_key(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     server.says(PATH, make_answer(307, location="https://evil.example/v1/chat/completions"))
 
     failed = await failure(stage)
@@ -343,7 +349,7 @@ async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: Scrip
 
 
 async def test_a_mock_writes_a_completion_without_calling_anybody(
-    stage: Stage, server: ScriptedServer
+    stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     task = stage.task(HANDLER, {"prompt": "Summarise this", "mock": {"delay": 0}})
 
@@ -354,7 +360,7 @@ async def test_a_mock_writes_a_completion_without_calling_anybody(
     assert not server.requests
 
 
-async def test_a_mock_may_answer_json_and_fail(stage: Stage) -> None:
+async def test_a_mock_may_answer_json_and_fail(stage: WorkerHarness) -> None:
     form = {"type": "json_object"}
     mock = {"delay": 0, "response": {"sentiment": "good"}}
     busy = {"delay": 0, "status": [429, 200]}

@@ -16,7 +16,7 @@ from runnel.settings.model import Settings
 from runnel.telemetry.metrics import MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition
 from tests.engines import WorkHandler, build_registry, wait_for_end
-from tests.exposed import Samples, parse_samples
+from tests.metric_samples import Samples, parse_samples
 from tests.waiting import wait_until
 
 
@@ -24,7 +24,7 @@ def document(**fields: Any) -> Workflow:
     return read_document({"name": "bills", **fields})
 
 
-class Bench:
+class MeasuredEngine:
     def __init__(self) -> None:
         self.work = WorkHandler()
         self.metrics = MetricsTelemetry()
@@ -43,7 +43,7 @@ class Bench:
 
 
 async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
-    bench = Bench()
+    bench = MeasuredEngine()
     flow = document(
         nodes=[
             {"id": "a", "handler": "work"},
@@ -75,7 +75,7 @@ async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
 
 
 async def test_retries_failures_and_dead_letters_are_counted() -> None:
-    bench = Bench()
+    bench = MeasuredEngine()
     retry = {"max_retries": 3, "initial_delay": 0.0, "jitter": False}
     flow = document(nodes=[{"id": "a", "handler": "work", "retry": retry}])
     bench.work.failures["a"] = [
@@ -95,7 +95,7 @@ async def test_retries_failures_and_dead_letters_are_counted() -> None:
 
 
 async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
-    bench = Bench()
+    bench = MeasuredEngine()
     gate = bench.work.gate("a")
     flow = document(sla_seconds=0.05, nodes=[{"id": "a", "handler": "work"}])
     async with run_engine(bench.engine):

@@ -15,7 +15,7 @@ from runnel.core.values import INLINE_BYTES_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_M
 from runnel.core.workflow import Cache, RetryPolicy
 from runnel.errors import NotFoundError
 from runnel.views.node import AttemptOutcome
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end, wait_for_end
 
 SECRET = "s3cret-value"

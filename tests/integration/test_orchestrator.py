@@ -22,7 +22,7 @@ from runnel.errors import StoreError
 from runnel.handlers import create_builtin_registry
 from runnel.ports.store import CommitLimits
 from runnel.settings.model import Settings
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import (
     WorkHandler,
     build_registry,

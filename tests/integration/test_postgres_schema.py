@@ -18,7 +18,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError, StoreError
-from tests.archived import make_schema_name
+from tests.redis_postgres import make_schema_name
 
 EXECUTIONS = 3_000
 NODES = 4

@@ -16,7 +16,7 @@ from runnel.client.listing import list_newest_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import SCANNED_EXECUTIONS_MAX, ExecutionFilter
-from tests.archived import make_schema_name
+from tests.redis_postgres import make_schema_name
 
 EXECUTIONS = 60_000
 S = ExecutionState

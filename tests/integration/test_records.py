@@ -13,7 +13,7 @@ from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import ConflictError, StoreError
 from runnel.ports.records import Records
-from tests.archived import make_schema_name, open_archived_backend
+from tests.redis_postgres import make_schema_name, open_archived_backend
 from tests.redis_server import flush_server
 
 NOBODY = "postgresql://127.0.0.1:1/nobody"

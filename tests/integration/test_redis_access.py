@@ -13,7 +13,7 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.conformance.suite import ROOT_ID, make_task
-from tests.odd_server import LOOPBACK
+from tests.scripted_http_server import LOOPBACK
 from tests.waiting import wait_for_value
 
 

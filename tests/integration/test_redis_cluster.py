@@ -19,7 +19,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.notify.event_bus import EventBus
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import flush_redis
 from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 

@@ -11,7 +11,7 @@ from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, open_engine, wait_for_end
 
 DIAMOND = make_workflow(

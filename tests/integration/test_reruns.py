@@ -21,10 +21,10 @@ from runnel.core.states import ExecutionState
 from runnel.core.workflow import RetryPolicy, Workflow
 from runnel.errors import InputError, NotFoundError, StoreError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
-from tests.archived import open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, open_engine, run_to_end, wait_for_end
 from tests.integration.test_scenarios import engine, work
+from tests.redis_postgres import open_archived_engine
 
 __all__ = ["engine", "work"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, get_node_states, open_engine, wait_for_end
 
 WAIT = make_node("ok", "a", handler="wait_for_signal", config={"signal": "approve"})

@@ -7,8 +7,7 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.core.workflow import OnFailure, RateLimit, RetryPolicy, RunWhen, Workflow
-from tests.archived import open_archived_engine
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import (
     WorkHandler,
     flush_redis,
@@ -17,6 +16,7 @@ from tests.engines import (
     run_to_end,
     wait_for_end,
 )
+from tests.redis_postgres import open_archived_engine
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
 

@@ -13,9 +13,14 @@ from runnel.core.codec import decode_entry
 from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, get_node_states, open_engine, wait_for_end
-from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server
+from tests.scripted_http_server import (
+    ScriptedServer,
+    make_answer,
+    make_json_answer,
+    open_scripted_server,
+)
 
 KEY = b"sk-geheim-0815"
 ONCE = RetryPolicy(max_retries=0)

@@ -9,9 +9,14 @@ from runnel.app.engine import Engine
 from runnel.core.workflow import RetryPolicy, Workflow
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, get_node_states, open_engine, run_to_end
-from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server
+from tests.scripted_http_server import (
+    ScriptedServer,
+    make_answer,
+    make_json_answer,
+    open_scripted_server,
+)
 
 QUICK = RetryPolicy(max_retries=3, initial_delay=0.01, jitter=False)
 

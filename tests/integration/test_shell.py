@@ -17,22 +17,22 @@ from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import ProgramPermissions
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage(RealClock())
+def stage() -> WorkerHarness:
+    return WorkerHarness(RealClock())
 
 
-async def ran(stage: Stage, *command: str, **config: Any) -> Any:
+async def ran(stage: WorkerHarness, *command: str, **config: Any) -> Any:
     return await stage.output(stage.task("shell", {"command": list(command), **config}))
 
 
-async def failure(stage: Stage, *command: str, **config: Any) -> TaskFailed:
+async def failure(stage: WorkerHarness, *command: str, **config: Any) -> TaskFailed:
     return await stage.error(stage.task("shell", {"command": list(command), **config}))
 
 
@@ -48,19 +48,19 @@ def pids_in(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
-async def test_a_program_gets_its_arguments_as_they_are(stage: Stage) -> None:
+async def test_a_program_gets_its_arguments_as_they_are(stage: WorkerHarness) -> None:
     output = await ran(stage, "printf", "%s|", "a b", "$HOME", "; ls", "*")
 
     assert output == {"exit_code": 0, "stdout": "a b|$HOME|; ls|*|", "stderr": "", "is_cut": False}
 
 
-async def test_a_shell_reads_a_text_only_when_asked_to(stage: Stage) -> None:
+async def test_a_shell_reads_a_text_only_when_asked_to(stage: WorkerHarness) -> None:
     task = stage.task("shell", {"command": "echo $((1 + 1)) | tr 2 3", "shell": True})
 
     assert (await stage.output(task))["stdout"] == "3\n"
 
 
-async def test_stdin_env_and_cwd_are_given(stage: Stage, tmp_path: Path) -> None:
+async def test_stdin_env_and_cwd_are_given(stage: WorkerHarness, tmp_path: Path) -> None:
     output = await ran(
         stage,
         "sh",
@@ -74,7 +74,9 @@ async def test_stdin_env_and_cwd_are_given(stage: Stage, tmp_path: Path) -> None
     assert output["stdout"] == f"hi Ada\n{tmp_path}\n"
 
 
-async def test_the_environment_is_clean(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_clean(
+    stage: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RUNNEL_SECRET_X", "geheim")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
 
@@ -87,7 +89,7 @@ async def test_the_environment_is_clean(stage: Stage, monkeypatch: pytest.Monkey
     assert {name for name in names if not name.startswith("LC_")} <= kept | of_the_shell
 
 
-async def test_output_may_be_read_as_json_or_lines(stage: Stage) -> None:
+async def test_output_may_be_read_as_json_or_lines(stage: WorkerHarness) -> None:
     async with stage.working():
         await stage.issue(
             stage.task("shell", {"command": ["echo", '{"a": 1}'], "parse": "json"}, node="a")
@@ -103,7 +105,7 @@ async def test_output_may_be_read_as_json_or_lines(stage: Stage) -> None:
     assert "output that is no JSON" in second.error.message
 
 
-async def test_output_is_bounded_and_says_so(stage: Stage) -> None:
+async def test_output_is_bounded_and_says_so(stage: WorkerHarness) -> None:
     output = await ran(
         stage, "sh", "-c", "yes | head -c 3000000; echo err >&2", max_output_bytes=1_000
     )
@@ -111,7 +113,7 @@ async def test_output_is_bounded_and_says_so(stage: Stage) -> None:
     assert (len(output["stdout"]), output["is_cut"], output["stderr"]) == (1_000, True, "err\n")
 
 
-async def test_bytes_that_are_no_text_are_replaced(stage: Stage) -> None:
+async def test_bytes_that_are_no_text_are_replaced(stage: WorkerHarness) -> None:
     assert (await ran(stage, "printf", r"a\377b"))["stdout"] == "a\ufffdb"
 
 
@@ -126,7 +128,7 @@ async def test_bytes_that_are_no_text_are_replaced(stage: Stage) -> None:
     ],
 )
 async def test_an_exit_code_decides_whether_it_is_tried_again(
-    stage: Stage, script: str, config: dict[str, Any], ending: str, retried: bool
+    stage: WorkerHarness, script: str, config: dict[str, Any], ending: str, retried: bool
 ) -> None:
     failed = await failure(stage, "sh", "-c", script, **config)
 
@@ -134,11 +136,13 @@ async def test_an_exit_code_decides_whether_it_is_tried_again(
     assert RetryPolicy().is_retryable(failed.error) is retried
 
 
-async def test_an_exit_code_may_be_fine(stage: Stage) -> None:
+async def test_an_exit_code_may_be_fine(stage: WorkerHarness) -> None:
     assert (await ran(stage, "sh", "-c", "exit 1", ok_exit_codes=[0, 1]))["exit_code"] == 1
 
 
-async def test_what_can_not_be_run_is_said_in_a_sentence(stage: Stage, tmp_path: Path) -> None:
+async def test_what_can_not_be_run_is_said_in_a_sentence(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
     (tmp_path / "no program").write_text("")
 
     failed = await failure(stage, str(tmp_path / "no program"))
@@ -149,7 +153,7 @@ async def test_what_can_not_be_run_is_said_in_a_sentence(stage: Stage, tmp_path:
 
 @pytest.mark.parametrize("config", [{}, {"env": {"A": "x" * 200_000}}, {"stdin": "short"}])
 async def test_a_text_that_is_too_long_for_an_argument_belongs_to_stdin(
-    stage: Stage, config: dict[str, Any]
+    stage: WorkerHarness, config: dict[str, Any]
 ) -> None:
     failed = await failure(stage, "echo", "x" * 200_000, **config)
 
@@ -157,7 +161,7 @@ async def test_a_text_that_is_too_long_for_an_argument_belongs_to_stdin(
     assert failed.error.retryable is False
 
 
-async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -> None:
+async def test_a_time_limit_ends_the_whole_group(stage: WorkerHarness, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {file}; wait"
 
@@ -170,7 +174,7 @@ async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
 async def test_a_cancelled_node_ends_the_whole_group(
-    stage: Stage, tmp_path: Path, trap: str
+    stage: WorkerHarness, tmp_path: Path, trap: str
 ) -> None:
     """Also one that does not want to hear of it."""
     file = tmp_path / "pids"
@@ -188,7 +192,7 @@ async def test_a_cancelled_node_ends_the_whole_group(
 
 
 async def test_children_that_a_program_leaves_behind_are_ended_with_it(
-    stage: Stage, tmp_path: Path
+    stage: WorkerHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
 
@@ -216,7 +220,7 @@ async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> Non
     assert were_alive == [True, True]
 
 
-async def test_a_guardian_that_was_killed_is_replaced(stage: Stage) -> None:
+async def test_a_guardian_that_was_killed_is_replaced(stage: WorkerHarness) -> None:
     async with stage.working():
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="first"))
         await stage.results()
@@ -232,7 +236,7 @@ async def test_a_guardian_that_was_killed_is_replaced(stage: Stage) -> None:
     assert others != [guardian]
 
 
-async def test_no_guardian_is_left_when_its_worker_has_ended(stage: Stage) -> None:
+async def test_no_guardian_is_left_when_its_worker_has_ended(stage: WorkerHarness) -> None:
     await ran(stage, "true")
 
     assert not [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
@@ -245,8 +249,8 @@ def is_guardian(pid: int) -> bool:
     return "shell_guardian.py" in command.stdout
 
 
-def limited(*programs: str) -> Stage:
-    stage = Stage(RealClock())
+def limited(*programs: str) -> WorkerHarness:
+    stage = WorkerHarness(RealClock())
     stage.handlers = create_builtin_registry(
         HandlerEnvironment(programs=ProgramPermissions(programs))
     )

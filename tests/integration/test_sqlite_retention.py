@@ -14,7 +14,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, ExecutionHeader, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import make_dead_letter, make_header, make_message
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, open_engine, wait_for_end
 
 S = ExecutionState

@@ -9,7 +9,7 @@ import pytest
 
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, Lease
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, open_engine, run_to_end, wait_for_end
 
 LARGE = "x" * 300_000

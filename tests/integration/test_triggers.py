@@ -26,10 +26,10 @@ from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.webhook import WebhookStore
 from runnel.triggers.webhook_receiver import WebhookReceiver
 from runnel.views.trigger import Overlap, Schedule, Webhook, WebhookKind
-from tests.archived import make_schema_name, open_archived_backend
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, flush_redis, wait_for_end
 from tests.integration.test_scenarios import engine, work
+from tests.redis_postgres import make_schema_name, open_archived_backend
 from tests.waiting import wait_until
 
 __all__ = ["engine", "work"]

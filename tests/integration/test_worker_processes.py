@@ -19,19 +19,21 @@ from runnel.core.values import make_blob_reference
 from runnel.engine.clock import RealClock
 from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, make_job
 from runnel.errors import Skip
-from tests.integration import crunching
-from tests.unit.engine.worker.stage import Stage
+from tests.integration import child_functions
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
-HERE = "tests.integration.crunching"
+HERE = "tests.integration.child_functions"
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage(RealClock())
+def stage() -> WorkerHarness:
+    return WorkerHarness(RealClock())
 
 
-def crunch(stage: Stage, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Any:
+def crunch(
+    stage: WorkerHarness, name: str, args: dict[str, Any] | None = None, **fields: Any
+) -> Any:
     config = {"function": f"{HERE}:{name}", "args": args or {}, "mode": "process"}
     return stage.task("python", config, **fields)
 
@@ -53,7 +55,7 @@ async def pids_in(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()]
 
 
-async def test_a_function_runs_in_a_process_that_is_reused(stage: Stage) -> None:
+async def test_a_function_runs_in_a_process_that_is_reused(stage: WorkerHarness) -> None:
     async with stage.working(concurrency=1):
         await stage.issue(crunch(stage, "pid"), crunch(stage, "pid"), crunch(stage, "async_pid"))
         results = await stage.results(3)
@@ -65,7 +67,7 @@ async def test_a_function_runs_in_a_process_that_is_reused(stage: Stage) -> None
 
 
 async def test_the_child_has_the_working_directory_and_the_path_of_its_parent(
-    stage: Stage,
+    stage: WorkerHarness,
 ) -> None:
     assert await stage.output(crunch(stage, "where")) == {
         "cwd": str(Path.cwd()),
@@ -74,7 +76,7 @@ async def test_the_child_has_the_working_directory_and_the_path_of_its_parent(
 
 
 async def test_the_context_works_in_a_process(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     await stage.backend.blobs.put("k", b'["from a blob"]')
     task = crunch(
@@ -99,8 +101,8 @@ async def test_the_context_works_in_a_process(
     assert (record.levelno, record.__dict__["node_id"]) == (logging.WARNING, "node")
 
 
-async def test_a_registered_handler_may_run_in_a_process(stage: Stage) -> None:
-    stage.handlers.register("crunch", crunching.handler, mode="process")
+async def test_a_registered_handler_may_run_in_a_process(stage: WorkerHarness) -> None:
+    stage.handlers.register("crunch", child_functions.handler, mode="process")
 
     output = await stage.output(
         stage.task("crunch", {"x": "{{ input.n }}"}, execution_input={"n": 1})
@@ -109,15 +111,17 @@ async def test_a_registered_handler_may_run_in_a_process(stage: Stage) -> None:
     assert output == {"config": {"x": 1}, "node": "node"}
 
 
-async def test_an_exception_comes_back_even_if_it_could_not_be_pickled(stage: Stage) -> None:
+async def test_an_exception_comes_back_even_if_it_could_not_be_pickled(
+    stage: WorkerHarness,
+) -> None:
     failed = await stage.error(crunch(stage, "picky"))
 
     assert str(failed.error) == "PickyError: very picky"
-    assert "crunching.py" in (failed.error.traceback or "")
+    assert "child_functions.py" in (failed.error.traceback or "")
     assert "runnel/engine" not in (failed.error.traceback or "")
 
 
-async def test_code_in_a_process_may_skip_its_node(stage: Stage) -> None:
+async def test_code_in_a_process_may_skip_its_node(stage: WorkerHarness) -> None:
     async with stage.working():
         await stage.issue(crunch(stage, "skip"))
         [skipped] = await stage.results()
@@ -145,7 +149,7 @@ def skip_for_what_utf_8_can_not_hold() -> None:
 
 @pytest.mark.parametrize("function", [exit_as_a_generator, exit_as_a_generator_async])
 async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
-    stage: Stage, function: Callable[..., Any]
+    stage: WorkerHarness, function: Callable[..., Any]
 ) -> None:
     config = {"function": f"{__name__}:{function.__name__}", "mode": "process"}
 
@@ -155,7 +159,7 @@ async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
 
 
 async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, skipped = (
         stage.task("python", {"function": f"{__name__}:{each.__name__}", "mode": "process"})
@@ -172,13 +176,17 @@ async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
     assert r"log \udcff" in [record.getMessage() for record in caplog.records]
 
 
-async def test_a_result_that_is_not_json_is_refused_in_the_same_sentence(stage: Stage) -> None:
+async def test_a_result_that_is_not_json_is_refused_in_the_same_sentence(
+    stage: WorkerHarness,
+) -> None:
     failed = await stage.error(crunch(stage, "not_json"))
 
     assert "it holds a builtins.object" in failed.error.message
 
 
-async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(stage: Stage) -> None:
+async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(
+    stage: WorkerHarness,
+) -> None:
     async with stage.working(concurrency=1):
         await stage.issue(crunch(stage, "leave"), crunch(stage, "square", {"n": 5}))
         died, completed = await stage.results(2)
@@ -189,9 +197,11 @@ async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(sta
     assert completed.output.decode() == 25  # type: ignore[union-attr]  # in a new process
 
 
-async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: Stage) -> None:
+async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: WorkerHarness) -> None:
     processes, children = ChildProcessPool(), list[ChildProcess]()
-    job = make_job(FunctionCall(function=crunching.pid, mode=Mode.PROCESS), stage.task("crunch"))
+    job = make_job(
+        FunctionCall(function=child_functions.pid, mode=Mode.PROCESS), stage.task("crunch")
+    )
 
     async def answered() -> bytes:
         done = await processes.run(job, lambda _news: None, children.append)
@@ -209,7 +219,7 @@ async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: Stage) -
 
 
 async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
-    stage: Stage, tmp_path: Path
+    stage: WorkerHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
     task = crunch(stage, "spin_with_grandchild", {"file": str(file)}, timeout_s=2.0)
@@ -225,7 +235,7 @@ async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
     assert completed.output.decode() == 9  # type: ignore[union-attr]  # the slot was free again
 
 
-async def test_a_dropped_task_has_its_process_killed(stage: Stage, tmp_path: Path) -> None:
+async def test_a_dropped_task_has_its_process_killed(stage: WorkerHarness, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     task = crunch(stage, "spin", {"file": str(file)})
 
@@ -240,7 +250,7 @@ async def test_a_dropped_task_has_its_process_killed(stage: Stage, tmp_path: Pat
     assert stage.ended() == []
 
 
-async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: Stage) -> None:
+async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: WorkerHarness) -> None:
     output = await stage.output(crunch(stage, "soft", soft_timeout_s=1.0, timeout_s=30.0))
 
     assert "soft timeout of 1 s" in output
@@ -249,7 +259,7 @@ async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: Stage)
 PARENT = """
     import asyncio, sys
     from runnel.engine.clock import RealClock
-    from tests.unit.engine.worker.stage import Stage
+    from tests.unit.engine.worker.worker_harness import Stage
 
     async def main():
         stage = Stage(RealClock())
@@ -282,7 +292,7 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, functio
 SCRIPT = """
     import asyncio
     from runnel.engine.clock import RealClock
-    from tests.unit.engine.worker.stage import Stage
+    from tests.unit.engine.worker.worker_harness import Stage
 
     def crunch(config, ctx):
         return [config["n"] + 1, __name__]

@@ -10,7 +10,7 @@ import pytest
 from runnel import RetryPolicy, Skip, StepContext, WorkflowDAG, WorkflowExecutor
 from runnel.core.states import ExecutionState, NodeState
 from runnel.testing.clock import FakeClock
-from tests.integration.documents import (
+from tests.integration.document_pipeline import (
     AT_ONCE,
     COMPLETED,
     FAILED,

@@ -25,7 +25,7 @@ from runnel.errors import (
 )
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
-from tests.integration.documents import document, fail
+from tests.integration.document_pipeline import document, fail
 
 
 async def test_cancelling_the_caller_stops_running_steps_before_it_returns() -> None:

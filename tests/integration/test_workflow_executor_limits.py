@@ -8,7 +8,7 @@ import pytest
 from runnel import StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
 from runnel.errors import InputError
 from runnel.testing.clock import FakeClock
-from tests.integration.documents import document
+from tests.integration.document_pipeline import document
 
 
 class Crowd:

@@ -25,9 +25,10 @@ from bench.floors.workloads import Floor, execute_at_once
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
+from runnel.bench.deployment import BenchmarkDeployment
+from runnel.bench.machine import read_cpu_s
 from runnel.bench.runs import StorageMode, open_embedded_deployment
 from runnel.bench.servers import BenchmarkServers, DeploymentLayout, open_server_deployment
-from runnel.bench.setup import BenchmarkDeployment, read_cpu_s
 from runnel.bench.workloads import measure_diamonds
 
 pytestmark = pytest.mark.slow

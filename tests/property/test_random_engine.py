@@ -8,7 +8,7 @@ import pytest
 from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
 from runnel.views.execution import HistoryEvent
 from simulation.reference import ReferenceExecution
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, get_node_states, open_engine, run_to_end
 
 GRAPHS = 60

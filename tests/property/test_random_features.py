@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runnel.core.workflow import EnginePolicy, Node, OnFailure, RetryPolicy, RunWhen, Workflow
-from tests.driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SEEDS = 1_500
 STEPS_MAX = 2_000

@@ -12,7 +12,7 @@ from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import make_inline_value
 from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
 from simulation.reference import ReferenceExecution
-from tests.driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SHOWN = {NodeState.QUEUED: NodeState.RUNNING, NodeState.WAITING: NodeState.RUNNING}
 

@@ -10,7 +10,7 @@ from runnel.handlers import create_builtin_registry
 from runnel.ports.store import CommitLimits
 from simulation.crash_points.journal import RunJournal
 from simulation.crash_points.scenario import Scenario, ScenarioCaller
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 
 AT_ONCE = RetryPolicy(initial_delay=0.002, jitter=False)
 SUCCEEDS_AT = 2

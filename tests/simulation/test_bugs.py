@@ -4,13 +4,13 @@ import pytest
 
 from simulation.plan import make_plan
 from simulation.world import simulate
-from tests.simulation import bugs, hold_up_bugs, rule_bugs, telling_bugs, value_bugs
+from tests.simulation import bugs, delay_bugs, notification_bugs, rule_bugs, value_bugs
 
 SEEDS_MAX = 100
 # Early those that find what few others do: 44 s of processor time for all bugs instead of 75.
 SEEDS = tuple(dict.fromkeys((0, 1, 72, 36, 22, 43, 16, *range(SEEDS_MAX))))
 
-ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *hold_up_bugs.ALL, *telling_bugs.ALL)
+ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *delay_bugs.ALL, *notification_bugs.ALL)
 
 
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.__name__)

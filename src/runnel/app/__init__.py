@@ -1,1 +1,1 @@
-"""Programs made of the parts: the composition root, the embedded engine, roles on servers."""
+"""Puts the parts together: `wiring` builds them, `engine`, `roles` and `run` run them."""

@@ -6,15 +6,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from runnel.bench.setup import (
-    BenchmarkDeployment,
-    Figures,
-    build_diamond,
-    compute_medians,
-    compute_spreads,
-    describe_machine,
-    run_all,
-)
+from runnel.bench.deployment import BenchmarkDeployment, run_all
+from runnel.bench.figures import Figures, compute_medians, compute_spreads
+from runnel.bench.machine import describe_machine
+from runnel.bench.workflows import build_diamond
 from runnel.bench.workloads import STANDARD_WORKLOADS, BenchmarkWorkload
 from runnel.errors import InputError
 from runnel.settings.model import Durability
@@ -87,10 +82,10 @@ def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
     _check_urls(workload, backend, options)
     kind = STANDARD_WORKLOADS.get(workload)
     if kind is None:
-        count, counted, _ = SPECIAL_WORKLOADS[workload]
+        count, count_unit, _ = SPECIAL_WORKLOADS[workload]
         repetitions = 1
     else:
-        count, counted, repetitions = kind.count, kind.count_unit, kind.repetitions
+        count, count_unit, repetitions = kind.count, kind.count_unit, kind.repetitions
     return BenchmarkRequest(
         workload=workload,
         backend=backend,
@@ -98,7 +93,7 @@ def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
         concurrency=options.concurrency or 4,
         workers=options.workers or 1,
         count=options.count or count,
-        count_unit=counted,
+        count_unit=count_unit,
         repetitions=options.repetitions or repetitions,
         redis_url=options.redis_url,
         postgres_url=options.postgres_url,
@@ -133,8 +128,8 @@ def _choose_backend(workload: str, options: BenchmarkOptions) -> BenchmarkBacken
         raise InputError(f"'{workload}' needs servers: expected --backend redis, got '{backend}'")
     if workload == "start" and known != "sqlite":
         raise InputError(f"'start' begins with nothing: expected --backend sqlite, got '{backend}'")
-    found: BenchmarkBackend = known
-    return found
+    chosen: BenchmarkBackend = known
+    return chosen
 
 
 def _choose_durability(backend: BenchmarkBackend, name: str | None) -> Durability:
@@ -180,7 +175,7 @@ async def _nothing_left() -> None:
 
 
 async def measure(
-    kind: BenchmarkWorkload,
+    workload: BenchmarkWorkload,
     site: BenchmarkDeployment,
     *,
     count: int,
@@ -192,7 +187,7 @@ async def measure(
     await warm_up(site)
     for _ in range(repetitions):
         await settle()
-        runs.append(await kind.run(site, count))
+        runs.append(await workload.run(site, count))
     return summarize_runs(runs)
 
 
@@ -234,7 +229,7 @@ def build_document(request: BenchmarkRequest, measured: Measured) -> dict[str, A
 
 def describe_settings(request: BenchmarkRequest) -> dict[str, Any]:
     """Without passwords."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "backend": request.backend,
         "count": request.count,
         "counted": request.count_unit,
@@ -242,23 +237,25 @@ def describe_settings(request: BenchmarkRequest) -> dict[str, Any]:
         "repetitions": request.repetitions,
     }
     if request.backend == "sqlite":
-        found["durability"] = request.durability
+        settings["durability"] = request.durability
     if request.backend == "redis":
         is_private = request.redis_url is None
-        found |= {
+        settings |= {
             "orchestrators": 2 if request.workload == "takeover" else 1,
             "workers": request.workers,
             "redis": PRIVATE_REDIS if is_private else hide_password(request.redis_url or ""),
             "postgres": _describe_postgres(request),
         }
-    return found
+    return settings
 
 
 def format_title(request: BenchmarkRequest) -> str:
     """One line: what was run, and how."""
-    told = {"backend", "count", "counted"}
+    shown_first = {"backend", "count", "counted"}
     named = [
-        f"{name} {value}" for name, value in describe_settings(request).items() if name not in told
+        f"{name} {value}"
+        for name, value in describe_settings(request).items()
+        if name not in shown_first
     ]
     amount = f"{request.count:,} {request.count_unit}"
     return f"{request.workload} on {request.backend}: {', '.join([amount, *named])}"
@@ -267,8 +264,8 @@ def format_title(request: BenchmarkRequest) -> str:
 def format_rows(measured: Measured) -> list[Sequence[str]]:
     """Name, median, least and most of each figure."""
     return [
-        _format_row(format_label(name), each, measured.spread[name])
-        for name, each in order_figures(measured)
+        _format_row(format_label(name), value, measured.spread[name])
+        for name, value in order_figures(measured)
     ]
 
 
@@ -276,7 +273,7 @@ def order_figures(measured: Measured) -> list[tuple[str, float]]:
     first = (RATE_FIGURE, "nodes_per_s")
     figures: Mapping[str, float] = measured.figures
     known = [(name, figures[name]) for name in first if name in figures]
-    return [*known, *((name, each) for name, each in figures.items() if name not in first)]
+    return [*known, *((name, value) for name, value in figures.items() if name not in first)]
 
 
 def format_label(name: str) -> str:

@@ -13,14 +13,10 @@ from typing import Literal, TypeAlias
 
 from runnel.app.engine import Engine, run_engine
 from runnel.app.wiring import build_engine, build_memory_engine
+from runnel.bench.deployment import CompletionWaiter, check_completed, clean_environment
+from runnel.bench.figures import Figures
 from runnel.bench.report import Measured, measure
-from runnel.bench.setup import (
-    CompletionWaiter,
-    Figures,
-    check_completed,
-    clean_environment,
-    handlers,
-)
+from runnel.bench.workflows import handlers
 from runnel.bench.workloads import BenchmarkWorkload
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
@@ -47,7 +43,7 @@ class EmbeddedDeployment:
 
 
 class ClientCompletionWaiter:
-    """By the client itself: in one process that is told, and needs no look."""
+    """Waits by the client: within one process it is notified, and reads nothing."""
 
     def __init__(self, client: StoreClient, clock: Clock) -> None:
         self._client = client
@@ -127,7 +123,7 @@ async def _measure_cold_start(clock: Clock, file: Path, data_dir: Path) -> float
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
+    _, log = await process.communicate()
     if process.returncode:
-        raise ServerFailedError("run", f"ended with {process.returncode}", log=said.decode())
+        raise ServerFailedError("run", f"ended with {process.returncode}", log=log.decode())
     return clock.monotonic() - started

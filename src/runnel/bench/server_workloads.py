@@ -6,16 +6,18 @@ from functools import partial
 from statistics import median
 
 from runnel.backends.postgres.migrations import quote_identifier
+from runnel.bench.deployment import FEED_PAUSE_S
+from runnel.bench.figures import Figures
 from runnel.bench.report import BenchmarkRequest, Measured, measure, summarize_runs
 from runnel.bench.servers import (
     BenchmarkServers,
     DeploymentLayout,
     ServerDeployment,
-    asking,
+    connect_postgres,
     open_server_deployment,
     settle,
 )
-from runnel.bench.setup import FEED_PAUSE_S, Figures, build_diamond, build_napping_diamond
+from runnel.bench.workflows import build_diamond, build_napping_diamond
 from runnel.bench.workloads import BenchmarkWorkload
 from runnel.core.ids import ExecutionId
 from runnel.errors import BrokenInvariantError
@@ -40,31 +42,30 @@ async def measure_on_servers(
         )
 
 
-# What is not done by executions on one site: takeovers, and an archive that is down.
-
-
-async def measure_other(asked: BenchmarkRequest, servers: BenchmarkServers) -> Measured:
-    if asked.workload == "takeover":
-        runs = [await takeovers(servers, asked.count) for _ in range(asked.repetitions)]
+async def measure_special_workload(
+    request: BenchmarkRequest, servers: BenchmarkServers
+) -> Measured:
+    if request.workload == "takeover":
+        runs = [await measure_takeovers(servers, request.count) for _ in range(request.repetitions)]
         return summarize_runs(runs)
-    layout = DeploymentLayout(concurrency=asked.concurrency, workers=asked.workers)
+    layout = DeploymentLayout(concurrency=request.concurrency, workers=request.workers)
     async with open_server_deployment(servers, layout) as site:
-        runs = [await archive_down(site, asked.count) for _ in range(asked.repetitions)]
+        runs = [await measure_archive_down(site, request.count) for _ in range(request.repetitions)]
     return summarize_runs(runs)
 
 
-# What a death costs: of workers in the middle of their tasks, and of an orchestrator.
+# Killed orchestrators and workers.
 
 LEASE_S = 3.0
-TIMEOUT_S = 3.0
-PLACES = ("orchestrator-0", "orchestrator-1")
+HEARTBEAT_TIMEOUT_S = 3.0
+ORCHESTRATORS = ("orchestrator-0", "orchestrator-1")
 
 
-async def takeovers(servers: BenchmarkServers, count: int) -> Figures:
-    """From the kill -9 of one of two orchestrators until the other one owns every partition."""
+async def measure_takeovers(servers: BenchmarkServers, count: int) -> Figures:
+    """Measure from the kill -9 of one of two orchestrators until the other owns every partition."""
     layout = DeploymentLayout(orchestrators=2, environ={"ORCHESTRATOR_LEASE_TIMEOUT": str(LEASE_S)})
     async with open_server_deployment(servers, layout) as site:
-        seconds = [await _take_over(site, number) for number in range(count)]
+        seconds = [await _measure_takeover(site, number) for number in range(count)]
     return {
         "takeover_lease_s": LEASE_S,
         "takeover_s_p50": median(seconds),
@@ -72,9 +73,9 @@ async def takeovers(servers: BenchmarkServers, count: int) -> Figures:
     }
 
 
-async def _take_over(site: ServerDeployment, number: int) -> float:
-    dead, alive = PLACES[number % 2], PLACES[1 - number % 2]
-    await site.wait_until_owned([site.fleet.pid(place) for place in PLACES])
+async def _measure_takeover(site: ServerDeployment, number: int) -> float:
+    dead, alive = ORCHESTRATORS[number % 2], ORCHESTRATORS[1 - number % 2]
+    await site.wait_until_owned([site.fleet.pid(name) for name in ORCHESTRATORS])
     site.fleet.kill(dead)
     started = site.clock.monotonic()
     await site.wait_until_owned([site.fleet.pid(alive)])
@@ -83,30 +84,30 @@ async def _take_over(site: ServerDeployment, number: int) -> float:
     return seconds
 
 
-async def killed_workers(servers: BenchmarkServers, count: int) -> Figures:
-    """Two workers are killed with -9 once a tenth of these diamonds have ended, and started again.
+async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figures:
+    """Kill two workers with -9 once a tenth of these diamonds have ended, and start them again.
 
     A node takes 50 ms, so that every slot has one when it is killed.
     """
     layout = DeploymentLayout(
         workers=2,
         environ={
-            "WORKER_HEARTBEAT_TIMEOUT": str(TIMEOUT_S),
-            "WORKER_HEARTBEAT_INTERVAL": str(TIMEOUT_S / 4),
+            "WORKER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
+            "WORKER_HEARTBEAT_INTERVAL": str(HEARTBEAT_TIMEOUT_S / 4),
         },
     )
     async with open_server_deployment(servers, layout) as site, site.watch_completions() as ends:
         ids = await asyncio.gather(
             *[site.client.submit(build_napping_diamond()) for _ in range(count)]
         )
-        waits = [ends.wait_until_completed(each) for each in ids]
+        waits = [ends.wait_until_completed(id_) for id_ in ids]
         ended: list[float] = []
         killed_at = 0.0
         for wait in asyncio.as_completed(waits):
             ended.append(await wait)
             if len(ended) == max(1, count // 10):
-                for place in ("worker-0", "worker-1"):
-                    site.fleet.replace(place)
+                for name in ("worker-0", "worker-1"):
+                    site.fleet.replace(name)
                 killed_at = site.clock.monotonic()
     return {
         "killed_workers_finished": float(len(ended)),
@@ -114,71 +115,74 @@ async def killed_workers(servers: BenchmarkServers, count: int) -> Figures:
     }
 
 
-# Executions that were submitted while nobody decided: how fast they go once somebody does.
+# Executions that were submitted while the orchestrator was paused.
 
-PLACE = "orchestrator-0"
+PAUSED_ORCHESTRATOR = "orchestrator-0"
 BACKLOG_POLL_S = 0.1
-CAUGHT_UP_WITHIN_S = 120.0
-NODES = 4
+CATCH_UP_TIMEOUT_S = 120.0
+DIAMOND_NODES = 4
 
 
-async def backlog(site: ServerDeployment, count: int) -> Figures:
-    """Without what submitting costs: the orchestrator is paused until all have been submitted."""
-    ids = await _submit_to_nobody(site, count)
-    return {"backlog_per_s": count / await _drain(site, ids)}
+async def measure_backlog(site: ServerDeployment, count: int) -> Figures:
+    """Measure without the cost of submitting: the orchestrator is paused meanwhile."""
+    ids = await _submit_while_paused(site, count)
+    return {"backlog_per_s": count / await _measure_drain(site, ids)}
 
 
-async def archive_down(site: ServerDeployment, count: int) -> Figures:
-    """The same while PostgreSQL is stopped; then it is started, and asked for each of them.
+async def measure_archive_down(site: ServerDeployment, count: int) -> Figures:
+    """Measure a backlog while PostgreSQL is stopped, then count what the archive has of it.
 
-    They are submitted before: a caller is told only of what the archive has.
+    The executions are submitted before, because a submission is confirmed only once PostgreSQL
+    has it.
     """
     postgres = site.servers.postgres
     if postgres is None:
         raise BrokenInvariantError("only a private PostgreSQL can be stopped")
-    ids = await _submit_to_nobody(site, count)
+    ids = await _submit_while_paused(site, count)
     await asyncio.to_thread(postgres.stop)
     try:
-        seconds = await _drain(site, ids)
+        seconds = await _measure_drain(site, ids)
     finally:
         await asyncio.to_thread(postgres.start)
     started = site.clock.monotonic()
-    missing = await _missing(site.servers, ids, site.clock)
+    missing = await _count_missing(site.servers, ids, site.clock)
     return {
         "executions_per_s": count / seconds,
-        "nodes_per_s": NODES * count / seconds,
+        "nodes_per_s": DIAMOND_NODES * count / seconds,
         "caught_up_s": site.clock.monotonic() - started,
         "lost": float(missing),
     }
 
 
-async def _submit_to_nobody(site: ServerDeployment, count: int) -> Sequence[ExecutionId]:
-    site.fleet.pause(PLACE)
+async def _submit_while_paused(site: ServerDeployment, count: int) -> Sequence[ExecutionId]:
+    site.fleet.pause(PAUSED_ORCHESTRATOR)
     return await asyncio.gather(*[site.client.submit(build_diamond()) for _ in range(count)])
 
 
-async def _drain(site: ServerDeployment, ids: Sequence[ExecutionId]) -> float:
+async def _measure_drain(site: ServerDeployment, ids: Sequence[ExecutionId]) -> float:
     async with site.watch_completions(pause_s=FEED_PAUSE_S) as ends:
         started = site.clock.monotonic()
-        site.fleet.resume(PLACE)
+        site.fleet.resume(PAUSED_ORCHESTRATOR)
         return max(await asyncio.gather(*map(ends.wait_until_completed, ids))) - started
 
 
-async def _missing(servers: BenchmarkServers, ids: Sequence[ExecutionId], clock: Clock) -> int:
-    """How many of these the archive does not have as completed, with all of their nodes.
+async def _count_missing(
+    servers: BenchmarkServers, ids: Sequence[ExecutionId], clock: Clock
+) -> int:
+    """Return how many of these the archive does not have as completed, with all of their nodes.
 
-    None, as soon as that is so; else as many as are missing after a while.
+    Returns 0 as soon as it has all, otherwise the number after CATCH_UP_TIMEOUT_S.
     """
     schema = quote_identifier(servers.name)
-    question = (
+    query = (
         f"SELECT count(*) FROM {schema}.executions WHERE id = ANY ($1) AND state = 'COMPLETED' "  # noqa: S608  # quoted
         f"AND $2 = (SELECT count(*) FROM {schema}.node_executions "
         "WHERE execution_id = executions.id AND node_executions.state = 'COMPLETED')"
     )
-    end = clock.monotonic() + CAUGHT_UP_WITHIN_S
-    async with asking(servers.postgres_url or "") as connection:
+    end = clock.monotonic() + CATCH_UP_TIMEOUT_S
+    async with connect_postgres(servers.postgres_url or "") as connection:
         while True:
-            found: int = await connection.fetchval(question, ids, NODES)
-            if found == len(ids) or clock.monotonic() > end:
-                return len(ids) - found
+            archived: int = await connection.fetchval(query, ids, DIAMOND_NODES)
+            if archived == len(ids) or clock.monotonic() > end:
+                return len(ids) - archived
             await clock.sleep(BACKLOG_POLL_S)

@@ -1,4 +1,4 @@
-"""The two servers that a measurement uses: private ones, or a corner of those that are named."""
+"""Redis, PostgreSQL and the processes of a measurement on servers, private or named by the user."""
 
 import asyncio
 import sys
@@ -21,13 +21,13 @@ from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.backends.postgres.migrations import quote_identifier
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.options import RedisOptions
-from runnel.bench.setup import (
+from runnel.bench.deployment import (
     CompletionWaiter,
     FeedCompletionWaiter,
-    build_diamond,
     clean_environment,
     run_all,
 )
+from runnel.bench.workflows import build_diamond
 from runnel.client.store_client import StoreClient
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.engine.clock import RealClock
@@ -76,8 +76,8 @@ def open_servers(
     with ExitStack() as stack:
         redis = RedisServer(storage="disk")
         postgres = PostgresServer(storage="disk", fsync=True)
-        for each in (redis, postgres):
-            _start_server(stack, each)
+        for server in (redis, postgres):
+            _start_server(stack, server)
         yield BenchmarkServers(
             redis_url=redis.url,
             postgres_url=postgres.url,
@@ -91,14 +91,14 @@ def _start_server(stack: ExitStack, server: PrivateServer) -> None:
     stack.enter_context(server)
 
 
-# Questions to PostgreSQL itself, beside the deployment that is measured.
+# Queries to PostgreSQL itself, beside the deployment that is measured.
 
 CALL_TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
-async def asking(postgres_url: str) -> AsyncIterator[Any]:
-    """A connection of asyncpg; whatever goes wrong with it leaves as StoreError."""
+async def connect_postgres(postgres_url: str) -> AsyncIterator[Any]:
+    """Open a connection of asyncpg; its errors are raised as StoreError."""
     try:
         connection = await asyncpg.connect(postgres_url, timeout=CALL_TIMEOUT_S)
         try:
@@ -128,32 +128,32 @@ async def remove_traces(servers: BenchmarkServers, clock: Clock) -> int:
 
 async def _remove_tables(url: str, schema: str) -> None:
     try:
-        async with asking(url) as connection:
+        async with connect_postgres(url) as connection:
             await connection.execute(f"DROP SCHEMA IF EXISTS {quote_identifier(schema)} CASCADE")
     except StoreError as error:
         raise _build_leftover_error("PostgreSQL", f"the schema {schema}", error) from error
 
 
 async def _remove_keys(servers: BenchmarkServers, clock: Clock) -> int:
-    lines = RedisConnectionPool(
+    connections = RedisConnectionPool(
         servers.redis_url, clock, RedisOptions(call_timeout_s=CALL_TIMEOUT_S)
     )
-    removed, place = 0, b"0"
+    removed, cursor = 0, b"0"
     try:
         while True:
-            place, keys = await lines.call(
-                "SCAN", place, "MATCH", f"{servers.name}:*", "COUNT", SCAN_COUNT
+            cursor, keys = await connections.call(
+                "SCAN", cursor, "MATCH", f"{servers.name}:*", "COUNT", SCAN_COUNT
             )
             if keys:
-                removed += await lines.call("UNLINK", *keys)
-            if place == b"0":
+                removed += await connections.call("UNLINK", *keys)
+            if cursor == b"0":
                 return removed
     except StoreError as error:
         raise _build_leftover_error(
             "Redis", f"keys that begin with {servers.name}", error
         ) from error
     finally:
-        await lines.close()
+        await connections.close()
 
 
 def _build_leftover_error(kind: str, leftovers: str, error: StoreError) -> StoreError:
@@ -172,7 +172,7 @@ PROCESS_POLL_INTERVAL_S = 0.5
 
 
 class ProcessFleet:
-    """`commands` are the arguments of Python by the name of a place; each place has one process.
+    """`commands` are the arguments of Python by the name of the process.
 
     Modules that are not Runnel's are found in the folders `import_from`.
     """
@@ -192,8 +192,8 @@ class ProcessFleet:
 
     def __enter__(self) -> Self:
         try:
-            for place in self._commands:
-                self.start(place)
+            for name in self._commands:
+                self.start(name)
         except BaseException:
             self._kill_all()
             raise
@@ -220,22 +220,23 @@ class ProcessFleet:
         return self._processes[name].pid
 
     def pids(self) -> dict[str, int]:
-        return {place: process.pid for place, process in self._processes.items()}
+        return {name: process.pid for name, process in self._processes.items()}
 
     def find_ended(self) -> Mapping[str, str]:
-        """Places whose process has ended by itself, and the last that it wrote."""
+        """Return the names of processes that have ended by themselves, and their last log lines."""
         return {
-            place: "\n".join(
-                self._log_path(place).read_text(errors="replace").splitlines()[-LOG_LINES:]
+            name: "\n".join(
+                self._log_path(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
             )
-            for place, process in self._processes.items()
+            for name, process in self._processes.items()
             if process.has_ended
         }
 
     @asynccontextmanager
     async def watch(self, clock: Clock) -> AsyncIterator[None]:
-        """Raises ServerFailedError, in a group, soon after a process has ended by itself: whoever
-        waits for what it was to do would wait for ever.
+        """Raise ServerFailedError, in a group, soon after a process has ended by itself.
+
+        Without it, the caller would wait for ever for what the process was to do.
         """
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(clock))
@@ -246,8 +247,8 @@ class ProcessFleet:
 
     async def _watch(self, clock: Clock) -> NoReturn:
         while True:
-            for place, said in self.find_ended().items():
-                raise ServerFailedError(place, "ended in the middle", log=said)
+            for name, log in self.find_ended().items():
+                raise ServerFailedError(name, "ended in the middle", log=log)
             await clock.sleep(PROCESS_POLL_INTERVAL_S)
 
     def kill(self, name: str) -> None:
@@ -274,7 +275,7 @@ class ProcessFleet:
 
 # Orchestrators and workers on Redis and PostgreSQL, as `runnel` starts them.
 
-WORKER_COMMAND: Sequence[str] = ("runnel", "worker", "--app", "runnel.bench.setup:handlers")
+WORKER_COMMAND: Sequence[str] = ("runnel", "worker", "--app", "runnel.bench.workflows:handlers")
 ORCHESTRATOR_COMMAND: Sequence[str] = ("runnel", "orchestrator")
 POLL_INTERVAL_S = 0.02
 START_TIMEOUT_S = 30.0
@@ -307,17 +308,17 @@ class ServerDeployment:
 
     def pids(self) -> Mapping[str, Sequence[int]]:
         """The submitting process is not among them: a user's own would be elsewhere."""
-        found: dict[str, list[int]] = {}
-        for place, pid in self.fleet.pids().items():
-            found.setdefault(place.partition("-")[0], []).append(pid)
-        return found
+        pids_by_role: dict[str, list[int]] = {}
+        for name, pid in self.fleet.pids().items():
+            pids_by_role.setdefault(name.partition("-")[0], []).append(pid)
+        return pids_by_role
 
     async def wait_until_owned(self, pids: Collection[int]) -> None:
-        """All partitions by all of these processes, and by nobody else."""
+        """Wait until exactly these processes own all partitions."""
         end = self.clock.monotonic() + START_TIMEOUT_S
         while await self._read_owner_pids() != set(pids):
-            for place, said in self.fleet.find_ended().items():
-                raise ServerFailedError(place, "ended while it started", log=said)
+            for name, log in self.fleet.find_ended().items():
+                raise ServerFailedError(name, "ended while it started", log=log)
             if self.clock.monotonic() > end:
                 raise ServerFailedError(
                     "orchestrator", f"did not own its partitions within {START_TIMEOUT_S:g} s"
@@ -325,7 +326,7 @@ class ServerDeployment:
             await self.clock.sleep(POLL_INTERVAL_S)
 
     async def _read_owner_pids(self) -> set[int | None]:
-        """Their process ids; None is there when somebody is missing."""
+        """Return the process ids of all owners, with None if a partition has no owner."""
         store = self._stores.backend.store
         leases = [await store.observe(number) for number in await store.partitions()]
         return {None if lease is None else int(lease.owner.split("-")[-2]) for lease in leases}
@@ -338,24 +339,26 @@ async def open_server_deployment(
     """All processes are at work and warm; on others' servers, nothing is left of it afterwards."""
     environ = _build_settings_environment(servers, layout)
     settings = read_settings(clean_environment(environ))
-    roles = {f"orchestrator-{each}": ORCHESTRATOR_COMMAND for each in range(layout.orchestrators)}
-    roles |= {f"worker-{each}": WORKER_COMMAND for each in range(layout.workers)}
-    async with open_store_session(settings) as look:
+    roles = {
+        f"orchestrator-{number}": ORCHESTRATOR_COMMAND for number in range(layout.orchestrators)
+    }
+    roles |= {f"worker-{number}": WORKER_COMMAND for number in range(layout.workers)}
+    async with open_store_session(settings) as stores:
         try:
             with ExitStack() as stack:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel-bench-"))
                 fleet = stack.enter_context(ProcessFleet(roles, environ, Path(folder)))
-                site = ServerDeployment(look, fleet, servers)
+                site = ServerDeployment(stores, fleet, servers)
                 await site.wait_until_owned(
-                    [pid for place, pid in fleet.pids().items() if place.startswith("orch")]
+                    [pid for name, pid in fleet.pids().items() if name.startswith("orch")]
                 )
-                async with fleet.watch(look.clock):
+                async with fleet.watch(stores.clock):
                     await run_all(site, build_diamond(), WARMUP_EXECUTIONS)
                     yield site
         finally:
             if not servers.is_private:
-                await look.backend.close()  # a submit that was given up may be under way still
-                await remove_traces(servers, look.clock)
+                await stores.backend.close()  # a submit that was given up may be under way still
+                await remove_traces(servers, stores.clock)
 
 
 def _build_settings_environment(
@@ -373,17 +376,17 @@ def _build_settings_environment(
     }
 
 
-# Waits until the archive has all that was run: nobody else's measurement is to pay for it.
+# The archive is waited for, so that the next measurement does not pay for this one.
 
 ARCHIVE_POLL_INTERVAL_S = 0.05
 ARCHIVE_TIMEOUT_S = 120.0
 
 
-async def settle(*corners: BenchmarkServers) -> None:
-    """Waits until the archive has all that was run in these corners of one server."""
-    postgres_url = corners[0].postgres_url
+async def settle(*parts: BenchmarkServers) -> None:
+    """Waits until the archive has all that was run in these parts of one server."""
+    postgres_url = parts[0].postgres_url
     if postgres_url is not None:
-        await wait_until_archived(postgres_url, [each.name for each in corners], RealClock())
+        await wait_until_archived(postgres_url, [part.name for part in parts], RealClock())
 
 
 async def wait_until_archived(postgres_url: str, schemas: Collection[str], clock: Clock) -> None:
@@ -394,12 +397,14 @@ async def wait_until_archived(postgres_url: str, schemas: Collection[str], clock
     """
     final = [state.value for state in FINAL_EXECUTION_STATES]
     end = clock.monotonic() + ARCHIVE_TIMEOUT_S
-    async with asking(postgres_url) as connection:
+    async with connect_postgres(postgres_url) as connection:
         for schema in schemas:
             table = f"{quote_identifier(schema)}.executions"
-            question = f"SELECT count(*) FROM {table} WHERE state <> ALL ($1)"  # noqa: S608  # quoted
-            while left := await connection.fetchval(question, final):
+            query = f"SELECT count(*) FROM {table} WHERE state <> ALL ($1)"  # noqa: S608  # quoted
+            while pending := await connection.fetchval(query, final):
                 if clock.monotonic() > end:
-                    problem = f"{left} executions were not archived within {ARCHIVE_TIMEOUT_S:g} s"
+                    problem = (
+                        f"{pending} executions were not archived within {ARCHIVE_TIMEOUT_S:g} s"
+                    )
                     raise StoreError(f"PostgreSQL: {problem}")
                 await clock.sleep(ARCHIVE_POLL_INTERVAL_S)

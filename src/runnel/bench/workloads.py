@@ -1,4 +1,4 @@
-"""What is measured on a site: each workload submits by the public client, timed from outside."""
+"""The workloads: each submits by the public client to a deployment, and is timed from outside."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,27 +8,25 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.bench.setup import (
-    CHAIN_NODES,
-    FAN_WIDTH,
+from runnel.bench.deployment import (
     FEED_PAUSE_S,
     BenchmarkDeployment,
     CompletionWaiter,
-    Figures,
+    run_all,
+    run_one,
+    run_sequentially,
+)
+from runnel.bench.figures import Figures, compute_percentile, summarize_latency
+from runnel.bench.machine import read_cpu_s, read_peak_mb, read_resident_mb
+from runnel.bench.workflows import (
+    CHAIN_NODES,
+    FAN_WIDTH,
     build_chain,
     build_diamond,
     build_fan,
     build_large_graph,
     build_map,
     build_signal_wait,
-    compute_percentile,
-    read_cpu_s,
-    read_peak_mb,
-    read_resident_mb,
-    run_all,
-    run_one,
-    run_sequentially,
-    summarize_latency,
 )
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
@@ -43,7 +41,7 @@ HISTORIES_READ_MAX = 20
 
 
 async def measure_diamonds(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """All at once: from the first submit to the last end, as whoever submits them sees it."""
+    """All at once: from the first submit to the last end, as the submitting process sees it."""
     before = _read_cpu_by_role(deployment)
     seconds = await run_all(deployment, build_diamond(), count)
     used = {name: used_s - before[name] for name, used_s in _read_cpu_by_role(deployment).items()}
@@ -62,7 +60,7 @@ async def measure_chains(deployment: BenchmarkDeployment, count: int) -> Figures
     seconds = await run_sequentially(deployment, build_chain(), count)
     hops = await _measure_hops(deployment, build_chain(), min(count, HISTORIES_READ_MAX))
     return {
-        **summarize_latency("edge", [each / CHAIN_NODES for each in seconds]),
+        **summarize_latency("edge", [chain_s / CHAIN_NODES for chain_s in seconds]),
         **summarize_latency("hop", hops),
         "executions_per_s": count / sum(seconds),
         "nodes_per_s": CHAIN_NODES * count / sum(seconds),
@@ -121,7 +119,7 @@ async def measure_signal_waits(deployment: BenchmarkDeployment, count: int) -> F
     held = _read_memory(deployment)
     async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
         started = deployment.clock.monotonic()
-        await asyncio.gather(*[deployment.client.signal(each, "go") for each in ids])
+        await asyncio.gather(*[deployment.client.signal(id_, "go") for id_ in ids])
         signalled_s = deployment.clock.monotonic() - started
         seconds = max(await asyncio.gather(*map(ends.wait_until_completed, ids))) - started
     return {
@@ -137,7 +135,9 @@ async def _wait_until_started(deployment: BenchmarkDeployment) -> None:
     """An execution that has begun waits from then on: both are one commit."""
     unbegun = ExecutionFilter(workflow=build_signal_wait().name, states=(ExecutionState.PENDING,))
     end = deployment.clock.monotonic() + START_TIMEOUT_S
-    while any(each.number for each in (await deployment.client.count_executions(unbegun)).values()):
+    while any(
+        count.number for count in (await deployment.client.count_executions(unbegun)).values()
+    ):
         if deployment.clock.monotonic() > end:
             raise TimeoutError(f"not all executions have begun within {START_TIMEOUT_S:g} s")
         await deployment.clock.sleep(POLL_INTERVAL_S)
@@ -146,23 +146,23 @@ async def _wait_until_started(deployment: BenchmarkDeployment) -> None:
 async def _measure_hops(
     deployment: BenchmarkDeployment, workflow: Workflow, count: int
 ) -> list[float]:
-    found = []
+    hops = []
     async with deployment.watch_completions() as ends:
         for _ in range(count):
             execution_id = await deployment.client.submit(workflow)
             await ends.wait_until_completed(execution_id)
             history = await deployment.client.history(execution_id)
-            queued = [each.at for each in history if each.event == "NodeQueued"]
-            found += [after - before for before, after in pairwise(queued)]
-    return found
+            queued = [entry.at for entry in history if entry.event == "NodeQueued"]
+            hops += [after - before for before, after in pairwise(queued)]
+    return hops
 
 
 def _read_memory(deployment: BenchmarkDeployment, *, is_peak: bool = False) -> Figures:
-    """Of each part, its largest process; empty where nobody tells."""
+    """Return the memory of the largest process of each role; empty without /proc."""
     read = read_peak_mb if is_peak else read_resident_mb
     figures: Figures = {}
     for name, pids in deployment.pids().items():
-        known = [each for each in map(read, pids) if each is not None]
+        known = [megabytes for megabytes in map(read, pids) if megabytes is not None]
         if known:
             figures[name] = max(known)
     return figures
@@ -194,7 +194,7 @@ async def measure_steady_load(deployment: BenchmarkDeployment, seconds: float) -
     async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
         begin_mb = await run.send(ends, per_s, seconds)
         took_s = deployment.clock.monotonic() - run.started
-        end_mb = _read_resident_memory(deployment)
+        end_mb = _read_memory(deployment)
     return {
         "maximum_per_s": most,
         "sent_per_s": run.sent / seconds,
@@ -216,7 +216,7 @@ async def _measure_maximum_rate(deployment: BenchmarkDeployment, seconds: float)
     ended = 0
     async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
 
-        async def one_after_another() -> None:
+        async def run_one_after_another() -> None:
             nonlocal ended
             while clock.monotonic() < end:
                 at = await ends.wait_until_completed(
@@ -224,7 +224,7 @@ async def _measure_maximum_rate(deployment: BenchmarkDeployment, seconds: float)
                 )
                 ended += begin <= at < end
 
-        await asyncio.gather(*[one_after_another() for _ in range(SATURATION_CONCURRENCY)])
+        await asyncio.gather(*[run_one_after_another() for _ in range(SATURATION_CONCURRENCY)])
     return ended / seconds
 
 
@@ -246,7 +246,7 @@ class _LoadGenerator:
                 await clock.sleep(SEND_TICK_S)
                 passed_s = min(seconds, clock.monotonic() - self.started)
                 if not begin_mb and passed_s > seconds / 6:
-                    begin_mb = _read_resident_memory(self.deployment)
+                    begin_mb = _read_memory(self.deployment)
                 while self.sent < passed_s * per_s:
                     group.create_task(self._submit_one(waiter, self.started + self.sent / per_s))
                     self.sent += 1
@@ -255,14 +255,6 @@ class _LoadGenerator:
     async def _submit_one(self, waiter: CompletionWaiter, due: float) -> None:
         execution_id = await self.deployment.client.submit(build_diamond())
         self.latencies_s.append(await waiter.wait_until_completed(execution_id) - due)
-
-
-def _read_resident_memory(deployment: BenchmarkDeployment) -> Figures:
-    found = {
-        name: [each for each in map(read_resident_mb, pids) if each is not None]
-        for name, pids in deployment.pids().items()
-    }
-    return {name: max(known) for name, known in found.items() if known}
 
 
 # The workloads by name: what each runs, and how often.

@@ -1,20 +1,29 @@
 """Bodies that can't be read, are too large, or are of the wrong kind."""
 
-from tests.integration.refusals.refused import DEEP, HALF, MALFORMED, RUN, SUBMIT, Refused
+from tests.integration.refusals.refused_request import (
+    DEEP,
+    HALF,
+    MALFORMED,
+    RUN,
+    SUBMIT,
+    RefusedRequest,
+)
 
 UNFOLDING = b"a: &a [1]\n" + b"".join(
     b"%c: &%c [%s]\n" % (98 + number, 98 + number, b",".join([b"*%c" % (97 + number)] * 10))
     for number in range(8)
 )
 BODIES = [
-    Refused(name="empty body", path=SUBMIT, raw=b"", status=400, code=MALFORMED, says="empty"),
-    Refused(
+    RefusedRequest(
+        name="empty body", path=SUBMIT, raw=b"", status=400, code=MALFORMED, says="empty"
+    ),
+    RefusedRequest(
         name="half JSON", path=SUBMIT, raw=b'{"name":', status=400, code=MALFORMED, says="line 1"
     ),
-    Refused(
+    RefusedRequest(
         name="JSON with NaN", path=SUBMIT, raw=b'{"x": NaN}', status=400, code=MALFORMED, says="NaN"
     ),
-    Refused(
+    RefusedRequest(
         name="a key given twice",
         path=SUBMIT,
         raw=b'{"name":"a","name":"b"}',
@@ -22,13 +31,13 @@ BODIES = [
         code=MALFORMED,
         says="twice",
     ),
-    Refused(
+    RefusedRequest(
         name="too deep", path=SUBMIT, raw=DEEP.encode(), status=400, code=MALFORMED, says="deep"
     ),
-    Refused(
+    RefusedRequest(
         name="not UTF-8", path=SUBMIT, raw=b"\xff\xfe{}", status=400, code=MALFORMED, says="UTF-8"
     ),
-    Refused(
+    RefusedRequest(
         name="a number of digits without end",
         path=SUBMIT,
         raw=b'{"x": ' + b"9" * 5_000 + b"}",
@@ -36,7 +45,7 @@ BODIES = [
         code=MALFORMED,
         says="digits",
     ),
-    Refused(
+    RefusedRequest(
         name="a body of 11 MB",
         path=SUBMIT,
         raw=b" " * 11_000_000,
@@ -44,7 +53,7 @@ BODIES = [
         code="body_too_large",
         says="10,000,000",
     ),
-    Refused(
+    RefusedRequest(
         name="a form",
         path=SUBMIT,
         raw=b"a=b",
@@ -53,7 +62,7 @@ BODIES = [
         code="unsupported_media",
         says="application/json",
     ),
-    Refused(
+    RefusedRequest(
         name="plain text",
         path=RUN,
         raw=b"{}",
@@ -62,7 +71,7 @@ BODIES = [
         code="unsupported_media",
         says="text/plain",
     ),
-    Refused(
+    RefusedRequest(
         name="no content type",
         path=RUN,
         raw=b"{}",
@@ -71,7 +80,7 @@ BODIES = [
         code="unsupported_media",
         says="nothing",
     ),
-    Refused(
+    RefusedRequest(
         name="YAML where there is none",
         path=RUN,
         raw=b"a: 1",
@@ -79,7 +88,7 @@ BODIES = [
         status=415,
         code="unsupported_media",
     ),
-    Refused(
+    RefusedRequest(
         name="YAML with a tab",
         path=SUBMIT,
         raw=b"name: a\n\tnodes: 1",
@@ -88,7 +97,7 @@ BODIES = [
         code=MALFORMED,
         says="tab",
     ),
-    Refused(
+    RefusedRequest(
         name="YAML of aliases that unfold",
         path=SUBMIT,
         raw=UNFOLDING,
@@ -96,7 +105,7 @@ BODIES = [
         status=400,
         code=MALFORMED,
     ),
-    Refused(
+    RefusedRequest(
         name="YAML that makes objects",
         path=SUBMIT,
         raw=b"!!python/object/apply:os.system ['true']",
@@ -104,7 +113,7 @@ BODIES = [
         status=400,
         code=MALFORMED,
     ),
-    Refused(
+    RefusedRequest(
         name="half of a surrogate pair",
         path=RUN,
         raw=b'{"input": "' + HALF.encode() + b'"}',

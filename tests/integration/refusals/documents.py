@@ -1,19 +1,19 @@
 """Workflows that can't be stored."""
 
-from tests.integration.refusals.refused import (
+from tests.integration.refusals.refused_request import (
     INVALID,
     MALFORMED,
     STORE,
     SUBMIT,
-    Refused,
+    RefusedRequest,
     node,
     workflow,
 )
 
 DOCUMENTS = [
-    Refused(name="a list", path=SUBMIT, body=[1], status=422, code=INVALID, says="a list"),
-    Refused(name="null", path=SUBMIT, raw=b"null", status=400, code=MALFORMED, says="empty"),
-    Refused(
+    RefusedRequest(name="a list", path=SUBMIT, body=[1], status=422, code=INVALID, says="a list"),
+    RefusedRequest(name="null", path=SUBMIT, raw=b"null", status=400, code=MALFORMED, says="empty"),
+    RefusedRequest(
         name="no name",
         path=SUBMIT,
         body={"nodes": [node()]},
@@ -21,7 +21,7 @@ DOCUMENTS = [
         code=INVALID,
         says="'name' is missing",
     ),
-    Refused(
+    RefusedRequest(
         name="no nodes",
         path=SUBMIT,
         body={"name": "a"},
@@ -29,8 +29,10 @@ DOCUMENTS = [
         code=INVALID,
         says="'nodes' is missing",
     ),
-    Refused(name="no node", path=SUBMIT, body=workflow(), status=422, code=INVALID, says="node"),
-    Refused(
+    RefusedRequest(
+        name="no node", path=SUBMIT, body=workflow(), status=422, code=INVALID, says="node"
+    ),
+    RefusedRequest(
         name="an unknown key",
         path=SUBMIT,
         body=workflow(node(), nodess=[]),
@@ -38,7 +40,7 @@ DOCUMENTS = [
         code=INVALID,
         says="nodess",
     ),
-    Refused(
+    RefusedRequest(
         name="an unknown key of a node",
         path=STORE,
         body=workflow(node(handlr="x")),
@@ -46,7 +48,7 @@ DOCUMENTS = [
         code=INVALID,
         says="handlr",
     ),
-    Refused(
+    RefusedRequest(
         name="a name that is a number",
         path=STORE,
         body={"name": 3, "nodes": [node()]},
@@ -54,7 +56,7 @@ DOCUMENTS = [
         code=INVALID,
         says="3",
     ),
-    Refused(
+    RefusedRequest(
         name="an id twice",
         path=STORE,
         body=workflow(node(), node()),
@@ -62,7 +64,7 @@ DOCUMENTS = [
         code=INVALID,
         says="'a'",
     ),
-    Refused(
+    RefusedRequest(
         name="a parent that is not there",
         path=STORE,
         body=workflow(node(dependencies=["b"])),
@@ -70,7 +72,7 @@ DOCUMENTS = [
         code=INVALID,
         says="'b'",
     ),
-    Refused(
+    RefusedRequest(
         name="a node that waits for itself",
         path=STORE,
         body=workflow(node(dependencies=["a"])),
@@ -78,7 +80,7 @@ DOCUMENTS = [
         code=INVALID,
         says="itself",
     ),
-    Refused(
+    RefusedRequest(
         name="a cycle",
         path=STORE,
         body=workflow(node(dependencies=["b"]), node(id="b", dependencies=["a"])),
@@ -86,7 +88,7 @@ DOCUMENTS = [
         code=INVALID,
         says="→",
     ),
-    Refused(
+    RefusedRequest(
         name="a template that can't be read",
         path=STORE,
         body=workflow(node(config={"x": "{{ }}"})),
@@ -94,14 +96,14 @@ DOCUMENTS = [
         code=INVALID,
         says="config",
     ),
-    Refused(
+    RefusedRequest(
         name="a template with a call",
         path=STORE,
         body=workflow(node(config={"x": "{{ input.__class__() }}"})),
         status=422,
         code=INVALID,
     ),
-    Refused(
+    RefusedRequest(
         name="a template of a node that is not there",
         path=STORE,
         body=workflow(node(config={"x": "{{ b.c }}"})),
@@ -109,7 +111,7 @@ DOCUMENTS = [
         code=INVALID,
         says="b",
     ),
-    Refused(
+    RefusedRequest(
         name="a condition that can't be read",
         path=STORE,
         body=workflow(node(condition="1 +")),
@@ -117,7 +119,7 @@ DOCUMENTS = [
         code=INVALID,
         says="condition",
     ),
-    Refused(
+    RefusedRequest(
         name="a setting of a handler that is not there",
         path=STORE,
         body=workflow(node(handler="sleep", config={"secs": 1})),
@@ -125,7 +127,7 @@ DOCUMENTS = [
         code=INVALID,
         says="secs",
     ),
-    Refused(
+    RefusedRequest(
         name="a time that is negative",
         path=STORE,
         body=workflow(node(timeout_seconds=-1)),
@@ -133,7 +135,7 @@ DOCUMENTS = [
         code=INVALID,
         says="timeout_seconds",
     ),
-    Refused(
+    RefusedRequest(
         name="a file of a child workflow",
         path=STORE,
         body=workflow(node(handler="workflow", config={"file": "/etc/passwd"})),
@@ -141,7 +143,7 @@ DOCUMENTS = [
         code=INVALID,
         says="file",
     ),
-    Refused(
+    RefusedRequest(
         name="a child workflow that is not there",
         path=STORE,
         body=workflow(node(handler="workflow", config={"workflow": "nope"})),
@@ -149,7 +151,7 @@ DOCUMENTS = [
         code=INVALID,
         says="nope",
     ),
-    Refused(
+    RefusedRequest(
         name="an input schema that is none",
         path=STORE,
         body=workflow(node(), input={"type": "thing"}),
@@ -157,14 +159,14 @@ DOCUMENTS = [
         code=INVALID,
         says="input",
     ),
-    Refused(
+    RefusedRequest(
         name="a wrong one that is only to be judged",
         path="/v1/workflows/validate",
         body=workflow(),
         status=422,
         code=INVALID,
     ),
-    Refused(
+    RefusedRequest(
         name="too many retries",
         path=STORE,
         body=workflow(node(retry={"max_retries": -1})),
@@ -172,7 +174,7 @@ DOCUMENTS = [
         code=INVALID,
         says="max_retries",
     ),
-    Refused(
+    RefusedRequest(
         name="a label that is a number",
         path=STORE,
         body=workflow(node(), labels={"a": [1]}),

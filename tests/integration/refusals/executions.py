@@ -1,16 +1,16 @@
 """Executions that are not there, or not in the state for what is asked."""
 
-from tests.integration.refusals.refused import (
+from tests.integration.refusals.refused_request import (
     INVALID,
     LONG,
     OPEN_ID,
     REQUEST,
     TRIGGER,
-    Refused,
+    RefusedRequest,
 )
 
 EXECUTIONS = [
-    Refused(
+    RefusedRequest(
         name="an execution that is not there",
         method="GET",
         path="/v1/executions/nope",
@@ -18,56 +18,56 @@ EXECUTIONS = [
         code="not_found",
         says="nope",
     ),
-    Refused(
+    RefusedRequest(
         name="the same by its other path",
         method="GET",
         path="/v1/workflow/nope",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="only the first characters of an id",
         method="GET",
         path="/v1/executions/0",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="an id without end",
         method="GET",
         path="/v1/executions/" + LONG,
         status=422,
         code=REQUEST,
     ),
-    Refused(
+    RefusedRequest(
         name="an id that leads elsewhere",
         method="GET",
         path="/v1/executions/..%2F..%2Fetc",
         status=404,
         code="no_such_path",
     ),
-    Refused(
+    RefusedRequest(
         name="an id with a null byte",
         method="GET",
         path="/v1/executions/a%00b",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="the history of none",
         method="GET",
         path="/v1/executions/nope/history",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a wait for none",
         method="GET",
         path="/v1/executions/nope/wait",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a wait without end",
         method="GET",
         path="/v1/executions/{open}/wait",
@@ -76,7 +76,7 @@ EXECUTIONS = [
         code=REQUEST,
         says="timeout",
     ),
-    Refused(
+    RefusedRequest(
         name="a wait of NaN seconds",
         method="GET",
         path="/v1/executions/{open}/wait",
@@ -85,8 +85,10 @@ EXECUTIONS = [
         code=REQUEST,
         says="timeout",
     ),
-    Refused(name="a trigger of none", path=TRIGGER + "nope", body={}, status=404, code="not_found"),
-    Refused(
+    RefusedRequest(
+        name="a trigger of none", path=TRIGGER + "nope", body={}, status=404, code="not_found"
+    ),
+    RefusedRequest(
         name="a trigger of what runs",
         path=TRIGGER + OPEN_ID,
         body={},
@@ -94,14 +96,14 @@ EXECUTIONS = [
         code="wrong_state",
         says="RUNNING",
     ),
-    Refused(
+    RefusedRequest(
         name="a trigger of what is over",
         path=TRIGGER + "{done}",
         status=409,
         code="wrong_state",
         says="COMPLETED",
     ),
-    Refused(
+    RefusedRequest(
         name="a trigger with an unknown field",
         path=TRIGGER + "{held}",
         body={"input": 1},
@@ -109,7 +111,7 @@ EXECUTIONS = [
         code=REQUEST,
         says="input",
     ),
-    Refused(
+    RefusedRequest(
         name="a trigger with an input that does not fit",
         path=TRIGGER + "{held}",
         body={"input_params": {"n": "x"}},
@@ -117,16 +119,16 @@ EXECUTIONS = [
         code="invalid_input",
         says="integer",
     ),
-    Refused(
+    RefusedRequest(
         name="a cancel of none", path="/v1/executions/nope/cancel", status=404, code="not_found"
     ),
-    Refused(
+    RefusedRequest(
         name="a cancel of what is over",
         path="/v1/executions/{done}/cancel",
         status=409,
         code="wrong_state",
     ),
-    Refused(
+    RefusedRequest(
         name="a cancel with a reason that is a number",
         path="/v1/executions/{open}/cancel",
         body={"reason": 3},
@@ -134,14 +136,14 @@ EXECUTIONS = [
         code=REQUEST,
         says="reason",
     ),
-    Refused(
+    RefusedRequest(
         name="a signal of none",
         path="/v1/executions/nope/signal",
         body={"name": "go"},
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a signal without a name",
         path="/v1/executions/{open}/signal",
         body={},
@@ -149,7 +151,7 @@ EXECUTIONS = [
         code=REQUEST,
         says="name",
     ),
-    Refused(
+    RefusedRequest(
         name="a signal that nobody waits for",
         path="/v1/executions/{open}/signal",
         body={"name": "og"},
@@ -157,27 +159,27 @@ EXECUTIONS = [
         code="bad_input",
         says="they wait for: go",
     ),
-    Refused(
+    RefusedRequest(
         name="a signal to what is over",
         path="/v1/executions/{done}/signal",
         body={"name": "go"},
         status=409,
         code="wrong_state",
     ),
-    Refused(
+    RefusedRequest(
         name="a rerun of none",
         path="/v1/executions/nope/rerun",
         body={},
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a rerun of what runs",
         path="/v1/executions/{open}/rerun",
         status=409,
         code="wrong_state",
     ),
-    Refused(
+    RefusedRequest(
         name="a rerun from a node that is not there",
         path="/v1/executions/{done}/rerun",
         body={"nodes": ["zz"]},
@@ -185,7 +187,7 @@ EXECUTIONS = [
         code="bad_input",
         says="zz",
     ),
-    Refused(
+    RefusedRequest(
         name="a rerun with a config that is none",
         path="/v1/executions/{done}/rerun",
         body={"configs": {"one": 3}},
@@ -193,7 +195,7 @@ EXECUTIONS = [
         code="bad_input",
         says="config",
     ),
-    Refused(
+    RefusedRequest(
         name="a rerun with a config that can't be",
         path="/v1/executions/{done}/rerun",
         body={"configs": {"one": {"x": "{{ nope.x }}"}}},

@@ -1,9 +1,9 @@
 """Lists, paths and origins that there are not."""
 
-from tests.integration.refusals.refused import REQUEST, RUN, Refused
+from tests.integration.refusals.refused_request import REQUEST, RUN, RefusedRequest
 
 LISTS = [
-    Refused(
+    RefusedRequest(
         name="a page of none",
         method="GET",
         path="/v1/executions",
@@ -12,7 +12,7 @@ LISTS = [
         code=REQUEST,
         says="limit",
     ),
-    Refused(
+    RefusedRequest(
         name="a page of too many",
         method="GET",
         path="/v1/executions",
@@ -21,7 +21,7 @@ LISTS = [
         code=REQUEST,
         says="limit",
     ),
-    Refused(
+    RefusedRequest(
         name="a state that is none",
         method="GET",
         path="/v1/executions",
@@ -30,7 +30,7 @@ LISTS = [
         code=REQUEST,
         says="status",
     ),
-    Refused(
+    RefusedRequest(
         name="a place that is none",
         method="GET",
         path="/v1/executions",
@@ -39,7 +39,7 @@ LISTS = [
         code="bad_input",
         says="page",
     ),
-    Refused(
+    RefusedRequest(
         name="a label that is none",
         method="GET",
         path="/v1/executions",
@@ -48,7 +48,7 @@ LISTS = [
         code="bad_input",
         says="key=value",
     ),
-    Refused(
+    RefusedRequest(
         name="a time that is none",
         method="GET",
         path="/v1/executions",
@@ -57,7 +57,7 @@ LISTS = [
         code=REQUEST,
         says="created_from",
     ),
-    Refused(
+    RefusedRequest(
         name="a parameter that is not there",
         method="GET",
         path="/v1/executions",
@@ -66,28 +66,28 @@ LISTS = [
         code=REQUEST,
         says="statuss",
     ),
-    Refused(
+    RefusedRequest(
         name="a workflow that nobody stored",
         method="GET",
         path="/v1/workflows/nope",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="versions of none",
         method="GET",
         path="/v1/workflows/nope/versions",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a drawing of none",
         method="GET",
         path="/v1/workflows/nope/graph",
         status=404,
         code="not_found",
     ),
-    Refused(
+    RefusedRequest(
         name="a drawing of another kind",
         method="GET",
         path="/v1/workflows/waiting/graph",
@@ -96,14 +96,14 @@ LISTS = [
         code=REQUEST,
         says="format",
     ),
-    Refused(
+    RefusedRequest(
         name="a path that is not there",
         method="GET",
         path="/v2/executions",
         status=404,
         code="no_such_path",
     ),
-    Refused(
+    RefusedRequest(
         name="a method that is not there",
         method="PATCH",
         path="/v1/executions",
@@ -111,7 +111,7 @@ LISTS = [
         code="method_not_allowed",
         says="GET",
     ),
-    Refused(
+    RefusedRequest(
         name="a foreign host",
         method="GET",
         path="/v1/executions",
@@ -119,7 +119,7 @@ LISTS = [
         status=403,
         code="foreign_request",
     ),
-    Refused(
+    RefusedRequest(
         name="a foreign page",
         path=RUN,
         body={},
@@ -127,7 +127,7 @@ LISTS = [
         status=403,
         code="foreign_request",
     ),
-    Refused(
+    RefusedRequest(
         name="a page of nowhere",
         path=RUN,
         body={},

@@ -1,9 +1,9 @@
 """Executions that can't be begun."""
 
-from tests.integration.refusals.refused import LONG, REQUEST, RUN, Refused
+from tests.integration.refusals.refused_request import LONG, REQUEST, RUN, RefusedRequest
 
 RUNS = [
-    Refused(
+    RefusedRequest(
         name="a workflow that is not there",
         path="/v1/workflows/nope/run",
         body={},
@@ -11,7 +11,7 @@ RUNS = [
         code="not_found",
         says="nope",
     ),
-    Refused(
+    RefusedRequest(
         name="a version that is not there",
         path=RUN,
         body={"version": 99},
@@ -19,7 +19,7 @@ RUNS = [
         code="not_found",
         says="99",
     ),
-    Refused(
+    RefusedRequest(
         name="a version that is none",
         path=RUN,
         body={"version": "two"},
@@ -27,7 +27,7 @@ RUNS = [
         code=REQUEST,
         says="version",
     ),
-    Refused(
+    RefusedRequest(
         name="a version of zero",
         path=RUN,
         body={"version": 0},
@@ -35,7 +35,7 @@ RUNS = [
         code=REQUEST,
         says="version",
     ),
-    Refused(
+    RefusedRequest(
         name="a huge version",
         path=RUN,
         body={"version": 10**30},
@@ -43,7 +43,7 @@ RUNS = [
         code=REQUEST,
         says="version",
     ),
-    Refused(
+    RefusedRequest(
         name="an unknown field",
         path=RUN,
         body={"inputs": 1},
@@ -51,8 +51,8 @@ RUNS = [
         code=REQUEST,
         says="inputs",
     ),
-    Refused(name="a body that is a list", path=RUN, body=[1], status=422, code=REQUEST),
-    Refused(
+    RefusedRequest(name="a body that is a list", path=RUN, body=[1], status=422, code=REQUEST),
+    RefusedRequest(
         name="labels that are a list",
         path=RUN,
         body={"labels": []},
@@ -60,7 +60,7 @@ RUNS = [
         code=REQUEST,
         says="labels",
     ),
-    Refused(
+    RefusedRequest(
         name="too many labels",
         path=RUN,
         body={"labels": {str(n): "x" for n in range(99)}},
@@ -68,7 +68,7 @@ RUNS = [
         code="bad_payload",
         says="64",
     ),
-    Refused(
+    RefusedRequest(
         name="a label of Runnel's own",
         path=RUN,
         body={"labels": {"runnel.key": "x"}},
@@ -76,7 +76,7 @@ RUNS = [
         code="bad_payload",
         says="runnel.",
     ),
-    Refused(
+    RefusedRequest(
         name="an input that does not fit",
         path="/v1/workflows/checked/run",
         body={"input": {"n": "x"}},
@@ -84,14 +84,14 @@ RUNS = [
         code="invalid_input",
         says="integer",
     ),
-    Refused(
+    RefusedRequest(
         name="no input where one is needed",
         path="/v1/workflows/checked/run",
         status=422,
         code="invalid_input",
         says="required",
     ),
-    Refused(
+    RefusedRequest(
         name="an idempotency key without end",
         path=RUN,
         body={},
@@ -100,7 +100,7 @@ RUNS = [
         code=REQUEST,
         says="Idempotency-Key",
     ),
-    Refused(
+    RefusedRequest(
         name="an empty idempotency key",
         path=RUN,
         body={},
@@ -109,7 +109,7 @@ RUNS = [
         code=REQUEST,
         says="Idempotency-Key",
     ),
-    Refused(
+    RefusedRequest(
         name="a key of another input",
         path=RUN,
         body={"input": {"other": 1}},

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.refusals.refused import OPEN_ID, REQUEST, RUN, Refused
+from tests.integration.refusals.refused_request import OPEN_ID, REQUEST, RUN, RefusedRequest
 
 SCHEDULE = {"id": "strict", "workflow": "waiting", "interval_s": 60}
 _SENT: list[tuple[str, str, dict[str, Any], str]] = [
@@ -23,6 +23,6 @@ _SENT: list[tuple[str, str, dict[str, Any], str]] = [
     ("days as text", "/v1/tokens", {"name": "x", "scopes": ["read"], "days": "9"}, "days"),
 ]
 STRICT = [
-    Refused(name=name, path=path, body=body, status=422, code=REQUEST, says=says)
+    RefusedRequest(name=name, path=path, body=body, status=422, code=REQUEST, says=says)
     for name, path, body, says in _SENT
 ]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.floors.batch import FloorExecutions, build_shape, make_creation
-from runnel.bench import setup as workflows
+from runnel.bench import workflows
 from runnel.core.commands import Command, TaskCompleted
 from runnel.core.evolve import replay
 from runnel.core.graph import Graph

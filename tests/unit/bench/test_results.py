@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.comparison import compare_with_best_peer
 from bench.job import BenchmarkJob
 from bench.jobs import list_jobs
 from bench.results import BenchmarkResults
-from bench.tables import format_markdown
+from bench.tables import compare_with_best_peer, format_markdown
 from bench.targets import judge_targets, list_targets
 
 PEER = {

@@ -12,7 +12,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.store import ExecutionHeader
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 
 ANY = make_workflow(make_node("a"))
 STRICT = make_workflow(

@@ -13,7 +13,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.workflow import RunWhen
 from runnel.errors import StoreError
 from runnel.settings.model import Settings
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 
 TIDIED = make_workflow(
     make_node("approve", handler="wait_for_signal", config={"signal": "approve"}),

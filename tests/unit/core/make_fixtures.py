@@ -24,7 +24,7 @@ from runnel.core.workflow import (
     SkipReason,
     encode_workflow,
 )
-from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 FOLDER = Path(__file__).parent / "fixtures"
 TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), NO_ITEM, 2, Nonce("n7"))

@@ -19,7 +19,7 @@ from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.templates.errors import MissingValueError
 from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, RetryPolicy, RunWhen
-from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TIDY = RunWhen.ALL_SETTLED
 

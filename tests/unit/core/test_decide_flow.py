@@ -12,7 +12,7 @@ from runnel.core.workflow import (
     RunWhen,
     SkipReason,
 )
-from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 DIAMOND = make_workflow(
     make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")

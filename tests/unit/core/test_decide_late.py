@@ -12,7 +12,7 @@ from runnel.core.ids import NO_ITEM, NodeId, NodeRef, Nonce, TaskToken, make_chi
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import NULL
 from runnel.core.workflow import EnginePolicy, RunWhen, Workflow
-from tests.driver import PERMANENT, ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import PERMANENT, ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 RUNNING = make_workflow(
     make_node("a"),

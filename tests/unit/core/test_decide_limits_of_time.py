@@ -4,7 +4,7 @@ import pytest
 
 from runnel.core.states import ExecutionState as X
 from runnel.core.workflow import RunWhen
-from tests.driver import CoreDriver, make_node, make_workflow
+from tests.core_driver import CoreDriver, make_node, make_workflow
 
 
 def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:

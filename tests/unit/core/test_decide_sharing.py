@@ -12,7 +12,7 @@ from runnel.core.ids import NodeId
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, make_inline_value
 from runnel.core.workflow import EnginePolicy, RetryPolicy, Workflow
-from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 POLICY = EnginePolicy(inline_bytes_max=300, shared_bytes_max=50)
 LARGE = "x" * 100

@@ -5,7 +5,7 @@ import pytest
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import make_inline_value
 from runnel.core.workflow import EnginePolicy
-from tests.driver import CoreDriver, make_node, make_workflow
+from tests.core_driver import CoreDriver, make_node, make_workflow
 
 CHILD = make_workflow(make_node("c"))
 

@@ -7,7 +7,7 @@ from runnel.core.ids import NO_ITEM
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.workflow import EnginePolicy, RetryPolicy, RunWhen, Workflow
-from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 MAP = make_workflow(
     make_node("list"), make_node("each", "list", for_each="list.items"), make_node("sum", "each")

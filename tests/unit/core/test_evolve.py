@@ -9,7 +9,7 @@ from runnel.core.ids import NodeId
 from runnel.core.values import NULL
 from runnel.errors import BrokenInvariantError, IllegalMoveError
 from simulation.invariants import check_invariants
-from tests.driver import ROOT, CoreDriver, make_node, make_workflow
+from tests.core_driver import ROOT, CoreDriver, make_node, make_workflow
 
 
 def test_a_history_begins_with_the_creation() -> None:

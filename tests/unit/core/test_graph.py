@@ -4,7 +4,7 @@ import pytest
 
 from runnel.core.graph import Graph
 from runnel.core.workflow import RetryPolicy, decode_workflow, encode_workflow, hash_workflow
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 
 DOCUMENT = make_workflow(
     make_node("extract"),

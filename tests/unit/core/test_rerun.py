@@ -11,7 +11,7 @@ from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.values import make_inline_value
 from runnel.core.workflow import OnFailure, RetryPolicy, ReusedResult, RunWhen, SkipReason
-from tests.driver import ROOT, CoreDriver, make_node, make_workflow
+from tests.core_driver import ROOT, CoreDriver, make_node, make_workflow
 
 DIAMOND = make_workflow(
     make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")

@@ -9,7 +9,7 @@ from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.workflow import OnFailure, RunWhen, SkipReason
-from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))
 # What was stored by the version that added it.

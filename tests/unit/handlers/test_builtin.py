@@ -8,7 +8,7 @@ import pytest
 from runnel.authoring.context import Context
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 HERE = "tests.unit.handlers.test_builtin"
 
@@ -22,11 +22,11 @@ async def greet(name: str, ctx: Context) -> str:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage(RealClock())
+def stage() -> WorkerHarness:
+    return WorkerHarness(RealClock())
 
 
-def python(stage: Stage, **config: Any) -> Any:
+def python(stage: WorkerHarness, **config: Any) -> Any:
     return stage.task("python", config)
 
 
@@ -43,44 +43,48 @@ def test_the_registry_has_those_that_a_worker_runs() -> None:
     ]
 
 
-async def test_input_gives_the_executions_input_over_its_config(stage: Stage) -> None:
+async def test_input_gives_the_executions_input_over_its_config(stage: WorkerHarness) -> None:
     task = stage.task("input", {"a": "default", "b": 2}, execution_input={"a": "given"})
 
     assert await stage.output(task) == {"a": "given", "b": 2}
 
 
-async def test_input_gives_an_input_that_is_no_object_as_it_is(stage: Stage) -> None:
+async def test_input_gives_an_input_that_is_no_object_as_it_is(stage: WorkerHarness) -> None:
     assert await stage.output(stage.task("input", {}, execution_input=[1, 2])) == [1, 2]
 
 
-async def test_input_cannot_put_an_input_that_is_no_object_over_defaults(stage: Stage) -> None:
+async def test_input_cannot_put_an_input_that_is_no_object_over_defaults(
+    stage: WorkerHarness,
+) -> None:
     failed = await stage.error(stage.task("input", {"a": 1}, execution_input=[1, 2]))
 
     assert "must be an object, got list" in failed.error.message
 
 
-async def test_output_gives_its_resolved_config(stage: Stage) -> None:
+async def test_output_gives_its_resolved_config(stage: WorkerHarness) -> None:
     task = stage.task("output", {"x": "{{ a.b }}"}, inputs={"a": {"b": [1]}})
 
     assert await stage.output(task) == {"x": [1]}
 
 
 @pytest.mark.parametrize("mode", ["auto", "loop", "thread"])
-async def test_python_calls_a_function_with_its_args(stage: Stage, mode: str) -> None:
+async def test_python_calls_a_function_with_its_args(stage: WorkerHarness, mode: str) -> None:
     task = python(stage, function=f"{HERE}:add", args={"a": 2}, mode=mode)
 
     assert await stage.output(task) == 3
 
 
 @pytest.mark.parametrize("mode", ["auto", "loop", "thread"])
-async def test_python_gives_the_context_to_a_parameter_named_ctx(stage: Stage, mode: str) -> None:
+async def test_python_gives_the_context_to_a_parameter_named_ctx(
+    stage: WorkerHarness, mode: str
+) -> None:
     task = python(stage, function=f"{HERE}:greet", args={"name": "Ada"}, mode=mode)
 
     assert await stage.output(task) == "Ada in node"
 
 
 async def test_python_finds_modules_of_the_working_directory(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: WorkerHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runnel_local_module.py").write_text("def answer():\n    return 42\n")
     monkeypatch.chdir(tmp_path)
@@ -106,7 +110,7 @@ async def test_python_finds_modules_of_the_working_directory(
     ],
 )
 async def test_python_explains_what_is_wrong_with_its_config(
-    stage: Stage, config: dict[str, Any], sentence: str
+    stage: WorkerHarness, config: dict[str, Any], sentence: str
 ) -> None:
     failed = await stage.error(stage.task("python", config))
 

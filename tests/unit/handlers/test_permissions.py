@@ -12,7 +12,7 @@ from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions, FunctionPermissions, ProgramPermissions
 from runnel.settings.model import Settings
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 HERE = "tests.unit.handlers.test_permissions"
 
@@ -64,7 +64,7 @@ def test_nothing_is_imported_before_it_is_allowed() -> None:
 
 
 async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
-    stage = Stage(RealClock())
+    stage = WorkerHarness(RealClock())
     stage.handlers = build_server_handlers(Settings(), stage.clock)
 
     failed = await stage.error(stage.task("python", {"function": f"{HERE}:answer"}))

@@ -8,7 +8,7 @@ from runnel.core.validation import find_problems
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.handlers import create_builtin_registry
-from tests.driver import make_node
+from tests.core_driver import make_node
 from tests.unit.handlers.wrong_configs import WRONG
 
 

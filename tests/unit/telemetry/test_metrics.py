@@ -33,8 +33,8 @@ from runnel.telemetry.metrics import (
     MetricsTelemetry,
 )
 from runnel.telemetry.prometheus import Exposition
-from tests.driver import make_node, make_workflow
-from tests.exposed import Samples, parse_samples
+from tests.core_driver import make_node, make_workflow
+from tests.metric_samples import Samples, parse_samples
 
 GRAPH = Graph(msgspec.structs.replace(make_workflow(make_node("a"), make_node("b")), name="bills"))
 ERROR = ErrorInfo(type="ValueError", message="it broke")

@@ -14,15 +14,15 @@ from runnel.triggers.planning import derive_tick_execution_id, find_due_ticks, p
 from runnel.triggers.schedule import SCHEDULE_KIND, encode_schedule
 from runnel.triggers.scheduler import POLL_INTERVAL_S, TAKE_OVER_AFTER_S
 from runnel.views.trigger import Overlap
-from tests.unit.triggers.stage import START, Stage
+from tests.unit.triggers.scheduler_harness import START, SchedulerHarness
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> SchedulerHarness:
+    return SchedulerHarness()
 
 
-async def decide(stage: Stage) -> None:
+async def decide(stage: SchedulerHarness) -> None:
     """And die then."""
     stored = await stage.schedules.get("s")
     now = stage.clock.now()
@@ -30,7 +30,9 @@ async def decide(stage: Stage) -> None:
     await stage.schedules.store(stored, decided)
 
 
-async def test_a_tick_starts_one_execution_with_its_labels_and_input(stage: Stage) -> None:
+async def test_a_tick_starts_one_execution_with_its_labels_and_input(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add(
         cron="0 1 * * *",
         timezone="Europe/Berlin",
@@ -63,7 +65,7 @@ async def test_a_tick_starts_one_execution_with_its_labels_and_input(stage: Stag
     ]
 
 
-async def test_however_many_look_each_tick_is_fired_once(stage: Stage) -> None:
+async def test_however_many_look_each_tick_is_fired_once(stage: SchedulerHarness) -> None:
     for number in range(5):
         await stage.add(f"s{number}", interval_s=1.0)
     several = [stage.scheduler() for _ in range(4)]
@@ -78,7 +80,9 @@ async def test_however_many_look_each_tick_is_fired_once(stage: Stage) -> None:
     assert len({each.execution_id for each in await stage.started()}) == 50
 
 
-async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(stage: Stage) -> None:
+async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(
+    stage: SchedulerHarness,
+) -> None:
     """Not at once: as a rule, whoever has decided is about to do it."""
     await stage.add()
     await stage.clock.advance(10.0)
@@ -97,7 +101,7 @@ async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(stage
 
 
 async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_again(
-    stage: Stage,
+    stage: SchedulerHarness,
 ) -> None:
     await stage.add()
     await stage.clock.advance(10.0)
@@ -117,7 +121,7 @@ async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_ag
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["refused", "answer lost"])
 async def test_a_decision_that_could_not_be_stored_is_made_again(
-    stage: Stage, is_done: bool
+    stage: SchedulerHarness, is_done: bool
 ) -> None:
     await stage.add()
     scheduler, away = stage.scheduler_away()
@@ -137,7 +141,9 @@ async def test_a_decision_that_could_not_be_stored_is_made_again(
     assert (await stage.progress()).fired == 1
 
 
-async def test_overlap_skip_waits_until_the_last_execution_has_ended(stage: Stage) -> None:
+async def test_overlap_skip_waits_until_the_last_execution_has_ended(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add(overlap=Overlap.SKIP)
     scheduler = stage.scheduler()
     for _ in range(3):
@@ -154,7 +160,7 @@ async def test_overlap_skip_waits_until_the_last_execution_has_ended(stage: Stag
     assert stage.told.named(names.SCHEDULE_SKIPPED) == [{"schedule": "s", "count": 1}] * 2
 
 
-async def test_overlap_cancel_ends_the_last_execution(stage: Stage) -> None:
+async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -> None:
     await stage.add(overlap=Overlap.CANCEL)
     scheduler = stage.scheduler()
     await stage.clock.advance(10.0)
@@ -172,7 +178,7 @@ async def test_overlap_cancel_ends_the_last_execution(stage: Stage) -> None:
     assert cancelled.reason == "the next tick of schedule 's' has come"
 
 
-async def test_of_an_outage_the_last_tick_is_made_up_for(stage: Stage) -> None:
+async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=3_600.0)
     await stage.clock.advance(5 * 3_600.0 + 1_800.0)
 
@@ -184,7 +190,9 @@ async def test_of_an_outage_the_last_tick_is_made_up_for(stage: Stage) -> None:
     assert stage.told.named(names.SCHEDULE_MISSED) == [{"schedule": "s", "count": 4}]
 
 
-async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(stage: Stage) -> None:
+async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add()
     definitions = dict(stage.backend.state.definitions)
     stage.backend.state.definitions.clear()
@@ -206,7 +214,7 @@ async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(stage: St
     assert await stage.ticks() == [20.0]
 
 
-async def test_a_pause_is_not_made_up_for(stage: Stage) -> None:
+async def test_a_pause_is_not_made_up_for(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
     await stage.schedules.pause("s")
@@ -221,7 +229,9 @@ async def test_a_pause_is_not_made_up_for(stage: Stage) -> None:
     assert await stage.ticks() == [40.0]
 
 
-async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(stage: Stage) -> None:
+async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add("paused")
     await stage.add("removed")
     await stage.clock.advance(10.0)
@@ -246,7 +256,7 @@ async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(sta
     assert await stage.backend.records.get(SCHEDULE_KIND, "removed") is None
 
 
-async def test_dispatch_fires_what_is_due_at_the_given_time(stage: Stage) -> None:
+async def test_dispatch_fires_what_is_due_at_the_given_time(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
 
@@ -268,13 +278,13 @@ async def test_dispatch_fires_what_is_due_at_the_given_time(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("now", [float("nan"), float("inf"), -1.0, 1e15])
-async def test_dispatch_refuses_what_is_no_time(stage: Stage, now: float) -> None:
+async def test_dispatch_refuses_what_is_no_time(stage: SchedulerHarness, now: float) -> None:
     with pytest.raises(InputError, match="now: expected a time up to the year 9000, got"):
         await stage.scheduler().dispatch(now)
 
 
 async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
-    stage: Stage,
+    stage: SchedulerHarness,
 ) -> None:
     await stage.add("a")
     await stage.add("b")
@@ -287,7 +297,9 @@ async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
     assert len(await stage.started()) == 1
 
 
-async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(stage: Stage) -> None:
+async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add()
     kept = (await stage.schedules.get("s")).record
     strange = msgspec.structs.replace(
@@ -306,7 +318,7 @@ async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(stage: Stag
     assert [each["schedule"] for each in told] == ["bad", "newer", "strange"]
 
 
-async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: Stage) -> None:
+async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: SchedulerHarness) -> None:
     scheduler = stage.scheduler()
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -325,7 +337,7 @@ async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: Stage) -> N
     assert (early, first, second) == ([], [4.0], [4.0, 8.0])
 
 
-async def test_a_store_that_is_away_is_told_and_asked_again(stage: Stage) -> None:
+async def test_a_store_that_is_away_is_told_and_asked_again(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=4.0)
     scheduler, away = stage.scheduler_away()
     away.failing = "list"
@@ -340,7 +352,9 @@ async def test_a_store_that_is_away_is_told_and_asked_again(stage: Stage) -> Non
     assert await stage.ticks() == [4.0]
 
 
-async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(stage: Stage) -> None:
+async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(
+    stage: SchedulerHarness,
+) -> None:
     await stage.add()
     scheduler = stage.scheduler()
     await scheduler.dispatch(START + 10)

@@ -192,7 +192,7 @@ async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
     from runnel.errors import MissingExtraError
 
     try:
-        from runnel.bench.server_workloads import measure_on_servers, measure_other
+        from runnel.bench.server_workloads import measure_on_servers, measure_special_workload
         from runnel.bench.servers import DeploymentLayout, open_servers
     except ModuleNotFoundError as error:
         missing = error.name or "redis"
@@ -203,7 +203,7 @@ async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
     nonce = RandomIdGenerator().nonce()
     with open_servers(request.redis_url, request.postgres_url, nonce=nonce) as found:
         if request.workload not in STANDARD_WORKLOADS:
-            return await measure_other(request, found)
+            return await measure_special_workload(request, found)
         return await measure_on_servers(
             STANDARD_WORKLOADS[request.workload],
             found,

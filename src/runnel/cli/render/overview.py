@@ -14,10 +14,11 @@ from runnel.cli.render.text import (
     format_count,
     format_duration,
 )
-from runnel.client.operations import QueueView, get_worker_state, to_queue_name
+from runnel.client.operations import get_worker_state, to_queue_name
 from runnel.ports.store import ExecutionHeader
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
+from runnel.views.operations import QueueView
 
 # More are counted as "500+": what is on the screen are a few of them anyway.
 UNFINISHED_COUNTED_MAX = 500

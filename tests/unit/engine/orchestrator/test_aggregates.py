@@ -13,7 +13,7 @@ from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
 from runnel.errors import BrokenInvariantError
 from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import make_node, make_workflow
+from tests.core_driver import make_node, make_workflow
 
 
 @pytest.fixture

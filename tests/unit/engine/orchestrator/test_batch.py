@@ -31,7 +31,7 @@ from runnel.core.workflow import SkipReason
 from runnel.engine.orchestrator.batch import CommitBatch, build_header, encode_parts
 from runnel.errors import PayloadError
 from runnel.ports.store import Commit, CommitLimits, InboxPosition
-from tests.driver import PERMANENT, CoreDriver, make_node, make_workflow
+from tests.core_driver import PERMANENT, CoreDriver, make_node, make_workflow
 
 FIELDS = (
     "histories",

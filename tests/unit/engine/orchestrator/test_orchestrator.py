@@ -10,8 +10,8 @@ from runnel.core.ids import ExecutionId
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
 from runnel.ports.store import InboxEntry, Lease
 from runnel.testing.clock import settle
-from tests.driver import make_node, make_workflow
-from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
+from tests.core_driver import make_node, make_workflow
+from tests.unit.engine.orchestrator.orchestrator_harness import LEASE_S, OrchestratorHarness
 
 NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 60}))
 BEAT_S = LEASE_S / 3
@@ -19,7 +19,7 @@ LOOK_S = LEASE_S / 6
 
 
 async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_not() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
     other = await store.acquire(0, "other")
 
@@ -36,7 +36,7 @@ async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_no
 
 
 async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
     other = await store.acquire(0, "other")
     acquire, attempts = store.acquire, 0
@@ -57,7 +57,7 @@ async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None
 
 
 async def test_a_partition_whose_owner_is_silent_is_taken_over_and_that_is_told() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     await stage.backend.store.acquire(0, "other")
 
     async with stage.orchestrating() as orchestrator:
@@ -70,7 +70,7 @@ async def test_a_partition_whose_owner_is_silent_is_taken_over_and_that_is_told(
 
 
 async def test_a_partition_that_another_has_taken_is_given_up() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
 
     async with stage.orchestrating() as orchestrator:
@@ -88,7 +88,7 @@ async def test_a_partition_that_another_has_taken_is_given_up() -> None:
 
 
 async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
 
     async def unfenced(_lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
@@ -109,7 +109,7 @@ async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it()
 
 
 async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free_again() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
 
     async with stage.orchestrating() as orchestrator:
@@ -127,7 +127,7 @@ async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free
 
 
 async def test_a_stop_during_recovery_gives_the_partition_back() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
     running = store.running
 
@@ -168,7 +168,7 @@ def failing_once(method: Callable[..., Any], error: StoreError = AWAY) -> Callab
 async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_the_store_is_away(
     error: StoreError, owned: list[int]
 ) -> None:
-    stage = Stage(partitions=2)
+    stage = OrchestratorHarness(partitions=2)
     store = stage.backend.store
     store.observe = failing_once(store.observe, error)  # type: ignore[method-assign]  # a fault
 
@@ -183,7 +183,7 @@ async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_th
 
 
 async def test_nothing_counts_as_recovered_before_a_look_has_succeeded() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
     store.observe = failing_once(store.observe)  # type: ignore[method-assign]  # a fault
 
@@ -197,7 +197,7 @@ async def test_nothing_counts_as_recovered_before_a_look_has_succeeded() -> None
 
 
 async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     owner = await stage.owner()
     execution_id = await stage.create(NAP)
     await owner.tick(0)
@@ -213,7 +213,7 @@ async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
 
 
 async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     archive = stage.backend.archive
     archive.get_definition = failing_once(archive.get_definition)  # type: ignore[method-assign]
 
@@ -227,7 +227,7 @@ async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
 
 async def test_leases_are_renewed_while_the_acquisition_of_another_takes_long() -> None:
     """As when an archive that has to be asked about it is silent."""
-    stage = Stage(partitions=3)
+    stage = OrchestratorHarness(partitions=3)
     store = stage.backend.store
     acquire, answers = store.acquire, asyncio.Event()
 

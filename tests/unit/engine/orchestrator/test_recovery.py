@@ -11,14 +11,14 @@ from runnel.core.states import ExecutionState
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.engine.orchestrator.recovery import recover_partition
 from runnel.ports.store import Commit, HistoryRecord
-from tests.driver import make_node, make_workflow
-from tests.unit.engine.orchestrator.stage import Stage
+from tests.core_driver import make_node, make_workflow
+from tests.unit.engine.orchestrator.orchestrator_harness import OrchestratorHarness
 
 GHOST = TaskToken(ExecutionId("x1"), NodeId("n"), NO_ITEM, 7, Nonce("lost"))
 HELD = LimitHeld(holder=GHOST, limit=1)
 
 
-async def leave_key(stage: Stage, *events: LimitHeld | LimitReleased) -> None:
+async def leave_key(stage: OrchestratorHarness, *events: LimitHeld | LimitReleased) -> None:
     """A former owner has stored this of the key 'k', and no more."""
     store = stage.backend.store
     lease = await store.acquire(0, "former")
@@ -31,7 +31,7 @@ async def leave_key(stage: Stage, *events: LimitHeld | LimitReleased) -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 async def test_a_key_whose_holder_is_gone_is_free_again(exists: bool) -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     await leave_key(stage, HELD)
     if exists:
         await stage.create(make_workflow(make_node("n")))
@@ -43,7 +43,7 @@ async def test_a_key_whose_holder_is_gone_is_free_again(exists: bool) -> None:
 
 
 async def test_a_key_that_nobody_holds_is_forgotten() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     await leave_key(stage, HELD, LimitReleased(holder=GHOST))
 
     owner = await stage.owner()
@@ -53,7 +53,7 @@ async def test_a_key_that_nobody_holds_is_forgotten() -> None:
 
 
 async def test_a_key_that_is_held_stays_held() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     await stage.create(make_workflow(make_node("n", concurrency_key="k")))
     former = await stage.owner()
     await former.tick(0)
@@ -70,7 +70,7 @@ async def test_a_key_that_is_held_stays_held() -> None:
 
 async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() -> None:
     """Of a decision in several commits, the history was stored, the header and the task not."""
-    stage = Stage()
+    stage = OrchestratorHarness()
     inner = make_workflow(make_node("inner"))
     definition = hash_workflow(inner), encode_workflow(inner)
     await stage.backend.archive.put_definition(inner.name, *definition)

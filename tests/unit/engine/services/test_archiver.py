@@ -18,11 +18,11 @@ from runnel.ports.journal import PendingCommand
 from runnel.ports.store import HistoryRecord, InboxPosition
 from runnel.telemetry.logs import get_level
 from runnel.testing.conformance.suite import make_message
-from tests.unit.engine.services.archiver_bench import Bench
+from tests.unit.engine.services.archiver_harness import ArchiverHarness
 
 
 async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(BATCH_COMMITS_MAX + 5)
 
     counts = [await bench.archiver.tick() for _ in range(3)]
@@ -33,7 +33,7 @@ async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
 
 
 async def test_what_came_back_with_a_store_that_was_set_back_is_trimmed_and_not_archived() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.ledger.archived = [1, 2, 3]
     bench.journal.add(2)
 
@@ -43,7 +43,7 @@ async def test_what_came_back_with_a_store_that_was_set_back_is_trimmed_and_not_
 
 
 async def test_an_archive_that_fails_is_asked_again_where_it_is() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(2)
     bench.ledger.problem = StoreError("gone")
     await bench.ticks(1)
@@ -57,7 +57,7 @@ async def test_an_archive_that_fails_is_asked_again_where_it_is() -> None:
 
 
 async def test_being_late_is_told_once_in_a_while_and_its_end_once() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = StoreError("gone")
 
@@ -71,7 +71,7 @@ async def test_being_late_is_told_once_in_a_while_and_its_end_once() -> None:
 
 
 async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.problem = BrokenInvariantError("a gap")
 
     await bench.ticks(12)
@@ -80,7 +80,7 @@ async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None
 
 
 async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = RuntimeError("a bug")
 
@@ -93,7 +93,7 @@ async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
 
 
 async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(1, HistoryRecord(aggregate_id="x1", entry=b'[99,1.0,[{"blob":"x"}]]'))
 
     await bench.archiver.tick()
@@ -103,7 +103,7 @@ async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> No
 
 
 async def test_the_last_commits_are_archived_after_the_partition_was_given_back() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     stop = asyncio.Event()
 
     async with asyncio.TaskGroup() as group:
@@ -117,7 +117,7 @@ async def test_the_last_commits_are_archived_after_the_partition_was_given_back(
 
 
 async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     stop = asyncio.Event()
     bench.journal.add(2 * BATCH_COMMITS_MAX + 1)
 
@@ -131,7 +131,7 @@ async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
 
 
 async def test_a_former_owner_is_silent() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = FencedError(0, held="epoch 3", current="epoch 4")
 
@@ -141,7 +141,7 @@ async def test_a_former_owner_is_silent() -> None:
 
 
 async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     await bench.hot.put("x1/a", b"large")
     event = NodeCompleted(node=NodeId("a"), output=make_blob_reference("x1/a", 5))
     gone = NodeCompleted(node=NodeId("b"), output=make_blob_reference("x1/gone", 5))
@@ -156,7 +156,7 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
 
 
 async def test_what_had_no_effect_is_sent_again() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     await bench.archiver.tick()
     bench.ledger.lost = [PendingCommand(1, make_message("lost"))]
 
@@ -169,7 +169,7 @@ async def test_what_had_no_effect_is_sent_again() -> None:
 
 
 async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.refused = {7, 8, 60}
 
@@ -182,7 +182,7 @@ async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
 
 
 async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.slow_above = 30
 
@@ -195,7 +195,7 @@ async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again()
 
 
 async def test_a_batch_has_a_bound_in_bytes() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(9, HistoryRecord(aggregate_id="x", entry=b"e" * (TRANSACTION_BYTES_MAX // 4)))
 
     counts = [await bench.archiver.tick() for _ in range(4)]
@@ -204,7 +204,7 @@ async def test_a_batch_has_a_bound_in_bytes() -> None:
 
 
 async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.ledger.lost = [
         PendingCommand(1, None, "damaged"),
         PendingCommand(2, make_message("lost")),
@@ -219,7 +219,7 @@ async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
 
 
 async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.ledger.lost = [
         PendingCommand(number, make_message("m")) for number in range(2 * RESENT_COMMANDS_MAX + 1)
     ]
@@ -233,7 +233,7 @@ async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
 
 
 async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.ledger.lost_problem = StoreError("PostgreSQL: no")
 
     await bench.ticks(8)
@@ -246,7 +246,7 @@ async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> N
 
 async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> None:
     """Another Redis archives the same partition."""
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = FencedError(0, held="epoch 3", current="epoch 4")
 
@@ -257,7 +257,7 @@ async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> No
 
 
 async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.add(5)
 
     await bench.ticks(60)
@@ -268,7 +268,7 @@ async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:
 
 
 async def test_nothing_is_forgotten_before_the_inbox_was_read() -> None:
-    bench = Bench()
+    bench = ArchiverHarness()
     bench.journal.is_read = False
     bench.journal.add(5)
     await bench.ticks(63)

@@ -13,7 +13,7 @@ from runnel.testing.conformance.suite import make_task, make_token
 DEAD_AFTER_S = 3.0
 
 
-class Told(NullTelemetry):
+class RecordingTelemetry(NullTelemetry):
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
 
@@ -21,13 +21,13 @@ class Told(NullTelemetry):
         self.events.append((name, fields.get("worker")))
 
 
-class Bench:
+class ReaperHarness:
     """A reaper, and one partition whose owner has issued the task 'a'."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
-        self.told = Told()
+        self.told = RecordingTelemetry()
         self.reaper = Reaper(
             self.backend.store,
             self.backend.tasks,
@@ -45,7 +45,7 @@ class Bench:
 
 
 async def test_a_silent_worker_is_found_dead_after_the_timeout_and_once() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     lease = await bench.claim_as("w")
 
     found = [await bench.reaper.tick()]
@@ -60,7 +60,7 @@ async def test_a_silent_worker_is_found_dead_after_the_timeout_and_once() -> Non
 
 
 async def test_a_worker_that_beats_is_alive() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     await bench.claim_as("w")
 
     found = []
@@ -73,7 +73,7 @@ async def test_a_worker_that_beats_is_alive() -> None:
 
 
 async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     await bench.claim_as("w")
     await bench.reaper.tick()
     await bench.clock.advance(10 * DEAD_AFTER_S)
@@ -83,7 +83,7 @@ async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
 
 
 async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [])
     await bench.reaper.tick()
     await bench.backend.tasks.leave("w")
@@ -95,7 +95,7 @@ async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> 
 
 
 async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S))
 
     found = [await bench.reaper.tick()]
@@ -107,7 +107,7 @@ async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
 
 
 async def test_a_worker_whose_beats_fit_the_timeout_is_judged_by_that() -> None:
-    bench = Bench()
+    bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S / 3.5))
     await bench.reaper.tick()
 

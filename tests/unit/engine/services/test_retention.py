@@ -13,7 +13,7 @@ from runnel.engine.services.retention import (
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.testing.clock import FakeClock
-from tests.unit.engine.services.archiver_bench import Told
+from tests.unit.engine.services.archiver_harness import RecordingTelemetry
 
 S = ExecutionState
 
@@ -39,7 +39,7 @@ class FakeRetention:
 
 
 async def test_only_states_with_a_number_of_days_are_deleted() -> None:
-    clock, retention, told = FakeClock(now=864_000.0), FakeRetention(3), Told()
+    clock, retention, told = FakeClock(now=864_000.0), FakeRetention(3), RecordingTelemetry()
     service = RetentionService(retention, clock, told, days={S.FAILED: 2, S.COMPLETED: 0.5})
 
     assert await service.tick() == 3
@@ -49,7 +49,7 @@ async def test_only_states_with_a_number_of_days_are_deleted() -> None:
 
 
 async def test_it_goes_on_at_once_while_there_is_more_and_waits_then() -> None:
-    clock, retention, told = FakeClock(), FakeRetention(2 * BATCH_MAX + 1), Told()
+    clock, retention, told = FakeClock(), FakeRetention(2 * BATCH_MAX + 1), RecordingTelemetry()
     service = RetentionService(retention, clock, told, days={S.FAILED: 1})
     stop = asyncio.Event()
 
@@ -67,7 +67,7 @@ async def test_it_goes_on_at_once_while_there_is_more_and_waits_then() -> None:
 
 
 async def test_blobs_that_belong_to_nothing_are_looked_for_every_hour() -> None:
-    clock, retention, told = FakeClock(), FakeRetention(0), Told()
+    clock, retention, told = FakeClock(), FakeRetention(0), RecordingTelemetry()
     service = RetentionService(retention, clock, told, days={})
     stop = asyncio.Event()
 

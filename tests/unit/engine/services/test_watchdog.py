@@ -13,8 +13,8 @@ from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.services.watchdog import Watchdog
 from runnel.errors import StoreError
 from runnel.testing.clock import settle
-from tests.driver import make_node, make_workflow
-from tests.unit.engine.orchestrator.stage import Stage
+from tests.core_driver import make_node, make_workflow
+from tests.unit.engine.orchestrator.orchestrator_harness import OrchestratorHarness
 
 REPAIR_AFTER_S = 60.0
 CHILD = make_workflow(make_node("inner"))
@@ -53,7 +53,7 @@ Sabotage = Callable[["Kennel"], None]
 
 
 class Kennel:
-    def __init__(self, stage: Stage, orchestrator: Orchestrator) -> None:
+    def __init__(self, stage: OrchestratorHarness, orchestrator: Orchestrator) -> None:
         self.stage = stage
         self.orchestrator = orchestrator
         self.state = stage.backend.state
@@ -88,7 +88,7 @@ class Kennel:
 async def test_what_is_missing_for_long_enough_is_repaired_once(
     definition: Workflow, sabotage: Sabotage, problem: str
 ) -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
         kennel = Kennel(stage, orchestrator)
         await kennel.begin(definition)
@@ -111,7 +111,7 @@ async def test_what_is_missing_for_long_enough_is_repaired_once(
     ids=["task", "timer", "time limit", "child", "key", "signal"],
 )
 async def test_what_has_something_under_way_is_left_alone(definition: Workflow) -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
         kennel = Kennel(stage, orchestrator)
         await kennel.begin(definition)
@@ -122,7 +122,7 @@ async def test_what_has_something_under_way_is_left_alone(definition: Workflow) 
 
 
 async def test_what_is_missing_now_and_then_is_left_alone() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
         kennel = Kennel(stage, orchestrator)
         await kennel.begin(NAP)
@@ -138,7 +138,7 @@ async def test_what_is_missing_now_and_then_is_left_alone() -> None:
 
 
 async def test_an_execution_that_has_ended_and_is_still_listed_as_running_is_corrected() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
         kennel = Kennel(stage, orchestrator)
         execution_id = await kennel.begin(NAP)
@@ -153,7 +153,7 @@ async def test_an_execution_that_has_ended_and_is_still_listed_as_running_is_cor
 
 
 async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
-    stage = Stage(partitions=2)
+    stage = OrchestratorHarness(partitions=2)
     store = stage.backend.store
 
     async def unread_s(partition: int) -> float:
@@ -168,7 +168,7 @@ async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
 
 
 async def test_a_sweep_that_the_store_fails_is_tried_again() -> None:
-    stage = Stage()
+    stage = OrchestratorHarness()
     store = stage.backend.store
     running, calls = store.running, 0
 

@@ -2,7 +2,7 @@ import pytest
 
 from runnel.engine.clock import RealClock
 from runnel.testing.clock import FakeClock
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
 @pytest.fixture
@@ -11,12 +11,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def frozen(clock: FakeClock) -> Stage:
+def frozen(clock: FakeClock) -> WorkerHarness:
     """A stage on which time stands still until the test moves `clock`."""
-    return Stage(clock)
+    return WorkerHarness(clock)
 
 
 @pytest.fixture
-def stage() -> Stage:
+def stage() -> WorkerHarness:
     """A stage in real time, for what happens at once, and for threads."""
-    return Stage(RealClock())
+    return WorkerHarness(RealClock())

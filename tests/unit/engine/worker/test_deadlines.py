@@ -10,7 +10,7 @@ import pytest
 from runnel.authoring.context import Context
 from runnel.engine.worker.task_run import Deadlines, TaskRun
 from runnel.testing.clock import FakeClock
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 HOUR_S = 3_600.0
 
@@ -31,12 +31,12 @@ def deadlines(clock: FakeClock) -> Deadlines:
     return Deadlines(clock)
 
 
-def runs_of(frozen: Stage, number: int) -> list[TaskRun]:
+def runs_of(frozen: WorkerHarness, number: int) -> list[TaskRun]:
     return [TaskRun(frozen.task("work")) for _ in range(number)]
 
 
 def test_there_are_never_more_runs_that_are_over_than_others(
-    frozen: Stage, deadlines: Deadlines
+    frozen: WorkerHarness, deadlines: Deadlines
 ) -> None:
     for number, run in enumerate(runs_of(frozen, 1_000)):
         deadlines.arm(run, HOUR_S)
@@ -46,7 +46,9 @@ def test_there_are_never_more_runs_that_are_over_than_others(
         assert len(deadlines) <= 2 * 10 + 1
 
 
-def test_nothing_is_left_when_all_runs_are_over(frozen: Stage, deadlines: Deadlines) -> None:
+def test_nothing_is_left_when_all_runs_are_over(
+    frozen: WorkerHarness, deadlines: Deadlines
+) -> None:
     runs = runs_of(frozen, 100)
     for run in runs:
         deadlines.arm(run, HOUR_S)
@@ -58,7 +60,7 @@ def test_nothing_is_left_when_all_runs_are_over(frozen: Stage, deadlines: Deadli
 
 
 async def test_a_run_is_checked_at_the_last_time_that_it_was_armed_for(
-    frozen: Stage, clock: FakeClock, deadlines: Deadlines
+    frozen: WorkerHarness, clock: FakeClock, deadlines: Deadlines
 ) -> None:
     checks = Checked()
     sooner, later, over = runs_of(frozen, 3)
@@ -79,7 +81,7 @@ async def test_a_run_is_checked_at_the_last_time_that_it_was_armed_for(
 
 
 async def test_a_task_that_has_ended_is_not_kept_until_its_timeout(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     @frozen.handlers.handler("slow")
     async def slow(config: Any, ctx: Context) -> None:

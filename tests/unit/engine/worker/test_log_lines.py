@@ -11,14 +11,14 @@ from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.values import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from runnel.errors import Skip
-from tests.unit.engine.worker.stage import Ending, Stage
+from tests.unit.engine.worker.worker_harness import Ending, WorkerHarness
 
 
 def texts(report: Ending) -> list[tuple[str, str]]:
     return [(line.level, line.text) for line in report.logs]
 
 
-async def test_lines_from_info_on_are_kept_whatever_the_process_shows(stage: Stage) -> None:
+async def test_lines_from_info_on_are_kept_whatever_the_process_shows(stage: WorkerHarness) -> None:
     @stage.handlers.handler("loud")
     async def loud(config: Any, ctx: Context) -> None:
         ctx.logger.debug("too small")
@@ -32,7 +32,7 @@ async def test_lines_from_info_on_are_kept_whatever_the_process_shows(stage: Sta
     assert all(line.at > 0 for line in report.logs)
 
 
-async def test_a_failed_and_a_skipped_task_report_their_lines_too(stage: Stage) -> None:
+async def test_a_failed_and_a_skipped_task_report_their_lines_too(stage: WorkerHarness) -> None:
     @stage.handlers.handler("bad")
     def bad(config: Any, ctx: Context) -> None:
         ctx.logger.warning("before")
@@ -48,7 +48,7 @@ async def test_a_failed_and_a_skipped_task_report_their_lines_too(stage: Stage) 
     assert texts(failed) == texts(skipped) == [("warning", "before")]
 
 
-async def test_only_the_last_lines_are_kept_and_each_is_cut(stage: Stage) -> None:
+async def test_only_the_last_lines_are_kept_and_each_is_cut(stage: WorkerHarness) -> None:
     @stage.handlers.handler("loud")
     def loud(config: Any, ctx: Context) -> None:
         for number in range(500):
@@ -61,7 +61,7 @@ async def test_only_the_last_lines_are_kept_and_each_is_cut(stage: Stage) -> Non
     assert report.logs[-1].text.startswith("499 ")
 
 
-async def test_a_line_that_can_not_be_written_down_hurts_nobody(stage: Stage) -> None:
+async def test_a_line_that_can_not_be_written_down_hurts_nobody(stage: WorkerHarness) -> None:
     @stage.handlers.handler("odd")
     def odd(config: Any, ctx: Context) -> str:
         logging.raiseExceptions = False
@@ -80,7 +80,7 @@ async def test_a_line_that_can_not_be_written_down_hurts_nobody(stage: Stage) ->
     assert second.encode().startswith(b"log ")
 
 
-async def test_secrets_are_taken_out_before_a_line_is_cut(stage: Stage) -> None:
+async def test_secrets_are_taken_out_before_a_line_is_cut(stage: WorkerHarness) -> None:
     secret = "a-secret-of-some-length"
 
     @stage.handlers.handler("leaky")
@@ -93,7 +93,7 @@ async def test_secrets_are_taken_out_before_a_line_is_cut(stage: Stage) -> None:
 
 
 async def test_a_record_names_the_line_that_logged_it(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     @stage.handlers.handler("loud")
     def loud(config: Any, ctx: Context) -> None:
@@ -106,7 +106,7 @@ async def test_a_record_names_the_line_that_logged_it(
     assert (record.pathname, record.funcName) == (__file__, "loud")
 
 
-async def test_a_task_that_does_not_log_keeps_nothing(stage: Stage) -> None:
+async def test_a_task_that_does_not_log_keeps_nothing(stage: WorkerHarness) -> None:
     seen: list[Context] = []
 
     @stage.handlers.handler("silent")

@@ -11,15 +11,15 @@ from runnel.core.workflow import RateLimit
 from runnel.engine.worker.runner import STORE_RETRY_S, RateLimiter
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock, settle
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 
-def limited(stage: Stage, *, rate: float | None = 1.0, node: str = "node") -> TaskMessage:
+def limited(stage: WorkerHarness, *, rate: float | None = 1.0, node: str = "node") -> TaskMessage:
     return stage.task("output", {}, node=node, resource_tag="api", rate_per_second=rate)
 
 
-async def test_tasks_run_at_the_rate_of_their_tag(frozen: Stage, clock: FakeClock) -> None:
+async def test_tasks_run_at_the_rate_of_their_tag(frozen: WorkerHarness, clock: FakeClock) -> None:
     began: list[float] = []
 
     @frozen.handlers.handler("call")
@@ -35,7 +35,7 @@ async def test_tasks_run_at_the_rate_of_their_tag(frozen: Stage, clock: FakeCloc
     assert began == [0.0, 0.5, 1.0, 1.5]
 
 
-async def test_a_parked_task_holds_no_slot(frozen: Stage, clock: FakeClock) -> None:
+async def test_a_parked_task_holds_no_slot(frozen: WorkerHarness, clock: FakeClock) -> None:
     async with frozen.working(concurrency=1):
         await frozen.issue(limited(frozen), limited(frozen), frozen.task("output", node="free"))
         await settle()
@@ -47,7 +47,7 @@ async def test_a_parked_task_holds_no_slot(frozen: Stage, clock: FakeClock) -> N
 
 
 async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     first, second = limited(frozen, rate=0.1), limited(frozen, rate=0.1, node="late")
     async with frozen.working():
@@ -62,7 +62,9 @@ async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
     assert frozen.told.begun == [first.token]
 
 
-async def test_no_more_tasks_are_parked_than_ten_per_slot(frozen: Stage, clock: FakeClock) -> None:
+async def test_no_more_tasks_are_parked_than_ten_per_slot(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
     async with frozen.working(concurrency=1) as worker:
         await frozen.issue(*(limited(frozen, rate=20.0) for _ in range(15)))
         await wait_until(lambda: len(frozen.told.begun) == 1 and worker.holds == 10)
@@ -75,7 +77,7 @@ async def test_no_more_tasks_are_parked_than_ten_per_slot(frozen: Stage, clock: 
 
 
 async def test_the_workers_own_table_applies_where_the_workflow_gives_no_rate(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     table = {"api": RateLimit(rate_per_second=1.0, burst=2)}
     async with frozen.working(rate_limits=table):
@@ -88,14 +90,16 @@ async def test_the_workers_own_table_applies_where_the_workflow_gives_no_rate(
     assert at_once == 2
 
 
-async def test_a_tag_without_any_limit_does_not_wait(frozen: Stage) -> None:
+async def test_a_tag_without_any_limit_does_not_wait(frozen: WorkerHarness) -> None:
     async with frozen.working():
         await frozen.issue(*(limited(frozen, rate=None) for _ in range(3)))
 
         assert len(await frozen.results(3)) == 3
 
 
-async def test_a_parked_task_that_is_dropped_does_not_run(frozen: Stage, clock: FakeClock) -> None:
+async def test_a_parked_task_that_is_dropped_does_not_run(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
     first, second = limited(frozen), limited(frozen)
     async with frozen.working() as worker:
         await frozen.issue(first, second)
@@ -109,7 +113,7 @@ async def test_a_parked_task_that_is_dropped_does_not_run(frozen: Stage, clock: 
 
 
 async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
-    frozen: Stage,
+    frozen: WorkerHarness,
 ) -> None:
     first, second = limited(frozen), limited(frozen)
     async with frozen.working():
@@ -122,7 +126,7 @@ async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
     assert frozen.told.named("report.refused") == []
 
 
-async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: Stage) -> None:
+async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: WorkerHarness) -> None:
     async def away(*_arguments: object, **_named: object) -> float:
         raise StoreError("the store is away")
 
@@ -155,7 +159,7 @@ TABLE = {"api": RateLimit(rate_per_second=5.0, burst=3)}
     ],
 )
 def test_the_limit_of_the_workflow_comes_before_that_of_the_engine(
-    frozen: Stage, fields: dict[str, Any], expected: RateLimit | None
+    frozen: WorkerHarness, fields: dict[str, Any], expected: RateLimit | None
 ) -> None:
     limits = RateLimiter(frozen.backend.tasks, TABLE)
 

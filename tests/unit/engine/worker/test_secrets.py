@@ -22,15 +22,15 @@ from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.engine.worker.attempt import compile_config
 from runnel.errors import Skip
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 KEY = 'sk-"geheim"/ä 42'
 SECRETS = KnownSecrets({"key": KEY, "pin": "1234"})
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage(RealClock())
+def stage() -> WorkerHarness:
+    return WorkerHarness(RealClock())
 
 
 class Seen:
@@ -42,7 +42,9 @@ class Seen:
         return config
 
 
-async def test_a_handler_gets_the_value_and_its_output_does_not_have_it(stage: Stage) -> None:
+async def test_a_handler_gets_the_value_and_its_output_does_not_have_it(
+    stage: WorkerHarness,
+) -> None:
     seen = Seen()
     stage.handlers.register("see", seen)
     config = {"a": "{{ secrets.key }}", "b": "Bearer {{ secrets.key }}!", "n": [{"1234": 12345}]}
@@ -53,7 +55,7 @@ async def test_a_handler_gets_the_value_and_its_output_does_not_have_it(stage: S
     assert output == {"a": "***", "b": "Bearer ***!", "n": [{"***": 12345}]}
 
 
-async def test_an_output_is_left_alone_by_tasks_that_name_no_secret(stage: Stage) -> None:
+async def test_an_output_is_left_alone_by_tasks_that_name_no_secret(stage: WorkerHarness) -> None:
     output = await stage.output(stage.task("output", {"pin": "1234"}), secrets=SECRETS)
 
     assert output == {"pin": "1234"}
@@ -63,7 +65,7 @@ async def test_an_output_is_left_alone_by_tasks_that_name_no_secret(stage: Stage
     "config",
     ["{{ secrets.nokey }}", "x{{ secrets.nokey }}", "{{ secrets.nokey | upper }}"],
 )
-async def test_a_missing_secret_fails_the_node_for_good(stage: Stage, config: str) -> None:
+async def test_a_missing_secret_fails_the_node_for_good(stage: WorkerHarness, config: str) -> None:
     failed = await stage.error(stage.task("output", {"a": config}), secrets=SECRETS)
 
     assert failed.error.message.endswith(
@@ -73,7 +75,7 @@ async def test_a_missing_secret_fails_the_node_for_good(stage: Stage, config: st
     assert not RetryPolicy().is_retryable(failed.error)
 
 
-async def test_a_secret_may_be_optional(stage: Stage) -> None:
+async def test_a_secret_may_be_optional(stage: WorkerHarness) -> None:
     config = {"a": "{{ secrets.nokey | default('none') }}", "b": "{{ secrets.key is defined }}"}
 
     output = await stage.output(stage.task("output", config), secrets=SECRETS)
@@ -82,7 +84,7 @@ async def test_a_secret_may_be_optional(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("config", [{"a": "{{ secrets }}"}, {"a": "{{ secrets | tojson }}"}])
-async def test_all_secrets_together_can_not_be_read(stage: Stage, config: Json) -> None:
+async def test_all_secrets_together_can_not_be_read(stage: WorkerHarness, config: Json) -> None:
     """Validation refuses it at submit; a worker does not rely on that."""
     failed = await stage.error(stage.task("output", config), secrets=SECRETS)
 
@@ -107,7 +109,9 @@ def raises_with(shape: str) -> Any:
         base64.b64encode(KEY.encode()).decode(),
     ],
 )
-async def test_an_error_does_not_tell_a_secret_in_any_shape(stage: Stage, shape: str) -> None:
+async def test_an_error_does_not_tell_a_secret_in_any_shape(
+    stage: WorkerHarness, shape: str
+) -> None:
     stage.handlers.register("fail", raises_with(shape))
 
     failed = await stage.error(stage.task("fail", {}), secrets=SECRETS)
@@ -119,7 +123,7 @@ async def test_an_error_does_not_tell_a_secret_in_any_shape(stage: Stage, shape:
     assert failed.error.traceback is not None
 
 
-async def test_a_reason_to_skip_does_not_tell_it_either(stage: Stage) -> None:
+async def test_a_reason_to_skip_does_not_tell_it_either(stage: WorkerHarness) -> None:
     def skip(config: Json, ctx: Context) -> Json:
         raise Skip(f"nothing to do for {config['key']}")
 
@@ -131,7 +135,7 @@ async def test_a_reason_to_skip_does_not_tell_it_either(stage: Stage) -> None:
     assert skipped.reason == "nothing to do for ***"
 
 
-async def test_code_in_a_process_of_its_own_gets_it_and_does_not_tell(stage: Stage) -> None:
+async def test_code_in_a_process_of_its_own_gets_it_and_does_not_tell(stage: WorkerHarness) -> None:
     config = {
         "function": "tests.unit.engine.worker.test_secrets:shout",
         "args": {"key": "{{ secrets.key }}"},
@@ -148,7 +152,7 @@ def shout(key: str) -> None:
     raise RuntimeError(f"{key} has {len(key)} characters")
 
 
-async def test_the_name_of_an_input_is_not_a_secret(stage: Stage) -> None:
+async def test_the_name_of_an_input_is_not_a_secret(stage: WorkerHarness) -> None:
     """A value that looks like a template is not rendered again."""
     task = stage.task(
         "output", {"a": "{{ input.text }}"}, execution_input={"text": "{{ secrets.key }}"}
@@ -175,7 +179,7 @@ def test_a_config_knows_which_secrets_it_needs() -> None:
     assert compile_config(raw).secrets == {"x", "y"}
 
 
-async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: Stage) -> None:
+async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: WorkerHarness) -> None:
     """A key of the value could be tried out by whoever reads the store."""
     fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
     config = {"a": "{{ secrets.key }}"}
@@ -193,7 +197,7 @@ async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: Stage) ->
     assert len(seen.configs) == 1
 
 
-async def told(stage: Stage, code: Any, **fields: Any) -> Json:
+async def told(stage: WorkerHarness, code: Any, **fields: Any) -> Json:
     """The output of code that is given the key."""
 
     def tell(config: Json, ctx: Context) -> Json:
@@ -231,7 +235,7 @@ ECHOES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ECHOES)
-async def test_an_output_does_not_tell_it_in_any_shape(stage: Stage, name: str) -> None:
+async def test_an_output_does_not_tell_it_in_any_shape(stage: WorkerHarness, name: str) -> None:
     stored = msgspec.json.encode(await told(stage, ECHOES[name]))
 
     written = {
@@ -244,14 +248,14 @@ async def test_an_output_does_not_tell_it_in_any_shape(stage: Stage, name: str) 
 
 
 @pytest.mark.parametrize("number", [1234, -1234, 1234.0])
-async def test_a_number_that_is_a_secret_is_hidden(stage: Stage, number: float) -> None:
+async def test_a_number_that_is_a_secret_is_hidden(stage: WorkerHarness, number: float) -> None:
     output = await told(stage, lambda _: {"pin": number, "other": 51234, "third": 1.1234})
 
     assert output["pin"] in {"***", "-***"}
     assert (output["other"], output["third"]) == (51234, 1.1234)
 
 
-async def test_an_output_may_be_nested_deeply(stage: Stage) -> None:
+async def test_an_output_may_be_nested_deeply(stage: WorkerHarness) -> None:
     depth = 800
 
     output = await told(stage, lambda _: msgspec.json.decode("[" * depth + "1234" + "]" * depth))
@@ -261,7 +265,7 @@ async def test_an_output_may_be_nested_deeply(stage: Stage) -> None:
 
 @pytest.mark.parametrize("chars", range(1_980, 2_000))
 async def test_half_of_a_secret_does_not_stand_where_a_message_was_cut(
-    stage: Stage, chars: int
+    stage: WorkerHarness, chars: int
 ) -> None:
     stage.handlers.register("fail", raises_with("x" * (chars - 13) + KEY + "y" * 8_000))
 
@@ -282,7 +286,7 @@ def test_the_end_of_a_secret_is_hidden_where_a_text_was_cut_before_it() -> None:
 
 
 async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
-    stage: Stage,
+    stage: WorkerHarness,
 ) -> None:
     """A name instead of the value would fit no filter."""
     fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
@@ -300,7 +304,9 @@ async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
     assert seen.configs == [{"a": 1234, "b": 1}, {"a": 1234, "b": 2}]
 
 
-async def test_half_of_a_secret_does_not_stand_at_the_end_of_a_kept_line(stage: Stage) -> None:
+async def test_half_of_a_secret_does_not_stand_at_the_end_of_a_kept_line(
+    stage: WorkerHarness,
+) -> None:
     """Hiding makes a line shorter: what was cut at first may be seen then."""
     key = "0123456789abcdef" * 40
 

@@ -11,12 +11,12 @@ from runnel.core.commands import TaskCompleted, TaskDeferred, TaskLost
 from runnel.engine.worker.worker import SHUTDOWN_CALL_S
 from runnel.errors import BrokenInvariantError, InputError, StoreError
 from runnel.testing.clock import FakeClock, settle
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 
 async def test_what_runs_may_finish_and_nothing_more_is_claimed(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     go = asyncio.Event()
 
@@ -41,7 +41,7 @@ async def test_what_runs_may_finish_and_nothing_more_is_claimed(
 
 
 async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     go = asyncio.Event()
 
@@ -70,7 +70,7 @@ async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
 
 
 async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     cancelled: list[bool] = []
 
@@ -98,7 +98,7 @@ async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
 
 
 async def test_the_second_signal_ends_it_at_once_even_if_code_is_deaf(
-    frozen: Stage, clock: FakeClock
+    frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     @frozen.handlers.handler("deaf")
     async def deaf(config: Any, ctx: Context) -> None:
@@ -118,7 +118,7 @@ async def test_the_second_signal_ends_it_at_once_even_if_code_is_deaf(
     assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
 
 
-async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: Stage) -> None:
+async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: WorkerHarness) -> None:
     go, begun = threading.Event(), threading.Event()
 
     @stage.handlers.handler("hang")
@@ -136,7 +136,9 @@ async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: Stage)
     await wait_until(lambda: worker.abandoned_threads == 0)
 
 
-async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(frozen: Stage) -> None:
+async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(
+    frozen: WorkerHarness,
+) -> None:
     tasks = [frozen.task("output", resource_tag="api", rate_per_second=1.0) for _ in range(2)]
     async with frozen.working():
         await frozen.issue(*tasks)
@@ -146,7 +148,7 @@ async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(frozen
     assert [type(each) for each in reports] == [TaskCompleted, TaskDeferred]
 
 
-async def test_an_idle_worker_ends_at_once(frozen: Stage) -> None:
+async def test_an_idle_worker_ends_at_once(frozen: WorkerHarness) -> None:
     async with asyncio.timeout(5):
         async with frozen.working():
             await settle()
@@ -154,7 +156,7 @@ async def test_an_idle_worker_ends_at_once(frozen: Stage) -> None:
     assert frozen.told.named("shutdown.started") == [{"worker": "w1", "holds": 0}]
 
 
-async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: Stage) -> None:
+async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: WorkerHarness) -> None:
     @frozen.handlers.handler("deaf")
     async def deaf(config: Any, ctx: Context) -> None:
         while True:
@@ -173,7 +175,7 @@ async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: Stage) -
     assert TaskLost in [type(each) for each in await frozen.read_reports()]
 
 
-async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: Stage) -> None:
+async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: WorkerHarness) -> None:
     async def broken(*_args: object, **_named: object) -> Any:
         raise BrokenInvariantError("a bug")
 
@@ -185,12 +187,14 @@ async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: Stage) ->
     assert isinstance(caught.value.exceptions[0], BrokenInvariantError)
 
 
-def test_a_worker_without_slots_is_refused(frozen: Stage) -> None:
+def test_a_worker_without_slots_is_refused(frozen: WorkerHarness) -> None:
     with pytest.raises(InputError, match="at least 1, got 0"):
         frozen.worker(concurrency=0)
 
 
-async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(stage: Stage) -> None:
+async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(
+    stage: WorkerHarness,
+) -> None:
     go, begun = threading.Event(), threading.Event()
 
     @stage.handlers.handler("hang")
@@ -210,7 +214,7 @@ async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(stage: S
 
 
 async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
-    frozen: Stage,
+    frozen: WorkerHarness,
 ) -> None:
     claimed, claim = asyncio.Event(), frozen.backend.tasks.claim
 
@@ -237,7 +241,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
     [("report", SHUTDOWN_CALL_S, "timed out at shutdown"), ("leave", SHUTDOWN_CALL_S, "timed out")],
 )
 async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
-    frozen: Stage, clock: FakeClock, call: str, seconds: float, error: str
+    frozen: WorkerHarness, clock: FakeClock, call: str, seconds: float, error: str
 ) -> None:
     async def endless(*_arguments: object, **_named: object) -> Any:
         await asyncio.Event().wait()
@@ -253,7 +257,7 @@ async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
     assert (told["call"], told["error"]) == (call, error)
 
 
-async def test_a_goodbye_that_fails_is_told_and_ends_the_worker(frozen: Stage) -> None:
+async def test_a_goodbye_that_fails_is_told_and_ends_the_worker(frozen: WorkerHarness) -> None:
     async def away(worker: str) -> None:
         raise StoreError("the store is away")
 

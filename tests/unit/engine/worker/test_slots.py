@@ -5,10 +5,10 @@ import asyncio
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import StopReason, TaskRun
 from runnel.testing.clock import settle
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
-async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: Stage) -> None:
+async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: WorkerHarness) -> None:
     slots = Slots(2)
     dropped, wanted = TaskRun(frozen.task("output")), TaskRun(frozen.task("output"))
     slots.put([dropped, wanted])
@@ -26,7 +26,7 @@ async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: Sta
     assert (dropped.is_finished, slots.free) == (True, 1)
 
 
-async def test_a_run_goes_to_a_runner_that_still_waits(frozen: Stage) -> None:
+async def test_a_run_goes_to_a_runner_that_still_waits(frozen: WorkerHarness) -> None:
     slots, run = Slots(2), TaskRun(frozen.task("output"))
 
     async with asyncio.TaskGroup() as group:
@@ -39,14 +39,16 @@ async def test_a_run_goes_to_a_runner_that_still_waits(frozen: Stage) -> None:
     assert patient.result() is run
 
 
-async def end_at_once(slots: Slots, stage: Stage, count: int) -> None:
+async def end_at_once(slots: Slots, stage: WorkerHarness, count: int) -> None:
     for _ in range(count):
         slots.put([TaskRun(stage.task("output"))])
         await slots.take()
         slots.release()
 
 
-async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(frozen: Stage) -> None:
+async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(
+    frozen: WorkerHarness,
+) -> None:
     slots = Slots(2, claim_ahead=10)
 
     at_first = slots.claimable
@@ -55,7 +57,7 @@ async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(frozen: S
     assert (at_first, slots.claimable) == (2, 12)
 
 
-async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: Stage) -> None:
+async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: WorkerHarness) -> None:
     slots = Slots(2, claim_ahead=10)
     await end_at_once(slots, frozen, 2)
     slots.put([TaskRun(frozen.task("output"))])
@@ -67,7 +69,7 @@ async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: Stage) -> None:
 
 
 async def test_no_more_than_the_slots_run_at_once_however_many_were_claimed(
-    frozen: Stage,
+    frozen: WorkerHarness,
 ) -> None:
     slots = Slots(2, claim_ahead=10)
     await end_at_once(slots, frozen, 2)

@@ -1,0 +1,84 @@
+"""The machine that is measured on: the processor time and memory of processes, and its description.
+
+Processes are read from /proc, as the kernel counts them; without /proc there are no such figures.
+"""
+
+import os
+import platform
+import sqlite3
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import runnel
+
+PROC = Path("/proc")
+PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "asyncpg": "asyncpg"}
+
+
+def read_resident_mb(pid: int | str = "self") -> float | None:
+    """Return the memory that the process has now; None where it can't be read."""
+    return _read_status_mb(pid, "VmRSS:")
+
+
+def read_peak_mb(pid: int | str = "self") -> float | None:
+    """Return the most memory that the process ever had; None where it can't be read."""
+    return _read_status_mb(pid, "VmHWM:")
+
+
+def read_cpu_s(pids: Iterable[int]) -> float:
+    """Return the user and system time that the processes have used."""
+    return sum(map(_read_process_cpu_s, pids))
+
+
+def _read_process_cpu_s(pid: int) -> float:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _read_status_mb(pid: int | str, name: str) -> float | None:
+    try:
+        lines = (PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith(name)), None)
+
+
+def describe_machine() -> dict[str, str | int | float]:
+    """`load` is that of the last minute: figures of a busy machine are to be read with care."""
+    return {
+        "runnel": runnel.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **{name: text for name, package in PACKAGES.items() if (text := _find_version(package))},
+        "system": platform.platform(),
+        "processor": _read_processor_name(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else _count_cores(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _count_cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _read_processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -1,0 +1,310 @@
+"""`runnel.Client` and `runnel.SyncClient` against a server in a process of its own."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runnel import Client, SyncClient, WorkflowDAG
+from runnel.client.idempotency import derive_execution_id
+from runnel.client.reruns import RerunSpec
+from runnel.errors import (
+    InputError,
+    InvalidInputError,
+    InvalidWorkflowError,
+    KeyReusedError,
+    MissingScopeError,
+    NotAuthenticatedError,
+    NotFoundError,
+    WorkflowFailedError,
+    WrongStateError,
+)
+from tests.e2e.dev_server import DevServer, dev_server
+from tests.e2e.program import Program
+from tests.unit.client.typed_client import total
+
+pytestmark = pytest.mark.e2e
+
+FLOW = """
+import runnel
+
+@runnel.task
+def double(x: int) -> int:
+    return 2 * x
+
+@runnel.workflow
+def doubled(x: int = 1) -> int:
+    return double(x)
+"""
+CHECKED = """
+name: checked
+input: {type: object, required: [name]}
+nodes:
+  - {id: greet, handler: output, config: {text: "Hello {{ input.name }}"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "own_flow.py").write_text(FLOW)
+    (folder / "checked.yaml").write_text(CHECKED)
+    with dev_server(folder, RETRY_MAX_RETRIES="0") as running:
+        yield running
+
+
+async def test_a_file_is_run_to_its_end_and_can_be_read(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        done = await client.run(server.program.folder / "chain.json", labels={"team": "red"})
+        again = await client.get(done.execution_id)
+        events = await client.history(done.execution_id)
+
+    assert (done.status, done.output, done.nodes["a"].output) == ("COMPLETED", {"y": 1}, {"x": 1})
+    assert again == done
+    assert done.labels["team"] == "red"
+    assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
+    assert [events[0].event, events[-1].event] == ["ExecutionCreated", "ExecutionFinished"]
+
+
+async def test_a_python_file_a_builder_and_a_name_are_run_too(server: DevServer) -> None:
+    dag = WorkflowDAG("built")
+    dag.add_node("one", "output", {"x": "{{ input.x }}"})
+
+    async with Client(server.url) as client:
+        traced = await client.run(server.program.folder / "own_flow.py", {"x": 4})
+        built = await client.run(dag, {"x": 5})
+        named = await client.run("built", {"x": 6})
+        stored = [each.name async for each in client.workflows()]
+
+    assert (traced.output, built.output, named.output) == (8, {"x": 5}, {"x": 6})
+    assert {"built", "doubled"} <= set(stored)
+
+
+async def test_retries_are_those_of_the_author_and_not_the_defaults_of_the_server(
+    server: DevServer,
+) -> None:
+    async with Client(server.url) as client:
+        stored = await client.store(total)
+        versions = await client.versions("total")
+        document = await client.document("total", 1)
+
+    assert versions == [stored]
+    assert "retry" not in document["nodes"][0]  # as everywhere: only the server has another default
+
+
+async def test_what_is_held_starts_when_it_is_triggered(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        held = await client.hold(server.program.folder / "checked.yaml")
+        waiting = await client.get(held)
+        with pytest.raises(InvalidInputError, match="name"):
+            await client.trigger(held, {})
+        await client.trigger(held, {"name": "Ada"}, idempotency_key="once")
+        await client.trigger(held, {"name": "Ada"}, idempotency_key="once")
+        done = await client.wait(held, timeout_s=20)
+        with pytest.raises(WrongStateError):
+            await client.trigger(held, {"name": "Bob"})
+
+    assert (waiting.status, done.output) == ("PENDING", {"text": "Hello Ada"})
+
+
+async def test_a_signal_and_a_cancel_reach_an_execution(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        approved = await client.submit(server.program.folder / "tidied.json")
+        with pytest.raises(TimeoutError):
+            await client.wait(approved, timeout_s=0.05)
+        await client.signal(approved, "approve", {"by": "ada"})
+        ended = await client.wait(approved, timeout_s=20)
+        unwanted = await client.submit("tidied")
+        await client.cancel(unwanted, reason="wrong file")
+        cancelled = await client.wait(unwanted, timeout_s=20)
+        with pytest.raises(WrongStateError):
+            await client.cancel(unwanted)
+
+    assert (ended.status, ended.nodes["approve"].output) == ("COMPLETED", {"by": "ada"})
+    assert (cancelled.status, cancelled.error) == ("CANCELLED", "Cancelled: wrong file")
+
+
+async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        with pytest.raises(WorkflowFailedError) as caught:
+            await client.run(server.program.folder / "failing.json")
+        failed = caught.value.execution_id
+        again = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
+        same = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
+        rerun = await client.wait(again, timeout_s=20)
+        listed = [each async for each in client.executions(states=["failed"], workflow="failing")]
+        counts = await client.count_executions()
+
+    assert (caught.value.status, again) == ("FAILED", same)
+    assert (rerun.status, rerun.rerun_of) == ("FAILED", failed)
+    assert [each.execution_id for each in listed] == [again, failed]
+    assert counts[listed[0].state].number >= len(listed)
+
+
+async def test_one_node_is_told_in_all_detail(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        done = await client.run(server.program.folder / "chain.json")
+        node = await client.node(done.execution_id, "b")
+        with pytest.raises(NotFoundError, match="no node 'c'"):
+            await client.node(done.execution_id, "c")
+
+    (attempt,) = node.attempts
+    assert (node.state, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
+    assert (attempt.number, node.inputs) == (1, {"a": {"x": 1}})
+    assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
+
+
+async def test_a_workflow_is_deleted_once_nothing_of_it_runs(server: DevServer) -> None:
+    dag = WorkflowDAG("passing")
+    dag.add_node("ask", "wait_for_signal", {"signal": "go"})
+
+    async with Client(server.url) as client:
+        waiting = await client.submit(dag)
+        with pytest.raises(WrongStateError, match="1 execution of it is not final"):
+            await client.delete_workflow("passing")
+        await client.cancel(waiting)
+        await client.wait(waiting, timeout_s=20)
+        deleted = await client.delete_workflow("passing")
+        with pytest.raises(NotFoundError):
+            await client.submit("passing")
+        still = await client.get(waiting)
+
+    assert (deleted, still.status) == (1, "CANCELLED")
+
+
+async def test_what_happens_is_told_as_it_happens(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        begun = await client.submit(server.program.folder / "tidied.json", {"told": True})
+        told: list[str] = []
+        async for each in client.follow(begun):
+            told.append(each.event)
+            if each.event == "NodeWaits":
+                await client.signal(begun, "approve")
+        history = await client.history(begun)
+        with pytest.raises(NotFoundError):
+            await anext(client.follow("01m7"))
+
+    assert told == [each.event for each in history]
+    assert told[-1] == "ExecutionFinished"
+
+
+def test_code_without_a_loop_may_stop_to_listen(server: DevServer) -> None:
+    with SyncClient(server.url) as client:
+        begun = client.submit(server.program.folder / "tidied.json", {"told": False})
+        first = next(each for each in client.follow(begun))
+        client.cancel(begun)
+        rest = [each.event for each in client.follow(begun)]
+
+    assert (first.event, rest[-1]) == ("ExecutionCreated", "ExecutionFinished")
+
+
+async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runnel.client.http_client.PAGE_SIZE", 2)
+    labels = {"batch": "pages"}
+
+    async with Client(server.url) as client:
+        begun = [
+            await client.submit(server.program.folder / "chain.json", {"n": n}, labels=labels)
+            for n in range(5)
+        ]
+        found = [each.execution_id async for each in client.executions(labels=labels)]
+
+    assert found == begun[::-1]
+
+
+async def test_one_key_is_one_execution(server: DevServer) -> None:
+    chain = server.program.folder / "chain.json"
+
+    async with Client(server.url) as client:
+        first = await client.submit(chain, {"n": 1}, idempotency_key="one")
+        second = await client.submit(chain, {"n": 1}, idempotency_key="one")
+        with pytest.raises(KeyReusedError) as caught:
+            await client.submit(chain, {"n": 2}, idempotency_key="one")
+
+    assert first == second
+    assert (caught.value.execution_id, caught.value.difference) == (first, "another input")
+
+
+async def test_errors_are_those_of_a_local_call(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        with pytest.raises(NotFoundError) as unknown:
+            await client.get("01m7")
+        with pytest.raises(NotFoundError, match="no workflow 'nothing/of that'"):
+            await client.submit("nothing/of that")
+        with pytest.raises(InvalidInputError):
+            await client.submit(server.program.folder / "checked.yaml", {})
+        with pytest.raises(InputError, match="states: expected some of PENDING"):
+            await anext(client.executions(states=["broken"]))
+        dag = WorkflowDAG("bad")
+        dag.add_node("a", "output", {"x": "{{ b.y }}"})
+        with pytest.raises(InvalidWorkflowError):
+            await client.submit(dag)
+
+    assert (unknown.value.kind, unknown.value.name) == ("execution", "01m7")
+
+
+def test_code_without_a_loop_does_the_same(server: DevServer) -> None:
+    with SyncClient(server.url) as client:
+        done = client.run(server.program.folder / "chain.json", labels={"by": "sync"})
+        found = list(client.executions(labels={"by": "sync"}))
+        with pytest.raises(NotFoundError):
+            client.get("01m7")
+        is_ready = client.ready().is_ready
+    client.close()
+
+    assert (done.output, is_ready) == ({"y": 1}, True)
+    assert [each.execution_id for each in found] == [done.execution_id]
+
+
+def test_the_sync_face_has_every_method_of_the_client() -> None:
+    methods = {name for name in vars(Client) if not name.startswith("_")}
+
+    assert methods <= set(vars(SyncClient))
+
+
+def test_the_environment_names_the_server(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNEL_SERVER", server.url)
+
+    with SyncClient() as client:
+        assert client.ready().is_ready
+
+
+async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: Path) -> None:
+    text = Program(tmp_path).documents("token", "create", "ci", "--scope", "read")[0]["token"]
+
+    with dev_server(tmp_path) as server:
+        async with Client(server.url) as nobody, Client(server.url, text) as reader:
+            with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
+                await nobody.get("01m7")
+            with pytest.raises(NotFoundError):
+                await reader.get("01m7")
+            with pytest.raises(MissingScopeError) as caught:
+                await reader.cancel("01m7")
+
+    assert (caught.value.needed, caught.value.held) == ("run", ("read",))
+
+
+async def test_many_wait_at_once_on_one_client(server: DevServer) -> None:
+    waiting = WorkflowDAG("crowd")
+    waiting.add_node("ask", "wait_for_signal", {"signal": "go"})
+
+    async with Client(server.url) as client:
+        begun = await client.submit(waiting)
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(client.wait(begun, timeout_s=30)) for _ in range(150)]
+            await client.signal(begun, "go")
+
+    assert {each.result().status.value for each in waits} == {"COMPLETED"}
+
+
+async def test_a_key_in_any_language_makes_the_id_that_it_makes_here(server: DevServer) -> None:
+    chain, key = server.program.folder / "chain.json", "Käse, счёт № 7"
+
+    async with Client(server.url) as client:
+        first = await client.submit(chain, idempotency_key=key)
+        second = await client.submit(chain, idempotency_key=key)
+
+    assert first == second == derive_execution_id("chain", key)

@@ -1,0 +1,33 @@
+"""Workers that call services: what they may reach, what they get, and how they fail."""
+
+from typing import Any
+
+from runnel.core.commands import TaskFailed
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.environment import HandlerEnvironment
+from runnel.handlers.permissions import AddressPermissions
+from tests.unit.engine.worker.worker_harness import WorkerHarness
+
+HANDLER = "call_external_service"
+
+
+def make_worker(*allowed: str, clock: RealClock | None = None) -> WorkerHarness:
+    """A worker that may reach these addresses besides public ones; its calls wait by `clock`."""
+    stage = WorkerHarness(RealClock())
+    means = HandlerEnvironment(addresses=AddressPermissions(allowed), clock=clock or stage.clock)
+    stage.handlers = create_builtin_registry(means)
+    return stage
+
+
+async def call_service(stage: WorkerHarness, **config: Any) -> Any:
+    return await stage.output(stage.task(HANDLER, config))
+
+
+async def fail_call(stage: WorkerHarness, **config: Any) -> TaskFailed:
+    return await stage.error(stage.task(HANDLER, config))
+
+
+def is_retried(failed: TaskFailed) -> bool:
+    return RetryPolicy().is_retryable(failed.error)

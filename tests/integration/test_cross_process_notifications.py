@@ -1,0 +1,109 @@
+"""Who waits for an execution that another process runs is told of it, and does not have to ask.
+
+The clock of whoever waits here stands still: no look every so often would ever come.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runnel.app.engine import Engine
+from runnel.app.follower import RemoteFollower
+from runnel.app.stores import StoreSession, build_store_session
+from runnel.backends.redis.backend import RedisBackend
+from runnel.core.events import ExecutionFinished
+from runnel.core.states import ExecutionState
+from runnel.notify.event_bus import CommittedEvents, StartedTask
+from runnel.testing.clock import FakeClock, FakeIds
+from tests.core_driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, open_engine
+
+CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
+
+
+@asynccontextmanager
+async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
+    """As another process does."""
+    clock = FakeClock()
+    if redis_url is None:
+        yield build_store_session(engine.backend, clock, FakeIds("look"))
+        return
+    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("look"))
+    try:
+        yield build_store_session(backend, clock, FakeIds("look"))
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_who_waits_for_an_end_is_told(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    work = WorkHandler()
+    gate = work.gate("b")
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+        asyncio.TaskGroup() as group,
+    ):
+        execution_id = await engine.client.submit(CHAIN)
+        waits = [group.create_task(look.client.wait(execution_id)) for _ in range(5)]
+        await work.entered["b"].wait()
+
+        gate.set()
+
+        for waiting in waits:
+            assert (await waiting).state is ExecutionState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_who_waits_for_what_it_has_submitted_itself_is_told(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+    ):
+        for _ in range(5):
+            execution_id = await look.client.submit(CHAIN)
+
+            header = await look.client.wait(execution_id)
+
+            assert header.state is ExecutionState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    work = WorkHandler()
+    gates = [work.gate(name) for name in "abc"]
+    seen: list[CommittedEvents | StartedTask] = []
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+        asyncio.TaskGroup() as group,
+    ):
+        look.event_bus.watch(seen.append)
+        remote = RemoteFollower(look, missing_process_warning=None, warn=lambda _: None)
+        group.create_task(remote.run())
+        execution_id = await engine.client.submit(CHAIN)
+        waiting = group.create_task(remote.client.wait(execution_id))
+        await work.entered["a"].wait()
+
+        for gate in gates:
+            gate.set()
+        await waiting
+        told = [each for each in seen if isinstance(each, CommittedEvents)]
+        history = await engine.client.history(execution_id)
+        remote.stops.drain.set()
+
+    names = [type(event).__name__ for each in told for event in each.events]
+    assert names == [each.event for each in history]
+    assert isinstance(told[-1].events[-1], ExecutionFinished)

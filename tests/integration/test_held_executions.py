@@ -1,0 +1,132 @@
+"""A held execution is started by one trigger, with the input that was submitted or is given."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.app.engine import Engine
+from runnel.client.idempotency import START_TIMEOUT_S
+from runnel.client.store_client import PICKUP_TIMEOUT_S, StoreClient
+from runnel.core.ids import ExecutionId
+from runnel.core.values import INLINE_BYTES_MAX
+from runnel.errors import InvalidInputError, KeyReusedError, WrongStateError
+from tests.core_driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, wait_for_end
+from tests.integration.client_without_engine import ClientWithoutEngine
+
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+WITH_SCHEMA = make_workflow(make_node("a", config={"v": "{{ input.n }}"}), input=SCHEMA)
+LARGE = "x" * (INLINE_BYTES_MAX + 1)
+
+
+@pytest.fixture
+def desk() -> ClientWithoutEngine:
+    return ClientWithoutEngine()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+@pytest.mark.parametrize("value", [{"n": "bad"}, {"n": "bad", "m": LARGE}], ids=["inline", "blob"])
+async def test_a_trigger_checks_the_input_that_was_submitted(
+    kind: str, redis_url: str | None, value: Any, tmp_path: Path
+) -> None:
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
+        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+
+        with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):
+            await engine.client.trigger(execution_id)
+
+        await engine.client.trigger(execution_id, {"n": 1})
+        view = await wait_for_end(engine, execution_id)
+    assert view.nodes["a"].output == {"v": 1}
+
+
+@pytest.mark.parametrize("extra", ["", LARGE], ids=["inline", "blob"])
+async def test_a_trigger_starts_with_the_input_that_was_submitted(
+    extra: str, tmp_path: Path
+) -> None:
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        value = {"n": 3, "extra": extra}
+        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+
+        await engine.client.trigger(execution_id)
+
+        assert (await wait_for_end(engine, execution_id)).nodes["a"].output == {"v": 3}
+
+
+async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_yet(
+    desk: ClientWithoutEngine,
+) -> None:
+    execution_id = await desk.client.submit(WITH_SCHEMA, {"n": 1}, is_held=True)
+
+    async with asyncio.TaskGroup() as group:
+        triggering = group.create_task(_refusal(desk.client, execution_id))
+        await desk.clock.advance(2 * PICKUP_TIMEOUT_S)
+
+    assert "no process has taken it up" in triggering.result()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.client.trigger(execution_id, {"n": 1}))
+        await desk.clock.advance(2 * START_TIMEOUT_S)
+    assert len(await desk.sent()) == 2
+
+
+async def _refusal(client: StoreClient, execution_id: ExecutionId) -> str:
+    with pytest.raises(WrongStateError) as caught:
+        await client.trigger(execution_id)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_of_two_triggers_at_once_one_is_refused(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
+    definition = make_workflow(make_node("a", config={"who": "{{ input.who }}"}))
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
+        execution_id = await engine.client.submit(definition, is_held=True)
+
+        refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
+
+        view = await wait_for_end(engine, execution_id)
+        keys = [each.fields["input"]["blob"] for each in await _starts(engine, execution_id)]
+    assert view.nodes["a"].output == {"who": view.input["who"]}
+    assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
+    assert refused.count("") == 1
+    assert refused.index("") == "12".index(view.input["who"])
+    assert "only a PENDING one can be triggered" in "".join(refused)
+
+
+async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
+    """Why it was refused; empty when it was not."""
+    try:
+        await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
+    except WrongStateError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_a_trigger_with_the_same_key_is_the_same_trigger(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
+        client = engine.client
+        execution_id = await client.submit(make_workflow(make_node("a")), is_held=True)
+        first = {"n": 1, "m": 2}
+        again = [client.trigger(execution_id, first, idempotency_key="k") for _ in range(3)]
+
+        await asyncio.gather(*again)
+        await wait_for_end(engine, execution_id)
+        await client.trigger(execution_id, {"m": 2, "n": 1}, idempotency_key="k")
+
+        starts = await _starts(engine, execution_id)
+        with pytest.raises(WrongStateError, match="only a PENDING one"):
+            await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
+        with pytest.raises(KeyReusedError, match="another input"):
+            await client.trigger(execution_id, {"n": 2}, idempotency_key="k")
+    assert len(starts) == 1
+
+
+async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
+    history = await engine.client.history(execution_id)
+    return [each for each in history if each.event == "ExecutionStarted"]

@@ -1,0 +1,34 @@
+"""What is measured is what is said to be measured."""
+
+from collections.abc import Callable
+
+import pytest
+
+from runnel.bench import workflows
+from runnel.core.validation import find_problems
+from runnel.core.workflow import Workflow
+
+
+def edges_of(workflow: Workflow) -> int:
+    return sum(len(set(node.dependencies)) for node in workflow.nodes)
+
+
+@pytest.mark.parametrize(
+    ("make", "nodes", "edges"),
+    [
+        (workflows.build_diamond, 4, 4),
+        (workflows.build_napping_diamond, 4, 4),
+        (workflows.build_chain, 20, 19),
+        (workflows.build_fan, 1_002, 2_000),
+        (workflows.build_large_graph, 2_000, 6_000),
+        (workflows.build_map, 1, 0),
+        (workflows.build_signal_wait, 2, 1),
+    ],
+)
+def test_a_workflow_is_valid_and_of_the_size_that_is_told(
+    make: Callable[[], Workflow], nodes: int, edges: int
+) -> None:
+    workflow = make()
+
+    assert not find_problems(workflow)
+    assert (len(workflow.nodes), edges_of(workflow)) == (nodes, edges)

@@ -1,0 +1,128 @@
+"""What is said of nodes, and of items of a map, that wait when somebody begins to follow them."""
+
+import re
+
+import pytest
+
+from runnel.cli.commands.list import list_node_waits
+from runnel.cli.render.progress import ExecutionProgress, apply_events
+from runnel.cli.render.progress_view import WAITING_NODES_MAX, PlainProgressView
+from runnel.cli.render.sentences import describe_change, describe_reason
+from runnel.cli.session.hints import CommandHints
+from runnel.core import events as e
+from runnel.core.ids import NodeId, Nonce
+from runnel.core.values import NULL
+from runnel.testing.clock import FakeClock
+from runnel.views.execution import summarize_waiting_items
+from tests.core_driver import CoreDriver, make_node, make_workflow
+
+DIED = "2 processes died with it"
+
+
+def mapped(items: int) -> CoreDriver:
+    return CoreDriver(make_workflow(make_node("m", for_each=str(list(range(items)))))).start()
+
+
+def lose_twice(driver: CoreDriver, name: str, *items: int) -> None:
+    for _ in range(2):
+        for item in items or (-1,):
+            driver.lose(name, item=item)
+
+
+def said_of(driver: CoreDriver, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """By a plain view that begins to follow, with its figures of time left out."""
+    PlainProgressView(FakeClock(driver.now), CommandHints()).add(
+        ExecutionProgress.from_execution(driver.root)
+    )
+    return re.sub(r"\d\.\d s", "… s", capsys.readouterr().err).splitlines()[1:]
+
+
+def test_a_node_that_waits_after_crashes_tells_for_how_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
+
+    lose_twice(driver, "a")
+
+    assert said_of(driver, capsys) == [f"a: attempt 3 in … s, after {DIED}"]
+
+
+def test_an_execution_that_waits_for_nothing_tells_of_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"))).start()
+
+    assert said_of(driver, capsys) == []
+
+
+def test_only_the_first_of_many_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = [
+        make_node(f"n{i}", handler="wait_for_signal", config={"signal": "go"})
+        for i in range(WAITING_NODES_MAX + 2)
+    ]
+    driver = CoreDriver(make_workflow(*waiting)).start()
+
+    said = said_of(driver, capsys)
+
+    assert said[:2] == ["n0: waits for signal 'go'", "n0: go on with: runnel signal e1 go"]
+    assert said[-1] == "and 2 more nodes that wait"
+    assert len(said) == 2 * WAITING_NODES_MAX + 1
+
+
+def test_a_map_whose_items_all_wait_tells_which_comes_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    driver = mapped(2)
+    lose_twice(driver, "m", 0, 1)
+
+    [said] = said_of(driver, capsys)
+    [stuck] = list_node_waits(driver.root, [])
+
+    first = min(driver.root.maps[0].active.items(), key=lambda entry: entry[1].due or 0.0)
+    text = f"item {first[0]} (and 1 more): its next attempt ({DIED})"
+    assert said == f"m: 0 of 2 items, waits … s more for {text}"
+    assert (stuck.waits_for, stuck.due) == (text, first[1].due)
+
+
+def test_a_map_with_an_item_under_way_waits_for_that() -> None:
+    driver = mapped(2)
+    lose_twice(driver, "m", 1)
+
+    [stuck] = list_node_waits(driver.root, [])
+
+    assert stuck.waits_for == "its own code"
+    assert summarize_waiting_items(driver.root.maps[0]) is None
+
+
+QUEUED = e.NodeQueued(node=NodeId("m"), item=0, attempt=3, nonce=Nonce("n"))
+DONE = e.NodeCompleted(node=NodeId("m"), item=0, output=NULL)
+
+
+@pytest.mark.parametrize(("event", "settled"), [(QUEUED, 0), (DONE, 1)])
+def test_an_item_that_goes_on_ends_what_is_said_of_its_wait(
+    event: e.AnyEvent, settled: int
+) -> None:
+    driver = mapped(2)
+    lose_twice(driver, "m", 0, 1)
+    progress = ExecutionProgress.from_execution(driver.root)
+    line = progress.lines["m"]
+    before = describe_reason(line, driver.now)
+
+    apply_events(progress, driver.now, [event])
+
+    assert before.endswith(f": its next attempt ({DIED})")
+    assert (describe_reason(line, driver.now), describe_change(line, driver.now)) == (
+        "",
+        f"m: {settled} of 2 items",
+    )
+
+
+def test_a_map_of_children_tells_which_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    child = make_workflow(make_node("work"))
+    driver = CoreDriver(
+        make_workflow(make_node("m", for_each="[1, 2]", handler="workflow", child=child))
+    ).start()
+
+    assert said_of(driver, capsys) == [
+        "m: 0 of 2 items, waits for item 0 (and 1 more): child execution e1.m.0.1"
+    ]

@@ -1,0 +1,209 @@
+"""Partitions are shared evenly by whoever lives, and moved one at a time."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.engine.orchestrator.orchestrator import LeaseObservation
+from runnel.engine.orchestrator.partition_share import (
+    choose_partitions,
+    make_sharing_orchestrator,
+)
+from runnel.ports.store import LeaseRecord, Store
+from runnel.testing.clock import settle
+from tests.unit.engine.orchestrator.orchestrator_harness import LEASE_S, OrchestratorHarness
+
+LOOK_S = LEASE_S / 6
+
+
+def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
+    """One letter per partition: its owner, or a dot when it is free; `still` ones are numbers."""
+    return {
+        number: LeaseObservation(
+            lease=None
+            if owner == "."
+            else LeaseRecord(partition=number, owner=owner, epoch=1, counter=1),
+            is_silent=str(number) in still,
+        )
+        for number, owner in enumerate(owners)
+    }
+
+
+@pytest.mark.parametrize(
+    ("owners", "living", "still", "given", "expected"),
+    [
+        ("....", "a", "", "", 4),
+        ("....", "ab", "", "", 2),
+        ("...", "ab", "", "", 2),
+        ("bbb.", "ab", "", "", 1),
+        ("bbbb", "ab", "", "", 0),
+        ("bbbb", "a", "", "", 0),
+        ("bbbb", "a", "0123", "", 4),
+        ("bbbb", "ab", "0123", "", 2),
+        ("aaaa", "a", "", "", 4),
+        ("aaaa", "ab", "", "", 3),
+        ("aaab", "ab", "", "", 2),
+        ("aabb", "ab", "", "", 2),
+        ("aaaaaabbbbbbcccc", "abc", "", "", 5),
+        ("aaaaaabbbbbccccc", "abc", "", "", 6),
+        ("aabb.", "ab", "", "", 3),
+        ("aabb.", "ab", "", "4", 3),
+        ("aab..", "ab", "", "34", 2),
+        ("aab..", "ab", "3", "34", 3),
+        ("aab..", "a", "", "34", 4),
+        ("aaab", "ab", "", "2", 2),
+        ("zzzz", "ab", "", "", 0),
+        ("", "a", "", "", 0),
+    ],
+    ids=lambda value: str(value) or "none",
+)
+def test_how_many_one_of_several_should_own(
+    owners: str, living: str, still: str, given: str, expected: int
+) -> None:
+    found = choose_partitions("a", seen(owners, still=still), living, given_up={*map(int, given)})
+
+    assert len(found) == expected
+    assert len(set(found)) == expected
+    assert all(owners[number] in "a." or str(number) in still for number in found)
+
+
+@pytest.mark.parametrize("living", range(1, 6))
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 16])
+def test_all_end_with_the_same_number_or_one_more(partitions: int, living: int) -> None:
+    names = "abcde"[:living]
+    owners = dict.fromkeys(range(partitions), "a")
+
+    for _ in range(3 * partitions):
+        for name in names:
+            owners = after_a_look(name, owners, names)
+
+    counts = Counter(dict.fromkeys(names, 0) | Counter(owners.values()))
+    assert "." not in counts
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def after_a_look(name: str, owners: Mapping[int, str], living: str) -> dict[int, str]:
+    wanted = choose_partitions(name, seen("".join(owners.values())), living)
+    return {
+        number: name if number in wanted else "." if owner == name else owner
+        for number, owner in owners.items()
+    }
+
+
+class Mortal:
+    """A store as one process sees it: while that does not live, none of its calls arrives."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.is_alive = asyncio.Event()
+        self.is_alive.set()
+
+    # Any: it stands for each method of the store.
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **named: Any) -> Any:
+            await self.is_alive.wait()
+            return await found(*args, **named)
+
+        return call
+
+
+class Cluster:
+    """Several orchestrators on one store."""
+
+    def __init__(self, group: asyncio.TaskGroup, partitions: int) -> None:
+        self.stage = OrchestratorHarness(partitions=partitions)
+        self.clock = self.stage.clock
+        self._group = group
+        self._partitions = partitions
+        self._stores: dict[str, Mortal] = {}
+        self._stops: dict[str, asyncio.Event] = {}
+
+    def start(self, name: str) -> None:
+        stop = self._stops[name] = asyncio.Event()
+        store = self._stores[name] = Mortal(self.stage.backend.store)
+        parts = msgspec.structs.replace(self.stage.parts, store=store)
+        orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
+        self._group.create_task(orchestrator.run(stop))
+
+    def stop(self, *names: str) -> None:
+        for name in names:
+            self._stops[name].set()
+
+    def pause(self, name: str) -> None:
+        self._stores[name].is_alive.clear()
+
+    def go_on(self, name: str) -> None:
+        self._stores[name].is_alive.set()
+
+    async def owned(self) -> Counter[str]:
+        store = self.stage.backend.store
+        records = [await store.observe(number) for number in range(self._partitions)]
+        return Counter("nobody" if record is None else record.owner for record in records)
+
+
+async def test_a_newcomer_gets_its_share_one_by_one_and_leaves_it_to_the_others() -> None:
+    counts = []
+    async with asyncio.TaskGroup() as group:
+        cluster = Cluster(group, 6)
+        cluster.start("one")
+        await settle()
+        alone = await cluster.owned()
+        cluster.start("two")
+        for _ in range(8):
+            await cluster.clock.advance(LOOK_S)
+            counts.append((await cluster.owned())["one"])
+        shared = await cluster.owned()
+        cluster.stop("two")
+        await cluster.clock.advance(2 * LOOK_S)
+        again = await cluster.owned()
+        cluster.stop("one")
+
+    assert (alone, shared, again) == ({"one": 6}, {"one": 3, "two": 3}, {"one": 6})
+    assert all(before - after <= 1 for before, after in pairwise(counts))
+    assert await cluster.owned() == {"nobody": 6}
+
+
+@pytest.mark.parametrize("phase", range(7))
+async def test_what_a_dead_orchestrator_owned_is_taken_over_within_the_lease(phase: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        cluster = Cluster(group, 4)
+        cluster.start("one")
+        await cluster.clock.advance(LOOK_S * phase / 7)
+        cluster.start("two")
+        await cluster.clock.advance(10 * LOOK_S)
+        before = await cluster.owned()
+        cluster.pause("one")
+        await cluster.clock.advance(LEASE_S)
+        after = await cluster.owned()
+        cluster.go_on("one")
+        cluster.stop("one", "two")
+
+    assert (before, after) == ({"one": 2, "two": 2}, {"two": 4})
+    assert cluster.stage.told.named("orchestrator.dead") == [{"orchestrator": "one"}]
+
+
+async def test_an_orchestrator_that_was_given_up_for_dead_gets_a_share_again() -> None:
+    async with asyncio.TaskGroup() as group:
+        cluster = Cluster(group, 4)
+        cluster.start("one")
+        cluster.start("two")
+        await cluster.clock.advance(10 * LOOK_S)
+        cluster.pause("one")
+        await cluster.clock.advance(LEASE_S)
+        while_paused = await cluster.owned()
+        cluster.go_on("one")
+        await cluster.clock.advance(10 * LOOK_S)
+        afterwards = await cluster.owned()
+        cluster.stop("one", "two")
+
+    assert (while_paused, afterwards) == ({"two": 4}, {"one": 2, "two": 2})

@@ -1,0 +1,133 @@
+"""Tasks of a queue that no worker serves fail after a while, and no others do."""
+
+import pytest
+
+from runnel.backends.memory import MemoryBackend
+from runnel.core.commands import TaskFailed
+from runnel.engine.services.unserved_queues import UnservedQueueService
+from runnel.ports.store import Commit, Lease
+from runnel.ports.workers import WorkerInfo
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.suite import make_task
+from tests.unit.engine.worker.worker_harness import RecordingTelemetry
+
+UNSERVED_S = 60.0
+
+
+class UnservedQueuesHarness:
+    """One task waits in the queue 'gpu'."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.backend = MemoryBackend(self.clock, FakeIds())
+        self.told = RecordingTelemetry()
+        self.unserved = self.another()
+        self._lease: Lease | None = None
+
+    def another(self) -> UnservedQueueService:
+        return UnservedQueueService(
+            self.backend.store,
+            self.backend.tasks,
+            self.clock,
+            self.told,
+            unserved_s=UNSERVED_S,
+        )
+
+    async def issue(self) -> None:
+        self._lease = await self.backend.store.acquire(0, "owner")
+        await self.backend.store.commit(
+            self._lease, Commit(sequence=1, tasks=[make_task("a", queue="gpu")])
+        )
+
+    async def failed(self) -> list[TaskFailed]:
+        assert self._lease is not None
+        entries = await self.backend.store.read_inbox(self._lease, limit=10, wait_s=0)
+        return [each.command for each in entries if isinstance(each.command, TaskFailed)]
+
+    async def beat(self, **about: object) -> None:
+        await self.backend.tasks.beat("w", [], about=WorkerInfo(**about))  # type: ignore[arg-type]  # by name
+
+
+async def test_a_task_that_no_worker_serves_fails_after_the_timeout_and_says_why() -> None:
+    bench = UnservedQueuesHarness()
+    await bench.issue()
+    await bench.beat(queues=("cpu",))
+
+    counts = [await bench.unserved.tick()]
+    for _ in range(2):
+        await bench.clock.advance(UNSERVED_S / 2)
+        counts.append(await bench.unserved.tick())
+
+    [failed] = await bench.failed()
+    assert counts == [0, 0, 1]
+    assert failed.error.message == (
+        "no handler registered for 'gpu': no live worker has served this queue for 60 s"
+    )
+    assert not failed.error.retryable
+    assert bench.told.named("tasks.unserved") == [{"queue": "gpu", "rejected": 1}]
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ({}, 0),
+        ({"queues": ("cpu", "gpu")}, 0),
+        ({"queues": ("cpu",)}, 1),
+        ({"is_draining": True}, 1),
+    ],
+    ids=["all queues", "named", "others", "drains"],
+)
+async def test_a_task_waits_as_long_as_a_live_worker_serves_its_queue(
+    about: dict[str, object], expected: int
+) -> None:
+    bench = UnservedQueuesHarness()
+    await bench.issue()
+    await bench.beat(**about)
+
+    await bench.unserved.tick()
+    await bench.clock.advance(2 * UNSERVED_S)
+
+    assert await bench.unserved.tick() == expected
+
+
+async def test_while_no_worker_lives_tasks_wait_and_an_alarm_is_raised() -> None:
+    bench = UnservedQueuesHarness()
+    await bench.issue()
+
+    counts = []
+    for _ in range(4):
+        counts.append(await bench.unserved.tick())
+        await bench.clock.advance(UNSERVED_S / 2)
+
+    assert counts == [0] * 4
+    assert bench.told.named("workers.missing") == [{"waiting": 1}] * 2
+
+
+async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:
+    bench = UnservedQueuesHarness()
+    await bench.issue()
+    await bench.beat(queues=("cpu",))
+    await bench.unserved.tick()
+    await bench.clock.advance(UNSERVED_S - 1)
+    await bench.beat()
+    await bench.unserved.tick()
+    await bench.beat(queues=("cpu",))
+    await bench.unserved.tick()
+    await bench.clock.advance(UNSERVED_S - 1)
+
+    assert await bench.unserved.tick() == 0
+    await bench.clock.advance(1)
+    assert await bench.unserved.tick() == 1
+
+
+async def test_of_several_that_look_one_fails_the_task() -> None:
+    bench = UnservedQueuesHarness()
+    await bench.issue()
+    await bench.beat(queues=("cpu",))
+    all_of_them = [bench.unserved, bench.another(), bench.another()]
+    for each in all_of_them:
+        await each.tick()
+    await bench.clock.advance(UNSERVED_S)
+
+    assert sorted([await each.tick() for each in all_of_them]) == [0, 0, 1]
+    assert len(await bench.failed()) == 1

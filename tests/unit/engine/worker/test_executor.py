@@ -1,0 +1,127 @@
+"""Where a call runs, when something is odd about it."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runnel.authoring.calls import FunctionCall, Mode
+from runnel.authoring.context import Context
+from runnel.engine.worker.child_process import ChildProcessPool, JobResult
+from runnel.engine.worker.executor import Executor, ThreadJob, ThreadPool
+from runnel.engine.worker.task_run import RunningCode, TaskRun
+from runnel.engine.worker.task_values import TaskInputs
+from runnel.errors import BrokenInvariantError
+from tests.unit.engine.worker.worker_harness import WorkerHarness
+from tests.waiting import wait_until
+
+
+class Floor:
+    """An executor that notes which runs were abandoned."""
+
+    def __init__(
+        self,
+        stage: WorkerHarness,
+        *,
+        threads: ThreadPool | None = None,
+        processes: ChildProcessPool | None = None,
+    ) -> None:
+        self.abandoned: list[TaskRun] = []
+        self.run = TaskRun(stage.task("output"))
+        self._values = TaskInputs(self.run.task)
+        self._executor = Executor(
+            threads or ThreadPool("t"),
+            processes or ChildProcessPool(),
+            on_suspend=lambda _run: None,
+            on_abandoned=self.abandoned.append,
+            on_returned=lambda _run: None,
+        )
+
+    async def execute(self, function: Callable[..., Any], mode: Mode) -> bytes:
+        call = FunctionCall(function=function, mode=mode)
+        context = Context(self.run.task, self._values, lambda _task, _measured: None)
+        return await self._executor.run(self.run, call, context, self._values)
+
+
+def answer() -> int:
+    return 42
+
+
+async def test_a_thread_that_has_returned_when_the_cancel_comes_is_not_abandoned(
+    frozen: WorkerHarness,
+) -> None:
+    class Racing(ThreadPool):
+        def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
+            super()._done(job, outcome)
+            running.cancel()
+
+    threads = Racing("t")
+    floor = Floor(frozen, threads=threads)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(floor.execute(answer, Mode.THREAD))
+
+    threads.close()
+    assert running.cancelled()
+    assert floor.abandoned == []
+    assert not floor.run.keeps_slot
+
+
+class Silent(ChildProcessPool):
+    async def run(self, *_arguments: object) -> JobResult:
+        return JobResult()
+
+
+async def test_a_child_that_answers_nothing_is_a_broken_invariant(frozen: WorkerHarness) -> None:
+    floor = Floor(frozen, processes=Silent())
+    runner = asyncio.current_task()
+    assert runner is not None
+    floor.run.code = RunningCode(runner)
+
+    with pytest.raises(BrokenInvariantError, match="neither result nor error"):
+        await floor.execute(answer, Mode.PROCESS)
+
+
+async def test_what_runs_without_a_slot_is_a_broken_invariant(frozen: WorkerHarness) -> None:
+    with pytest.raises(BrokenInvariantError, match="runs without a slot"):
+        await Floor(frozen).execute(answer, Mode.PROCESS)
+
+
+async def test_a_process_that_can_not_be_started_is_the_error_of_its_task(
+    stage: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    config = {"function": f"{__name__}:answer", "mode": "process"}
+
+    failed = await stage.error(stage.task("python", config))
+
+    assert failed.error.type == "FileNotFoundError"
+    assert "/nowhere/python" in failed.error.message
+
+
+async def test_a_thread_that_returns_after_its_loop_has_closed_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, begun = threading.Event(), threading.Event()
+    complaints: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
+
+    def hang() -> None:
+        begun.set()
+        go.wait(10)
+
+    async def short() -> None:
+        ThreadPool("late").start(hang, lambda: None)
+
+    def with_a_loop_of_its_own() -> None:
+        asyncio.run(short())
+
+    await asyncio.to_thread(with_a_loop_of_its_own)
+    await wait_until(begun.is_set)
+    [thread] = [each for each in threading.enumerate() if each.name == "late-1"]
+    go.set()
+    await wait_until(lambda: not thread.is_alive())
+
+    assert complaints == []

@@ -1,0 +1,54 @@
+"""What the registry shows of a worker, from its first beat to its end."""
+
+import asyncio
+from typing import Any
+
+from runnel.authoring.context import Context
+from runnel.ports.workers import WorkerInfo, WorkerRecord
+from runnel.testing.clock import settle
+from tests.unit.engine.worker.worker_harness import WorkerHarness
+
+
+async def records(stage: WorkerHarness) -> list[WorkerRecord]:
+    return list(await stage.backend.tasks.workers(with_dead=True))
+
+
+async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: WorkerHarness) -> None:
+    about = WorkerInfo(host="h1", pid=7, handlers=("output",), version="0.1.0")
+
+    async with frozen.working(about=about, concurrency=3, queues=["tasks:output"]):
+        await settle()
+        [record] = await records(frozen)
+
+    assert record.about == WorkerInfo(
+        host="h1",
+        pid=7,
+        handlers=("output",),
+        version="0.1.0",
+        concurrency=3,
+        queues=("tasks:output",),
+        started_at=frozen.clock.now(),
+        beat_s=2.0,
+    )
+
+
+async def test_a_worker_that_drains_says_so_at_once_and_is_gone_afterwards(
+    frozen: WorkerHarness,
+) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    @frozen.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> None:
+        begun.set()
+        await go.wait()
+
+    async with frozen.working():
+        await frozen.issue(frozen.task("slow"))
+        await begun.wait()
+        frozen.stop.set()
+        await settle()
+        [draining] = await records(frozen)
+        go.set()
+
+    assert (str(draining.state), draining.holds) == ("draining", 1)
+    assert await records(frozen) == []

@@ -1,0 +1,349 @@
+"""Calls of webhooks become executions: once each, with what the mapping takes of them."""
+
+import asyncio
+import hashlib
+import hmac
+
+import msgspec
+import pytest
+
+from runnel.app.secrets import KnownSecrets
+from runnel.client.store_client import StoreClient
+from runnel.core.commands import CreateExecution
+from runnel.core.values import Json
+from runnel.errors import (
+    InvalidInputError,
+    InvalidTriggerError,
+    KeyReusedError,
+    NotFoundError,
+    WebhookRefusedError,
+)
+from runnel.notify.waiter import Completion
+from runnel.ports.archive import ExecutionFilter
+from runnel.triggers.deliveries import Delivery, build_delivery_input, parse_content
+from runnel.triggers.webhook import WebhookStore, check_webhook
+from runnel.triggers.webhook_receiver import DeliveryResult, WebhookReceiver
+from runnel.views.trigger import Webhook, WebhookKind
+from tests.unit.triggers.scheduler_harness import SchedulerHarness
+
+K = WebhookKind
+SECRET = "a long enough secret"
+FORM = "application/x-www-form-urlencoded"
+JSON = ("Content-Type", "application/json")
+ALL = ExecutionFilter(limit=1_000)
+OPEN = Webhook(workflow="report", kind=K.NONE)
+
+
+class ReceiverHarness:
+    def __init__(self) -> None:
+        self.stage = SchedulerHarness()
+        stage = self.stage
+        client = StoreClient(
+            stage.backend, stage.clock, stage.ids, get_completion=lambda _id: Completion()
+        )
+        self.receiver = WebhookReceiver(
+            client, stage.backend.archive, stage.clock, KnownSecrets({"hook": SECRET})
+        )
+
+    async def receive(
+        self, webhook: Webhook, value: Json, *headers: tuple[str, str]
+    ) -> DeliveryResult:
+        delivery = Delivery.from_pairs([JSON, *headers], [], msgspec.json.encode(value))
+        return await self.receiver.receive(webhook, delivery)
+
+    async def github(self, value: Json, delivery: str) -> DeliveryResult:
+        """Signed, as GitHub does it."""
+        mark = signature("sha256=", msgspec.json.encode(value))
+        headers = [("X-Hub-Signature-256", mark), ("X-GitHub-Delivery", delivery)]
+        return await self.receive(GITHUB, value, *headers)
+
+    async def slack(self, value: Json, *, ago_s: float = 0.0) -> DeliveryResult:
+        time = str(int(self.stage.clock.now() - ago_s))
+        mark = signature("v0=", f"v0:{time}:".encode() + msgspec.json.encode(value))
+        headers = [("X-Slack-Signature", mark), ("X-Slack-Request-Timestamp", time)]
+        return await self.receive(SLACK, value, *headers)
+
+    async def inputs(self) -> list[Json]:
+        sent = await self.stage.sent()
+        return [
+            msgspec.json.decode(each.input.data)
+            for each in sent
+            if isinstance(each, CreateExecution)
+        ]
+
+
+GITHUB = Webhook(workflow="report", kind=K.GITHUB, secret="hook", mapping={"ref": "{{ body.ref }}"})
+SLACK = Webhook(workflow="report", kind=K.SLACK, secret="hook")
+
+
+def signature(prefix: str, data: bytes) -> str:
+    return prefix + hmac.new(SECRET.encode(), data, hashlib.sha256).hexdigest()
+
+
+@pytest.fixture
+async def desk() -> ReceiverHarness:
+    made = ReceiverHarness()
+    await made.stage.add_workflow()
+    return made
+
+
+async def test_a_call_is_stored_as_an_execution_with_its_mapped_input(
+    desk: ReceiverHarness,
+) -> None:
+    webhook = Webhook(
+        workflow="report",
+        secret="hook",
+        mapping={
+            "id": "{{ body.order.id }}",
+            "first": "{{ body.items[0] }}",
+            "agent": "{{ headers['user-agent'] }}",
+            "page": "{{ query.page | default('1') }}",
+            "fixed": 7,
+        },
+        labels={"team": "x"},
+    )
+
+    received = await desk.receive(
+        webhook,
+        {"order": {"id": 5}, "items": ["a", "b"]},
+        ("X-Webhook-Token", SECRET),
+        ("User-Agent", "curl"),
+    )
+
+    [header] = await desk.stage.backend.archive.list_headers(ALL)
+    assert received == DeliveryResult(execution_id=header.execution_id, is_new=True)
+    assert header.labels == {"team": "x", "webhook": "token"}
+    assert await desk.inputs() == [
+        {"id": 5, "first": "a", "agent": "curl", "page": "1", "fixed": 7}
+    ]
+
+
+def test_without_a_mapping_the_input_is_all_of_it_but_what_is_secret() -> None:
+    headers = [
+        JSON,
+        ("Authorization", "Bearer x"),
+        ("Proxy-Authorization", "x"),
+        ("Cookie", "x"),
+        ("X-Hub-Signature-256", "x"),
+        ("X-Hub-Signature", "x"),
+        ("X-Slack-Signature", "x"),
+        ("X-My-Token", "x"),
+        ("X-Twice", "a"),
+        ("X-Twice", "b"),
+    ]
+    query = [("a", "1"), ("b", "2"), ("b", "3")]
+    delivery = Delivery.from_pairs(headers, query, b'{"n": 1}')
+
+    found = build_delivery_input(
+        Webhook(workflow="w", secret="s", header="X-My-Token"), delivery, parse_content(delivery)
+    )
+
+    assert found == {
+        "body": {"n": 1},
+        "headers": {"content-type": "application/json", "x-twice": "a, b"},
+        "query": {"a": "1", "b": ["2", "3"]},
+    }
+
+
+@pytest.mark.parametrize("name", ["authorization", "cookie", "x-my-token", "x-hub-signature-256"])
+def test_a_mapping_does_not_reach_what_is_secret(name: str) -> None:
+    webhook = Webhook(
+        workflow="w", secret="s", header="X-My-Token", mapping={"a": f"{{{{ headers['{name}'] }}}}"}
+    )
+    delivery = Delivery.from_pairs([(name.title(), "x")], [], b"")
+
+    with pytest.raises(InvalidInputError, match=f"'headers' has no '{name}'"):
+        build_delivery_input(webhook, delivery, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("application/json", b'{"a": [1]}', {"a": [1]}),
+        ("application/json; charset=utf-8", b"3", 3),
+        ("application/vnd.x+json", b'"t"', "t"),
+        (
+            "application/x-www-form-urlencoded",
+            b"a=1&b=x%20y&b=&c",
+            {"a": "1", "b": ["x y", ""], "c": ""},
+        ),
+        (FORM, b"payload=%7B%22a%22%3A1%7D", {"a": 1}),
+        (FORM, b"payload=x&b=1", {"payload": "x", "b": "1"}),
+        ("text/plain", b"1", "1"),
+        ("", "grün".encode(), "grün"),
+        ("application/json", b"", None),
+    ],
+)
+def test_a_body_is_read_by_its_kind(kind: str, body: bytes, expected: Json) -> None:
+    assert parse_content(Delivery.from_pairs([("content-type", kind)], [], body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        ("application/json", b"{", "body: it is not JSON: "),
+        ("application/json", b"[" * 100_000, "body: it is not JSON: "),
+        ("application/json", b'"\xff"', "body: expected text in UTF-8"),
+        ("text/plain", b"\xff", "body: expected text in UTF-8"),
+        (FORM, b"a&" * 2_000, "a form has at most 1,000 fields"),
+        (FORM, b"payload=%7B", "body: it is not JSON: "),
+    ],
+)
+def test_a_body_that_can_not_be_read_is_refused(kind: str, body: bytes, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        parse_content(Delivery.from_pairs([("content-type", kind)], [], body))
+
+
+async def test_what_does_not_fit_names_its_path_and_starts_nothing(desk: ReceiverHarness) -> None:
+    webhook = msgspec.structs.replace(OPEN, mapping={"id": "{{ body.order.id }}"})
+
+    message = "the delivery does not fit webhook 'report': mapping.id: {{ body.order.id }}: "
+    with pytest.raises(InvalidInputError) as caught:
+        await desk.receive(webhook, {"order": {"n": 1}})
+
+    assert str(caught.value) == message + "'body.order' has no 'id'; it has: n"
+    assert await desk.inputs() == []
+
+
+async def test_a_delivery_of_github_that_comes_again_is_the_same_execution(
+    desk: ReceiverHarness,
+) -> None:
+    first = await desk.github({"ref": "main"}, "72d3")
+    again = await desk.github({"ref": "main"}, "72d3")
+    later = await desk.github({"ref": "main"}, "9fff")
+    other = await desk.github({"ref": "dev"}, "72d3")
+
+    assert again == DeliveryResult(execution_id=first.execution_id, is_new=False)
+    assert len({first.execution_id, later.execution_id, other.execution_id}) == 3
+    assert await desk.inputs() == [{"ref": "main"}, {"ref": "main"}, {"ref": "dev"}]
+
+
+async def test_an_event_of_slack_that_is_sent_again_is_the_same_execution(
+    desk: ReceiverHarness,
+) -> None:
+    event = {"type": "event_callback", "event_id": "Ev1", "event": {"text": "hi"}}
+    first = await desk.slack(event)
+    again = await desk.slack(event, ago_s=60.0)
+    command = await desk.slack({"text": "hi"})
+    replayed = await desk.slack({"text": "hi"})
+    later = await desk.slack({"text": "hi"}, ago_s=60.0)
+
+    assert again == DeliveryResult(execution_id=first.execution_id)
+    assert replayed == DeliveryResult(execution_id=command.execution_id)
+    assert len({first.execution_id, command.execution_id, later.execution_id}) == 3
+    with pytest.raises(WebhookRefusedError, match="too old"):
+        await desk.slack(event, ago_s=301.0)
+    assert len(await desk.inputs()) == 3
+
+
+async def test_slack_is_answered_with_its_challenge(desk: ReceiverHarness) -> None:
+    received = await desk.slack({"type": "url_verification", "challenge": "3eZbrw1a"})
+    with pytest.raises(WebhookRefusedError):
+        await desk.receive(SLACK, {"type": "url_verification", "challenge": "3eZbrw1a"})
+
+    assert received == DeliveryResult(challenge="3eZbrw1a")
+    assert await desk.inputs() == []
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "X-Request-Id"])
+async def test_a_name_of_the_callers_own_is_one_execution(desk: ReceiverHarness, name: str) -> None:
+    first = await desk.receive(OPEN, {"n": 1}, (name, "k"), ("Date", "today"))
+    again = await desk.receive(OPEN, {"n": 1}, (name, "k"), ("Date", "tomorrow"))
+    with pytest.raises(KeyReusedError, match=f"'k' belongs to execution {first.execution_id}"):
+        await desk.receive(OPEN, {"n": 2}, (name, "k"))
+    other = await desk.receive(OPEN, {"n": 1}, (name, "l"))
+
+    assert again == DeliveryResult(execution_id=first.execution_id)
+    assert other.is_new
+    assert len(await desk.inputs()) == 2
+
+
+async def test_calls_without_a_name_are_executions_of_their_own(desk: ReceiverHarness) -> None:
+    ids = {(await desk.receive(OPEN, {"n": 1})).execution_id for _ in range(3)}
+
+    assert len(ids) == 3
+
+
+async def test_a_webhook_may_say_what_tells_deliveries_apart(desk: ReceiverHarness) -> None:
+    webhook = msgspec.structs.replace(OPEN, delivery_id="{{ body.order.id }}")
+    key = ("Idempotency-Key", "ignored")
+
+    first = await desk.receive(webhook, {"order": {"id": 5}}, key)
+    again = await desk.receive(webhook, {"order": {"id": 5}})
+    other = await desk.receive(webhook, {"order": {"id": "6"}}, key)
+
+    assert again == DeliveryResult(execution_id=first.execution_id)
+    assert other.is_new
+    wrong_ones: list[Json] = [None, [], "", "x" * 501, 1.5]
+    for wrong in wrong_ones:
+        with pytest.raises(InvalidInputError, match="delivery_id of webhook 'report': expected"):
+            await desk.receive(webhook, {"order": {"id": wrong}})
+    with pytest.raises(InvalidInputError, match=r"'body' has no 'order'"):
+        await desk.receive(webhook, {"n": 1})
+
+
+async def test_many_at_once_of_one_delivery_make_one_execution(desk: ReceiverHarness) -> None:
+    received = await asyncio.gather(*(desk.github({"ref": "main"}, "1") for _ in range(20)))
+
+    assert len({each.execution_id for each in received}) == 1
+    assert len([*await desk.stage.backend.archive.list_headers(ALL)]) == 1
+
+
+async def test_a_secret_that_this_process_does_not_know_refuses_everybody(
+    desk: ReceiverHarness,
+) -> None:
+    webhook = Webhook(workflow="report", secret="other")
+
+    with pytest.raises(WebhookRefusedError, match="does not know the secret of this webhook"):
+        await desk.receive(webhook, {}, ("X-Webhook-Token", ""))
+
+
+async def test_a_workflow_that_is_gone_is_not_found(desk: ReceiverHarness) -> None:
+    with pytest.raises(NotFoundError, match="no workflow 'gone'"):
+        await desk.receive(msgspec.structs.replace(OPEN, workflow="gone"), {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"workflow": ""}, "workflow: expected 1 to 500 characters, got 0"),
+        ({"version": 0}, "version: expected at least 1, got 0"),
+        ({"kind": K.TOKEN}, "secret: a webhook of kind 'token' needs the name of one"),
+        ({"secret": "s"}, "secret: a webhook of kind 'none' has none"),
+        ({"kind": K.SLACK, "secret": "A-b"}, "secret: expected the name of a secret, lower-case"),
+        ({"header": "a b"}, "header: expected the name of a header, got 'a b'"),
+        ({"labels": {"runnel.source": "/"}}, "labels: 'runnel.source' begins with 'runnel.'"),
+        ({"labels": {"webhook": "x"}}, "labels: 'webhook' is set by the webhook itself"),
+        ({"mapping": {"a": "{{ secrets.x }}"}}, "mapping: there is no 'secrets'; there is: body"),
+        ({"mapping": {"a": "{{ body. }}"}}, "mapping.a: "),
+        ({"mapping": "x" * 70_000}, "mapping: it has 70,002 bytes, at most 65,536 are allowed"),
+        ({"delivery_id": "{{ id }}"}, "delivery_id: there is no 'id'; there is: body, headers"),
+    ],
+)
+def test_what_is_wrong_with_a_webhook_is_said(fields: dict[str, Json], problem: str) -> None:
+    with pytest.raises(InvalidTriggerError) as caught:
+        check_webhook(msgspec.structs.replace(OPEN, **fields))
+
+    [found] = caught.value.problems
+    assert found.startswith(problem)
+
+
+async def test_webhooks_are_kept_replaced_and_removed(desk: ReceiverHarness) -> None:
+    webhooks = WebhookStore(desk.stage.backend, desk.stage.clock)
+    kept = await webhooks.add(GITHUB)
+    with pytest.raises(InvalidTriggerError):
+        await webhooks.add(msgspec.structs.replace(GITHUB, secret=None), replaces=True)
+    replaced = await webhooks.add(SLACK, replaces=True)
+    found = await webhooks.get("report")
+    listed = await webhooks.list()
+    await webhooks.remove("report")
+
+    assert kept == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
+    assert found == replaced == listed[0]
+    for name in ("report", "\ud800", ""):
+        with pytest.raises(NotFoundError, match="no webhook of workflow"):
+            await webhooks.get(name)
+        with pytest.raises(NotFoundError):
+            await webhooks.remove(name)
+    with pytest.raises(NotFoundError, match="no workflow 'none'"):
+        await webhooks.add(msgspec.structs.replace(OPEN, workflow="none"))
