@@ -77,7 +77,7 @@ def run(
     """
     import asyncio
 
-    from runnel.app.run import SOURCE_LABEL
+    from runnel.authoring.functions import SOURCE_LABEL
     from runnel.authoring.input_schema import check_input
     from runnel.cli.errors import reserve_stdout
     from runnel.cli.options import configure
