@@ -8,8 +8,8 @@ import pytest
 
 import runnel
 from runnel import WorkflowDAG, WorkflowFailedError
-from runnel.app.run import SOURCE_LABEL
 from runnel.app.stores import open_store_session
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState

@@ -60,7 +60,7 @@ BOUNDS = [
     Bound(("--version",), modules=12, ratio=1.1),
     Bound(("validate", "three.json"), modules=70, ratio=2.2),
     Bound(("run", "three.json"), modules=185, ratio=3.5),
-    Bound(("list",), modules=174, ratio=2.7),
+    Bound(("list",), modules=155, ratio=2.7),
 ]
 
 

@@ -19,6 +19,7 @@ from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.functions import (
     MAIN_MODULE_PREFIX,
+    SOURCE_LABEL,
     find_import_folder,
     get_main_module_name,
 )
@@ -36,10 +37,6 @@ from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
-
-SOURCE_LABEL = "runnel.source"
-"""The folder that `resume` puts where `import` looks first."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")

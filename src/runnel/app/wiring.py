@@ -71,11 +71,11 @@ def build_server_handlers(
     and the tasks that it has, also those that it has imported. `own_modules` are patterns of what
     is allowed where the settings say nothing.
     """
-    means = _build_handler_environment(settings, clock, default=())
+    environment = _build_handler_environment(settings, clock, default=())
     if settings.allowed_functions is None:
-        means = means.with_functions(own_modules)
+        environment = environment.with_functions(own_modules)
     return create_builtin_registry(
-        means if app_module is None else means.with_app(app_module, app_tasks)
+        environment if app_module is None else environment.with_app(app_module, app_tasks)
     )
 
 

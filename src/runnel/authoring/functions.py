@@ -43,6 +43,8 @@ def find_import_folder(name: str) -> Path | None:
 
 MAIN_MODULE_PREFIX = "__main__:"
 """How the names of functions begin that were typed into a session: no other process has them."""
+SOURCE_LABEL = "runnel.source"
+"""The label of an execution with the folder that `resume` puts where `import` looks first."""
 TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
 """The attribute under which a task has its plain function."""
 

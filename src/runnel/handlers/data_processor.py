@@ -376,15 +376,15 @@ def _get_operand(item: Json, path: str | None) -> Json:
     return item if path is None else find_value(item, path)
 
 
-def _is_match(found: Json, op: str, value: Json) -> bool:
+def _is_match(operand: Json, op: str, value: Json) -> bool:
     """What is absent fits no comparison but `!=` and `not_in`."""
-    if found is ABSENT:
+    if operand is ABSENT:
         return op in {"!=", "not_in"}
     try:
-        return bool(_COMPARISONS[op](found, value))
+        return bool(_COMPARISONS[op](operand, value))
     except (TypeError, RecursionError):
         raise build_error(
-            "filter", f"can't compare {describe_value(found)} {op} {describe_value(value)}"
+            "filter", f"can't compare {describe_value(operand)} {op} {describe_value(value)}"
         ) from None
 
 
@@ -397,7 +397,7 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
     ">=": ge,
     "in": lambda operand, value: operand in value,
     "not_in": lambda operand, value: operand not in value,
-    "contains": lambda found, value: value in found,
+    "contains": lambda operand, value: value in operand,
 }
 
 

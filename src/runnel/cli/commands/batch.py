@@ -90,7 +90,7 @@ def batch(
     """
     import asyncio
 
-    from runnel.app.run import SOURCE_LABEL
+    from runnel.authoring.functions import SOURCE_LABEL
     from runnel.cli.options import read_labels
     from runnel.cli.session.batch_documents import read_documents
     from runnel.cli.session.batch_feeder import DocumentBatch

@@ -14,10 +14,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 import typer
 
-from runnel.app.run import SOURCE_LABEL
 from runnel.app.stores import StoreSession
 from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.yaml import write_yaml
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli import errors as exits
 from runnel.cli.command_group import make_command_group

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import structs
 
-from runnel.app.run import SOURCE_LABEL
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import AsJsonResult, Assignments, Concurrency, InputFile
 from runnel.cli.options import (
@@ -136,7 +136,7 @@ def _rerun_one(
 ) -> int:
     import asyncio
 
-    from runnel.app.run import SOURCE_LABEL
+    from runnel.authoring.functions import SOURCE_LABEL
     from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
     from runnel.cli.session.inputs import make_importable
     from runnel.cli.streams import reserve_stdout

@@ -77,7 +77,7 @@ def run(
     """
     import asyncio
 
-    from runnel.app.run import SOURCE_LABEL
+    from runnel.authoring.functions import SOURCE_LABEL
     from runnel.authoring.input_schema import check_input
     from runnel.cli.options import configure, read_labels
     from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from runnel.app.run import SOURCE_LABEL
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.command_group import make_command_group
 from runnel.cli.commands.run import Assignments, InputFile, Labels

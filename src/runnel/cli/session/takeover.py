@@ -8,10 +8,9 @@ import msgspec
 
 from runnel.app.engine import AdoptedPartitions, Engine
 from runnel.app.process_signals import parse_engine_pid
-from runnel.app.run import SOURCE_LABEL
 from runnel.app.stores import StoreSession, open_store_session
 from runnel.authoring.builder import STEP_HANDLER
-from runnel.authoring.functions import MAIN_MODULE_PREFIX
+from runnel.authoring.functions import MAIN_MODULE_PREFIX, SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session.follow import FollowSession
