@@ -173,7 +173,7 @@ def _compute_median(values: list[int], default: int) -> int:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
 
 
-# The lines between two layers: which row each horizontal part takes, and what that looks like.
+# Lines between two layers: which row each horizontal part takes, and which glyphs it is made of.
 
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 _VERTICAL, _HORIZONTAL = UP | DOWN, LEFT | RIGHT

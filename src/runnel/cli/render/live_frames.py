@@ -27,6 +27,8 @@ ELAPSED_CHARS = 8
 BAR_CHARS = 20
 ACTIVE_MAX = 8
 FRAMES_PER_S = 10
+CHUNK_BYTES = 65_536
+COLUMNS_DEFAULT, LINES_DEFAULT = 80, 25
 
 
 def build_frame(
@@ -124,18 +126,15 @@ def _choose_glyph(state: str, now: float) -> str:
     return STATE_STYLES[state].glyph
 
 
-# Catches what is written to the terminal past Python, as child processes do.
-#
-# Written straight to the terminal, it would tear the live view; so it comes through a pipe and is
-# printed above the view. What this process itself prints does not take that way: the thread that
-# reads the pipe could wait for itself.
-
-CHUNK_BYTES = 65_536
-COLUMNS_DEFAULT, LINES_DEFAULT = 80, 25
-
-
 class OutputCapture:
-    """From its making until `close`; `terminal` is where stderr went before."""
+    """Catches what is written to the terminal past Python, as child processes do.
+
+    Written straight to the terminal, it would tear the live view; so it comes through a pipe and is
+    printed above the view. What this process itself prints does not take that way: the thread that
+    reads the pipe could wait for itself.
+
+    It captures until `close`; `terminal` is where stderr went before.
+    """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
@@ -173,11 +172,10 @@ class OutputCapture:
         return bool(data)
 
 
-# Lines at the bottom of a terminal that are drawn again; what is printed appears above them.
-
-
 class LiveLines:
-    """`lines` is called with the height of the terminal whenever they are drawn.
+    """Lines at the bottom of a terminal that are redrawn; what is printed appears above them.
+
+    `lines` is called with the height of the terminal whenever they are drawn.
 
     From its making until `close`, all that this process and its children write is relayed.
     """

@@ -109,7 +109,7 @@ def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-# Asked of the store for all that are under way at once; what runs here is told at once besides.
+# One lookup asks the store for all that are in flight; what ends in this process wakes the feeder.
 POLL_INTERVAL_S = 0.2
 HEADERS_PER_LOOKUP_MAX = 500
 ADOPT_INTERVAL_S = 2.0
