@@ -25,8 +25,8 @@ def main() -> int:
     for name, count in outcome.tally.counts().items():
         print(f"  {name.replace('_', ' '):24} {count:>12,}")
     for happened in (outcome.tally.features, outcome.tally.faults):
-        for what, count in sorted(happened.items()):
-            print(f"  {what:24} {count:>12,}")
+        for name, count in sorted(happened.items()):
+            print(f"  {name:24} {count:>12,}")
     idle = outcome.find_rare_features()
     for problem in idle:
         print(f"too little: {problem}")

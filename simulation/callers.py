@@ -43,7 +43,7 @@ class SimulatedCallers:
 
     @property
     def has_sent_all(self) -> bool:
-        return all(each.is_sent for each in self._command_queues)
+        return all(queue.is_sent for queue in self._command_queues)
 
     async def run(self, orders: tuple[ExecutionOrder, ...]) -> None:
         """Never ends by itself: what was stored may have to be sent again."""
@@ -86,7 +86,7 @@ class _CommandQueue:
     """What is asked of one execution, in order, and how far that has got."""
 
     def __init__(self, order: ExecutionOrder) -> None:
-        self._commands = sorted(_build_commands(order), key=lambda each: each[0])
+        self._commands = sorted(_build_commands(order), key=lambda command: command[0])
         self._sent_count = 0
         self.generation = 0
         self.has_more = asyncio.Event()
@@ -126,8 +126,8 @@ def _build_commands(order: ExecutionOrder) -> Iterator[tuple[float, Command]]:
     )
     yield order.at, created
     if order.start_at is not None:
-        given = None if order.start_input is None else make_inline_value(order.start_input)
-        yield order.start_at, StartExecution(execution_id=id_, input=given)
+        input_value = None if order.start_input is None else make_inline_value(order.start_input)
+        yield order.start_at, StartExecution(execution_id=id_, input=input_value)
     names = list_signals(order.workflow)
     for number, at in enumerate(order.signals_at):
         name = names[number % len(names)]

@@ -18,14 +18,14 @@ SHRINK_RUNS_MAX = 150
 
 def shrink(run: SimulationRun) -> SimulationRun:
     """Leaves out one thing after the other, as long as the same check fails."""
-    left = SHRINK_RUNS_MAX
+    runs_left = SHRINK_RUNS_MAX
     is_smaller = True
     while is_smaller:
         is_smaller = False
         for plan in _generate_smaller_plans(run.plan):
-            if left <= 0:
+            if runs_left <= 0:
                 return run
-            left -= 1
+            runs_left -= 1
             tried = simulate(plan)
             if _is_same_violation(tried, run):
                 run, is_smaller = tried, True
@@ -45,12 +45,12 @@ def _generate_smaller_plans(plan: SimulationPlan) -> Iterator[SimulationPlan]:
     """Large pieces first."""
     if len(plan.orders) > 1:
         for order in plan.orders:
-            yield replace(plan, orders=tuple(each for each in plan.orders if each is not order))
+            yield replace(plan, orders=tuple(other for other in plan.orders if other is not order))
     for fault in sorted(plan.faults):
         acts = tuple(act for act in plan.acts if act.fault is not fault)
         yield replace(plan, faults=plan.faults - {fault}, acts=acts)
     for act in plan.acts:
-        yield replace(plan, acts=tuple(each for each in plan.acts if each is not act))
+        yield replace(plan, acts=tuple(other for other in plan.acts if other is not act))
     if plan.orchestrators > 1:
         yield replace(plan, orchestrators=plan.orchestrators - 1)
     if plan.workers > 1:
@@ -87,7 +87,7 @@ def _describe_order(order: ExecutionOrder) -> list[str]:
         "started at": order.start_at,
         "cancelled at": order.cancel_at,
     }
-    said = "".join(f", {what} {at:.2f}" for what, at in more.items() if at is not None)
+    said = "".join(f", {name} {at:.2f}" for name, at in more.items() if at is not None)
     force = " by force" if order.cancel_at is not None and order.is_forced else ""
     again = ", each signal twice" if order.signals_at and order.repeats_signals else ""
     head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{again}{said}{force}"
@@ -128,12 +128,12 @@ def _select_last_lines(run: SimulationRun) -> list[str]:
     problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
     others = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
-    told = [
+    lines = [
         line
         for line in run.trace
         if not any(f" {other}/" in line or f"[{other} " in line for other in others)
     ]
-    return told[-TRACE_LINES_MAX:]
+    return lines[-TRACE_LINES_MAX:]
 
 
 SEEDS_PER_CHUNK = 25
@@ -217,18 +217,18 @@ class CampaignResult:
         if self.seeds < HUNDRED:
             return []
         counts = self.tally.counts()
-        wanted: list[tuple[str, int, float]] = [
+        minimums: list[tuple[str, int, float]] = [
             (name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTER_NAMES
         ]
-        wanted += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
-        wanted += [
+        minimums += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
+        minimums += [
             (feature, self.tally.features[feature], FEATURES_PER_HUNDRED_MIN[feature])
             for feature in Feature
         ]
         return [
-            f"{name}: {found} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
-            for name, found, least in wanted
-            if found < least * self.seeds // HUNDRED
+            f"{name}: {number} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
+            for name, number, least in minimums
+            if number < least * self.seeds // HUNDRED
         ]
 
     def format_summary(self) -> str:

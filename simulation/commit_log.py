@@ -22,6 +22,9 @@ from simulation.faults import InvariantViolation, RunStatistics
 from simulation.plan import ExecutionOrder, SimulationPlan
 from simulation.server import SimulatedServer, StoreObserver, StreamInbox, get_stream_inbox
 
+# Times are sums of floats.
+ROUNDING_S = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerInvocation:
@@ -181,7 +184,7 @@ class GroundTruth(StoreObserver):
 
     def on_commit(self, lease: Lease, commit: Commit, consumed: Sequence[InboxEntry]) -> None:
         self.tally.commits += 1
-        self.tally.lost_tasks += sum(isinstance(each.command, TaskLost) for each in consumed)
+        self.tally.lost_tasks += sum(isinstance(entry.command, TaskLost) for entry in consumed)
         tokens = [token for entry in consumed if (token := get_token(entry.command)) is not None]
         before = {token: self.find_run(token) for token in tokens}
         known = frozenset(self.executions)
@@ -198,10 +201,10 @@ class GroundTruth(StoreObserver):
     def on_task_reported(self, worker: str, report: Command, *, is_accepted: bool) -> None:
         self.tally.refused_reports += not is_accepted
         token = get_token(report)
-        what = (
+        summary = (
             f"{type(report).__name__} of {_format_token(token)}" if token else type(report).__name__
         )
-        self.trace(f"{worker}: {what}{'' if is_accepted else ' REFUSED'}")
+        self.trace(f"{worker}: {summary}{'' if is_accepted else ' REFUSED'}")
 
     def on_worker_declared_dead(
         self, record: WorkerRecord, *, counter: int, lost_count: int

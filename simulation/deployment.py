@@ -173,14 +173,14 @@ class SimulatedDeployment:
         async def work(config: dict[str, Json], ctx: Context) -> Json:
             task = ctx._task  # noqa: SLF001 - nonce and tag are no business of user code
             token, run = task.token, truth.find_run(task.token) or PENDING_RUN
-            given = HandlerInvocation(
+            invocation = HandlerInvocation(
                 template_values=config.get("of"),
                 inputs=dict(ctx.inputs),
                 execution_input=ctx.execution_input,
                 rate_limit_tag=task.resource_tag,
                 idempotency_key=ctx.idempotency_key,
             )
-            truth.handler_started(process.name, token, given)
+            truth.handler_started(process.name, token, invocation)
             try:
                 if run.losses < int(str(config.get("kills", 0))):
                     self._kill_worker(process)
@@ -201,7 +201,7 @@ class SimulatedDeployment:
 
     def _kill_worker(self, process: SimulatedProcess) -> None:
         """The code that runs takes its worker with it, as a segmentation fault would."""
-        place = next(place for place, each in self._processes.items() if each is process)
+        place = next(place for place, running in self._processes.items() if running is process)
         self._truth.tally.killed_workers += 1
         self.kill(place)
         asyncio.get_running_loop().call_later(RESTART_DELAY_S, self.revive, place)

@@ -25,8 +25,8 @@ def _check_counts(execution: Execution) -> None:
     holding = sum(
         run.holds_slot for i, run in enumerate(execution.nodes) if i not in execution.maps
     )
-    for found in execution.maps.values():
-        holding += sum(run.holds_slot for run in found.active.values())
+    for map_run in execution.maps.values():
+        holding += sum(run.holds_slot for run in map_run.active.values())
     _require(execution.in_flight == holding, f"in_flight is {execution.in_flight}, not {holding}")
 
 
@@ -53,15 +53,15 @@ def _check_not_stuck(execution: Execution, agenda: Agenda) -> None:
     """Whatever could go on has something that will make it: a place in line, or a blob coming."""
     in_line = {index for index, _ in agenda.ready}
     in_line |= {index for index, _ in agenda.awaited_blobs}
-    joining = {index for index, found in agenda.maps.items() if found.is_joining}
+    joining = {index for index, progress in agenda.maps.items() if progress.is_joining}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         is_begun = run.state is not NodeState.PENDING or execution.unsettled_parents[compiled.index]
         if not is_begun or run.wait is Wait.SLOT:
             _require(compiled.index in in_line, f"'{compiled.node.id}' is ready and in no line")
-    for index, found in execution.maps.items():
+    for index, map_run in execution.maps.items():
         if not execution.nodes[index].is_final:
-            is_moving = found.active or index in joining or index in in_line
+            is_moving = map_run.active or index in joining or index in in_line
             _require(is_moving, f"nothing moves the map '{execution.graph.nodes[index].node.id}'")
     waits = any(
         run.state is NodeState.WAITING or run.state in IN_FLIGHT_STATES for run in execution.nodes

@@ -60,10 +60,10 @@ class ValueModel:
     def compute_items(self, execution: Execution, node: Node) -> list[Json]:
         expression = node.for_each or "[]"
         if expression.startswith("["):
-            found = json.loads(expression)
+            items = json.loads(expression)
         else:
-            found = evaluate(expression, lambda root: self._look_up(execution, root))
-        return list(found)
+            items = evaluate(expression, lambda root: self._look_up(execution, root))
+        return list(items)
 
     def compute_output(self, execution: Execution, node: Node) -> Json:
         """MISSING for a node that has not completed."""
@@ -85,7 +85,7 @@ class ValueModel:
         if len(last) == 1:
             alone = outputs[last[0].id]
             return None if alone is MISSING else alone
-        return {node_id: found for node_id, found in outputs.items() if found is not MISSING}
+        return {node_id: output for node_id, output in outputs.items() if output is not MISSING}
 
     def _look_up(self, execution: Execution, root: str) -> Json:
         if root == "input":
@@ -125,16 +125,16 @@ def resolve(config: Json, lookup: Lookup) -> Json:
         return {key: resolve(value, lookup) for key, value in config.items()}
     if isinstance(config, list):
         return [resolve(value, lookup) for value in config]
-    found = _TEMPLATE.fullmatch(config) if isinstance(config, str) else None
-    return config if found is None else evaluate(found[1], lookup)
+    match = _TEMPLATE.fullmatch(config) if isinstance(config, str) else None
+    return config if match is None else evaluate(match[1], lookup)
 
 
 def evaluate(expression: str, lookup: Lookup) -> Json:
     """`a`, `a.b`, `a | default(…)` with a literal."""
-    found = _EXPRESSION.fullmatch(expression)
-    if found is None:
+    match = _EXPRESSION.fullmatch(expression)
+    if match is None:
         raise ValueError(f"the model does not know the expression {expression}")
-    root, key, default = found.groups()
+    root, key, default = match.groups()
     value = lookup(root)
     if value is MISSING:
         return json.loads(default.replace("'", '"'))

@@ -63,8 +63,8 @@ class SimulatedProcess:
     def resume(self) -> None:
         self.is_paused = False
         backlog, self._backlog = self._backlog, []
-        for what in backlog:
-            self.deliver(what)
+        for callback in backlog:
+            self.deliver(callback)
 
     def kill(self) -> None:
         self.is_dead = True

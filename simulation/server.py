@@ -153,10 +153,10 @@ class StreamStore(MemoryStore):
         return lease
 
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        signs = {each.worker: each.counter for each in self._state.board.list_workers(0.0)}
+        counters = {worker.worker: worker.counter for worker in self._state.board.list_workers(0.0)}
         lost = await super().lose_worker_tasks(record)
         self._observer.on_worker_declared_dead(
-            record, counter=signs.get(record.worker, 0), lost_count=lost
+            record, counter=counters.get(record.worker, 0), lost_count=lost
         )
         return lost
 
@@ -332,11 +332,11 @@ def copy_state(state: MemoryState) -> MemoryState:
     copied = MemoryState(0)
     copied.partitions = [
         replace(
-            found,
-            inbox=get_stream_inbox(state, found.number).copy(),
-            timers=LocalTimers(found.timers.all()),
+            partition,
+            inbox=get_stream_inbox(state, partition.number).copy(),
+            timers=LocalTimers(partition.timers.all()),
         )
-        for found in state.partitions
+        for partition in state.partitions
     ]
     copied.board = state.board.copy(copied.deliver)
     copied.histories = {id_: list(entries) for id_, entries in state.histories.items()}

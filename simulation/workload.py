@@ -142,10 +142,10 @@ class WorkflowGenerator:
         """None: what the last nodes gave."""
         if self._rng.random() < 0.5:
             return None
-        told = [node.id for node in nodes if self._rng.random() < 0.7]
+        notified = [node.id for node in nodes if self._rng.random() < 0.7]
         return {
             "n": "{{ input.n }}",
-            "of": {node_id: _make_output_template(node_id) for node_id in told},
+            "of": {node_id: _make_output_template(node_id) for node_id in notified},
         }
 
     def _make_node(
@@ -195,22 +195,22 @@ class WorkflowGenerator:
     def _make_child_node(self, fields: dict[str, Any], parents: list[Node]) -> Node:
         """Its input is small, because one that is not is refused."""
         chance = self._rng
-        given: dict[str, Json] = {
+        config: dict[str, Json] = {
             "n": "{{ input.n }}",
             "list": [chance.randrange(100)],
             "off": False,
             "key": "{{ input.key }}",
         }
         if small := [node.id for node in parents if _is_small(node)]:
-            given["of"] = _make_output_template(chance.choice(small))
+            config["of"] = _make_output_template(chance.choice(small))
         if chance.random() < 0.35:
             fields["for_each"] = chance.choice(["[31, 32]", "input.list"])
-            given["item"] = "{{ item }}"
+            config["item"] = "{{ item }}"
         retries = chance.choice([0, 0, 1, 2])
         return Node(
             handler="workflow",
             child=self.make_workflow(f"child-{fields['id']}", depth=1),
-            config={"input": given},
+            config={"input": config},
             retry=RetryPolicy(
                 max_retries=retries,
                 initial_delay=0.2,

@@ -72,8 +72,8 @@ class _Simulation:
             await self._run_phases()
             self._truth.check_end()
             broken = self._truth.violation
-        except InvariantViolation as found:
-            broken = self._truth.violation or found
+        except InvariantViolation as violation:
+            broken = self._truth.violation or violation
         self._run.violation = broken
         self._run.digest = self._hash.hexdigest()
         self._run.duration_s = asyncio.get_running_loop().time()
@@ -138,11 +138,11 @@ class _Simulation:
 
     def _check_caller_states(self) -> None:
         """What callers were told is what came of it, unless the store forgot that."""
-        for execution_id, told in self._callers.final_states.items():
-            found = self._truth.executions[execution_id].state
-            if told != found:
+        for execution_id, reported_state in self._callers.final_states.items():
+            state = self._truth.executions[execution_id].state
+            if reported_state != state:
                 raise InvariantViolation(
-                    "waiters", f"{execution_id} is {found}, its caller was told {told}"
+                    "waiters", f"{execution_id} is {state}, its caller was told {reported_state}"
                 )
 
     async def _run_until(self, end: float) -> None:
@@ -155,11 +155,11 @@ class _Simulation:
                 raise self._truth.violation
 
     def _is_finished(self) -> bool:
-        wanted = {order.execution_id for order in self._plan.orders}
+        expected_ids = {order.execution_id for order in self._plan.orders}
         executions = self._truth.executions
         return (
             self._callers.has_sent_all
-            and wanted <= executions.keys()
+            and expected_ids <= executions.keys()
             and all(execution.is_final for execution in executions.values())
         )
 

@@ -42,20 +42,20 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: list[str] | None = None) -> int:
     try:
         chosen = _parser().parse_args(arguments)
-        wanted = _check(chosen)
-        print(f"floor of {format_title(wanted)}", file=sys.stderr, flush=True)
-        rates = asyncio.run(_measure(wanted))
+        request = _check(chosen)
+        print(f"floor of {format_title(request)}", file=sys.stderr, flush=True)
+        rates = asyncio.run(_measure(request))
     except InputError as error:
         return _complain(error, WRONG_INPUT)
     except RunnelError as error:
         return _complain(error, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "floor_per_s": median(rates),
         "floor_spread": (min(rates), max(rates)),
     }
-    print(json.dumps(found) if chosen.json else _describe(rates))
+    print(json.dumps(document) if chosen.json else _describe(rates))
     return 0
 
 
@@ -90,13 +90,13 @@ def _check(chosen: argparse.Namespace) -> BenchmarkRequest:
     return build_request(chosen.workload, options)
 
 
-async def _measure(wanted: BenchmarkRequest) -> list[float]:
-    workload, count, repetitions = wanted.workload, wanted.count, wanted.repetitions
-    if wanted.backend != "redis":
-        storing = "memory" if wanted.backend == "memory" else wanted.durability
-        async with embedded_floor_for(workload, storing, wanted.concurrency) as floor:
+async def _measure(request: BenchmarkRequest) -> list[float]:
+    workload, count, repetitions = request.workload, request.count, request.repetitions
+    if request.backend != "redis":
+        storage_mode = "memory" if request.backend == "memory" else request.durability
+        async with embedded_floor_for(workload, storage_mode, request.concurrency) as floor:
             return await measure_floor(workload, floor, count, repetitions, settle_nothing)
-    layout = DeploymentLayout(concurrency=wanted.concurrency, workers=wanted.workers)
+    layout = DeploymentLayout(concurrency=request.concurrency, workers=request.workers)
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         async with server_floor_for(workload, private, layout) as floor:
             settle_floor = partial(settle, name_floor(private))
@@ -104,7 +104,7 @@ async def _measure(wanted: BenchmarkRequest) -> list[float]:
 
 
 def _describe(rates: list[float]) -> str:
-    least, middle, most = (format_number(each) for each in (min(rates), median(rates), max(rates)))
+    least, middle, most = (format_number(rate) for rate in (min(rates), median(rates), max(rates)))
     return f"floor: {middle} executions per second ({least} to {most})"
 
 

@@ -39,7 +39,7 @@ def build_shape(workflow: Workflow) -> GraphShape:
     return GraphShape(
         workflow=workflow.name,
         definition=hash_workflow(workflow),
-        children={parent: tuple(each) for parent, each in children.items()},
+        children={parent: tuple(nodes) for parent, nodes in children.items()},
         parents=parents,
         parent_counts={node: len(before) for node, before in parents.items()},
         roots=tuple(node for node, before in parents.items() if not before),
@@ -47,23 +47,23 @@ def build_shape(workflow: Workflow) -> GraphShape:
 
 
 class FloorExecution:
-    """One execution: what each node still waits for, and how many have not ended."""
+    """One execution: how many parents each node waits for, and how many nodes have not ended."""
 
-    __slots__ = ("left", "missing")
+    __slots__ = ("missing", "unfinished")
 
     def __init__(self, shape: GraphShape) -> None:
         self.missing = dict(shape.parent_counts)
-        self.left = len(shape.parent_counts)
+        self.unfinished = len(shape.parent_counts)
 
     def settle(self, shape: GraphShape, node: NodeId) -> list[NodeId]:
-        """The nodes that may begin now."""
+        """Complete a node, and return the nodes that may begin now."""
         ready = []
         missing = self.missing
         for child in shape.children[node]:
             missing[child] -= 1
             if not missing[child]:
                 ready.append(child)
-        self.left -= 1
+        self.unfinished -= 1
         return ready
 
 
@@ -108,7 +108,7 @@ class FloorExecutions:
                 )
                 run = self._executions[id_]
                 ready = run.settle(self.shape, token.node_id)
-                if not run.left:
+                if not run.unfinished:
                     events.append(_FINISHED)
                     del self._executions[id_]
                     batch.ended.append((id_, *self._times.pop(id_)))

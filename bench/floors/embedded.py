@@ -116,7 +116,7 @@ class EmbeddedFloor:
             commands = [self._inbox.popleft() for _ in range(taken)]
             nonce = Nonce(self._ids.nonce())
             batch = self._runs.decide(commands, self._clock.now(), nonce)
-            await self._storage.store(self._shape, [each for each, _ in submitted], batch)
+            await self._storage.store(self._shape, [command for command, _ in submitted], batch)
             for command, stored in submitted:
                 resolve_future(stored)
                 self._inbox.append(command)
@@ -211,7 +211,7 @@ class SqliteFloorStorage:
             db.executemany(SQL["add_history"], rows)
         if batch.ended:
             db.executemany(
-                SQL["put_header"], [_make_final_row(shape, batch, each) for each in batch.ended]
+                SQL["put_header"], [_make_final_row(shape, batch, ended) for ended in batch.ended]
             )
         db.execute("COMMIT")
         self._checkpointer.record_rows(db.total_changes)

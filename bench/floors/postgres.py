@@ -39,17 +39,24 @@ async def open_database(config: FloorConfig) -> PostgresDatabase:
 
 
 async def record_commands(database: PostgresDatabase, commands: Sequence[CreateExecution]) -> None:
-    """What a caller is told of only afterwards."""
+    """Record the commands before the caller gets its answer."""
     executions = [
         (
-            *(each.execution_id, PARTITION, True, each.workflow, each.version, each.definition),
-            *(ExecutionState.PENDING.value, each.created_at, "{}"),
+            *(
+                command.execution_id,
+                PARTITION,
+                True,
+                command.workflow,
+                command.version,
+                command.definition,
+            ),
+            *(ExecutionState.PENDING.value, command.created_at, "{}"),
         )
-        for each in commands
+        for command in commands
     ]
     rows = [
-        (PARTITION, each.execution_id, CreateExecution.__name__, "", encode_message(each))
-        for each in commands
+        (PARTITION, command.execution_id, CreateExecution.__name__, "", encode_message(command))
+        for command in commands
     ]
     async with database.transaction() as connection:
         await connection.copy_records_to_table(

@@ -79,18 +79,25 @@ class RedisFloor:
     ) -> None:
         names = self._config.keys
         args: list[Arg] = ["EVALSHA", sha, 4, names.inbox, names.headers, names.listed, names.ids]
-        for each in commands:
-            header = _encode(make_pending_header(each))
-            args += (each.execution_id, encode_message(each), header, repr(each.created_at))
+        for command in commands:
+            header = _encode(make_pending_header(command))
+            args += (
+                command.execution_id,
+                encode_message(command),
+                header,
+                repr(command.created_at),
+            )
         await connection.call(*args)
 
     async def read_ends(self) -> None:
         key, position = self._config.keys.ends, b"0-0"
-        async with open_connection(self._config.redis_url) as line:
+        async with open_connection(self._config.redis_url) as connection:
             while True:
-                found = await line.call("XREAD", "BLOCK", BLOCK_MS, "STREAMS", key, position)
-                for place, fields in found[0][1] if found else ():
-                    position = place
+                streams = await connection.call(
+                    "XREAD", "BLOCK", BLOCK_MS, "STREAMS", key, position
+                )
+                for entry_id, fields in streams[0][1] if streams else ():
+                    position = entry_id
                     for execution_id in fields[1].decode().split("\n"):
                         resolve_future(self._waiting.pop(execution_id))
 

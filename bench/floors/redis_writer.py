@@ -61,12 +61,12 @@ async def _run_commits(
     keys = _list_keys(names)
     sequence, position = 0, b"0-0"
     while True:
-        found = await blocking_connection.call(
+        streams = await blocking_connection.call(
             *("XREAD", "COUNT", COMMANDS_MAX, "BLOCK", BLOCK_MS, "STREAMS", names.inbox, position)
         )
-        if not found:
+        if not streams:
             continue
-        entries = found[0][1]
+        entries = streams[0][1]
         position = entries[-1][0]
         commands = [decode_message(fields[1]) for _, fields in entries]
         batch = runs.decide(commands, clock.now(), Nonce(ids.nonce()))

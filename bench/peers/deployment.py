@@ -66,8 +66,8 @@ def deploy_peer(
 def build_command_line(python: Path, command: Command) -> Command:
     """With the programs, and nothing of this project, on the path."""
     program, *arguments = command
-    found = [str(python), program] if program.startswith("-") else [str(python.parent / program)]
-    return ["/usr/bin/env", f"PYTHONPATH={FOLDER}", *found, *arguments]
+    start = [str(python), program] if program.startswith("-") else [str(python.parent / program)]
+    return ["/usr/bin/env", f"PYTHONPATH={FOLDER}", *start, *arguments]
 
 
 def _start_server(

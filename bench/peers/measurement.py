@@ -27,11 +27,11 @@ def measure(
     `settings` are tried instead of those that the peer was best with. Raises PeerMissingError if
     the peer can't be installed, PeerFailedError if it did not do the work, UnknownPeerError.
     """
-    found = _find_peer(peer)
+    chosen = _find_peer(peer)
     if workload not in WORKLOADS:
         raise UnknownPeerError("workload", workload, known=WORKLOADS)
-    python = prepare_python(found.environment)
-    return measure_with_python(python, found, workload, count=count, settings=settings or {})
+    python = prepare_python(chosen.environment)
+    return measure_with_python(python, chosen, workload, count=count, settings=settings or {})
 
 
 def measure_with_python(
@@ -50,29 +50,29 @@ def measure_with_python(
 
 def describe_peer(peer: str) -> dict[str, str]:
     """Versions and settings, in words for a table."""
-    found = _find_peer(peer)
-    versions = read_pinned_versions(found.environment)
+    chosen = _find_peer(peer)
+    versions = read_pinned_versions(chosen.environment)
     return {
-        "versions": ", ".join(f"{name} {versions[name]}" for name in found.shown),
-        "durability": found.durability,
-        "joins": found.joins,
-        "layout": found.layout,
-        "settings": _format_settings(found.settings),
+        "versions": ", ".join(f"{name} {versions[name]}" for name in chosen.shown),
+        "durability": chosen.durability,
+        "joins": chosen.joins,
+        "layout": chosen.layout,
+        "settings": _format_settings(chosen.settings),
         **{
             f"settings for {workload}": _format_settings(settings)
-            for workload, settings in found.best_for.items()
+            for workload, settings in chosen.best_for.items()
         },
-        "counts": _format_settings(found.counts),
+        "counts": _format_settings(chosen.counts),
     }
 
 
 def parse_figures(output: str) -> Figures:
     """The last line; raises ValueError if that is not figures."""
     lines = output.strip().splitlines()
-    found = json.loads(lines[-1]) if lines else None
-    if not isinstance(found, dict) or not found:
+    figures = json.loads(lines[-1]) if lines else None
+    if not isinstance(figures, dict) or not figures:
         raise ValueError(f"expected figures as JSON, got {lines[-1:]}")
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in figures.items()}
 
 
 def _find_peer(peer: str) -> Peer:

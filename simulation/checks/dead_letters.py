@@ -23,16 +23,15 @@ class DeadLetterCheck(InvariantCheck):
             for event in self._find_failures(execution)
             if self._is_expected(execution.graph.node(event.node).node, event.error.type)
         )
-        letters = self.truth.server.state.dead_letters
-        found = Counter(
+        letters = Counter(
             (letter.token.execution_id, letter.token.node_id, letter.token.item)
-            for letter in letters
+            for letter in self.truth.server.state.dead_letters
         )
         if self.truth.cuts_commits:  # a letter may be written again with what follows it
-            found = Counter(found.keys())
-        if found != deserved:
+            letters = Counter(letters.keys())
+        if letters != deserved:
             raise self.make_violation(
-                f"{dict(found - deserved)} too many, {dict(deserved - found)} missing"
+                f"{dict(letters - deserved)} too many, {dict(deserved - letters)} missing"
             )
 
     def _find_failures(self, execution: Execution) -> list[NodeFailed]:

@@ -85,8 +85,8 @@ class ReferenceCheck(InvariantCheck):
         event: NodeCompleted | NodeFailed | NodeSkipped,
     ) -> None:
         if reference.state[event.node] is not NodeState.RUNNING:
-            found = reference.state[event.node]
-            raise self.make_violation(f"{execution.id}/{event.node} settles, expected {found}")
+            state = reference.state[event.node]
+            raise self.make_violation(f"{execution.id}/{event.node} settles, expected {state}")
         if isinstance(event, NodeSkipped):
             reference.skip(event.node)
         else:
@@ -96,10 +96,11 @@ class ReferenceCheck(InvariantCheck):
         self, execution: Execution, reference: FullReferenceExecution, result: str | None
     ) -> None:
         for compiled in execution.graph.nodes:
-            found, wanted = execution.nodes[compiled.index].state, reference.state[compiled.node.id]
-            if found is not wanted:
+            state = execution.nodes[compiled.index].state
+            expected_state = reference.state[compiled.node.id]
+            if state is not expected_state:
                 name = f"{execution.id}/{compiled.node.id}"
-                raise self.make_violation(f"{name} is {found}, expected {wanted}")
+                raise self.make_violation(f"{name} is {state}, expected {expected_state}")
         if execution.state != result:
             raise self.make_violation(f"{execution.id} is {execution.state}, expected {result}")
 
@@ -109,11 +110,11 @@ class ReferenceCheck(InvariantCheck):
             is_by_itself = run.skip is SkipReason.BY_ITSELF
             if run.state not in _SCRIPTED_STATES and not is_by_itself:
                 continue
-            wanted = self._predict_state(execution, node, run)
-            if run.state is not wanted:
+            expected_state = self._predict_state(execution, node, run)
+            if run.state is not expected_state:
                 name = f"{execution.id}/{node.id}"
                 raise self.make_violation(
-                    f"{name} is {run.state} ({run.error}), its script says {wanted}"
+                    f"{name} is {run.state} ({run.error}), its script says {expected_state}"
                 )
 
     def _predict_state(self, execution: Execution, node: Node, run: NodeRun) -> NodeState:
@@ -122,8 +123,8 @@ class ReferenceCheck(InvariantCheck):
             return _predict_signal_wait(node, run)
         if node.handler != WORK or (run.error is not None and run.error.type == CRASH_LOOP):
             return run.state
-        found = execution.maps.get(execution.graph.index[node.id])
-        return predict_state(node, execution.id, items=None if found is None else found.count)
+        map_run = execution.maps.get(execution.graph.index[node.id])
+        return predict_state(node, execution.id, items=None if map_run is None else map_run.count)
 
     def _read_events(self, execution: Execution) -> Iterable[AnyEvent]:
         for data in self.truth.server.state.histories[execution.id]:

@@ -42,7 +42,7 @@ def _is_idle(execution: Execution) -> bool:
 
 def _count_used_slots(execution: Execution) -> int:
     runs = [run for index, run in enumerate(execution.nodes) if index not in execution.maps]
-    runs += [run for found in execution.maps.values() for run in found.active.values()]
+    runs += [run for map_run in execution.maps.values() for run in map_run.active.values()]
     return sum(
         run.state in IN_FLIGHT_STATES or run.wait in (Wait.CHILD, Wait.LIMIT) for run in runs
     )
@@ -53,10 +53,10 @@ def _has_runnable_node(execution: Execution) -> bool:
         run = execution.nodes[compiled.index]
         if run.is_final:
             continue
-        found = execution.maps.get(compiled.index)
-        if found is not None:
-            has_room = len(found.active) < min(WINDOW, found.count - found.settled)
-            if has_room or any(map(_is_waiting_for_slot, found.active.values())):
+        map_run = execution.maps.get(compiled.index)
+        if map_run is not None:
+            has_room = len(map_run.active) < min(WINDOW, map_run.count - map_run.settled)
+            if has_room or any(map(_is_waiting_for_slot, map_run.active.values())):
                 return True
         elif _is_waiting_for_slot(run):
             return True

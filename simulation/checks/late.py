@@ -13,7 +13,7 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from runnel.core.ids import TaskToken
-from simulation.commit_log import GroundTruth, HandlerInvocation, InvariantCheck
+from simulation.commit_log import ROUNDING_S, GroundTruth, HandlerInvocation, InvariantCheck
 from simulation.faults import Fault
 
 _TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP, Wait.SIGNAL})
@@ -22,8 +22,6 @@ LATE_S_MAX = 0.5
 # What has taken two workers down comes back within 2 s, after three within 4 s, and so on.
 SUSPECT_LOSSES = 2
 CRASH_DELAY_S, CRASH_DELAY_S_MAX = 2.0, 60.0
-# Times are sums of floats.
-ROUNDING_S = 1e-6
 
 
 class LatenessCheck(InvariantCheck):
@@ -73,30 +71,30 @@ class LatenessCheck(InvariantCheck):
     def _check_due_time(self, execution: Execution, event: NodeWaits, at: float) -> None:
         """By what was asked for: a longer wait breaks no other rule."""
         node = execution.graph.node(event.node).node
-        wanted: float | None
+        expected_s: float | None
         if event.wait is Wait.SLEEP:
-            wanted = node.config["seconds"]
+            expected_s = node.config["seconds"]
         elif event.wait is Wait.SIGNAL:
-            wanted = node.config.get("timeout_seconds")
+            expected_s = node.config.get("timeout_seconds")
         elif event.wait is Wait.CRASH:
             self._check_crash_delay(execution, event, at)
             return
         else:
             return
-        found = None if event.due is None else event.due - at
-        if found != wanted and abs((found or 0.0) - (wanted or 0.0)) > ROUNDING_S:
+        actual_s = None if event.due is None else event.due - at
+        if actual_s != expected_s and abs((actual_s or 0.0) - (expected_s or 0.0)) > ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.make_violation(f"{name} waits for {found} s, asked for were {wanted}")
+            raise self.make_violation(f"{name} waits for {actual_s} s, asked for were {expected_s}")
 
     def _check_crash_delay(self, execution: Execution, event: NodeWaits, at: float) -> None:
         self._suspects.discard((execution.id, event.node, event.item))
         run = execution.run(execution.graph.index[event.node], event.item)
         losses = 0 if run is None else run.losses
         most = min(CRASH_DELAY_S_MAX, CRASH_DELAY_S * 2 ** (losses - SUSPECT_LOSSES))
-        found = (event.due or 0.0) - at
-        if losses < SUSPECT_LOSSES or not 0 < found <= most + ROUNDING_S:
+        actual_s = (event.due or 0.0) - at
+        if losses < SUSPECT_LOSSES or not 0 < actual_s <= most + ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.make_violation(f"{name} waits for {found:.3f} s after {losses} losses")
+            raise self.make_violation(f"{name} waits for {actual_s:.3f} s after {losses} losses")
 
     def _check_start(
         self,

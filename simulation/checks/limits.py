@@ -6,11 +6,14 @@ from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import TaskToken
 from runnel.core.states import IN_FLIGHT_STATES
-from simulation.commit_log import CommitStep, GroundTruth, HandlerInvocation, InvariantCheck
+from simulation.commit_log import (
+    ROUNDING_S,
+    CommitStep,
+    GroundTruth,
+    HandlerInvocation,
+    InvariantCheck,
+)
 from simulation.plan import WINDOW
-
-# Times are sums of floats.
-ROUNDING_S = 1e-6
 
 
 class LimitCheck(InvariantCheck):
@@ -22,9 +25,12 @@ class LimitCheck(InvariantCheck):
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         """However many workers ask, no more than `burst` tokens fall into one interval."""
-        given = self._token_times.setdefault(tag, [])
-        given.append(at)
-        if len(given) > burst and at - given[-1 - burst] < 1 / rate_per_second - ROUNDING_S:
+        token_times = self._token_times.setdefault(tag, [])
+        token_times.append(at)
+        if (
+            len(token_times) > burst
+            and at - token_times[-1 - burst] < 1 / rate_per_second - ROUNDING_S
+        ):
             raise self.make_violation(
                 f"more than {burst} tokens of '{tag}' in 1/{rate_per_second:g} s"
             )
@@ -96,6 +102,6 @@ class LimitCheck(InvariantCheck):
 
 def _list_runs(execution: Execution) -> list[tuple[int, NodeRun]]:
     items = [
-        (index, run) for index, found in execution.maps.items() for run in found.active.values()
+        (index, run) for index, map_run in execution.maps.items() for run in map_run.active.values()
     ]
     return [*enumerate(execution.nodes), *items]

@@ -69,14 +69,14 @@ class LostTaskCheck(InvariantCheck):
                 raise self.make_violation(
                     f"{token} is lost, was_started is {lost.was_started}: {lost}"
                 )
-        told = [
+        reported = [
             event.was_started
             for id_, event in step.events
             if isinstance(event, TaskWasLost)
             and (id_, event.node, event.item) == (token.execution_id, token.node_id, token.item)
         ]
-        if told and lost.was_started not in told:
-            raise self.make_violation(f"{lost} is kept as {told}")
+        if reported and lost.was_started not in reported:
+            raise self.make_violation(f"{lost} is kept as {reported}")
 
     def _check_count(self, position: NodePosition) -> None:
         execution = self.truth.executions[position[0]]

@@ -16,22 +16,22 @@ class SettledStateCheck(InvariantCheck):
         self._settled_items: set[tuple[str, str, int]] = set()
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
-        what = type(event).__name__
+        event_name = type(event).__name__
         if execution.is_final:
-            raise self.make_violation(f"{what} after {execution.id} was {execution.state}")
+            raise self.make_violation(f"{event_name} after {execution.id} was {execution.state}")
         node = getattr(event, "node", None)
         if node is None:
             return
         item = getattr(event, "item", NO_ITEM)
         run = execution.nodes[execution.graph.index[node]]
-        if run.is_final and what != "SignalConsumed":
-            raise self.make_violation(f"{what} after {execution.id}/{node} was {run.state}")
+        if run.is_final and event_name != "SignalConsumed":
+            raise self.make_violation(f"{event_name} after {execution.id}/{node} was {run.state}")
         if item == NO_ITEM:
             return
         key = (execution.id, node, item)
         if key in self._settled_items:
             raise self.make_violation(
-                f"{what} after item {item} of {execution.id}/{node} was settled"
+                f"{event_name} after item {item} of {execution.id}/{node} was settled"
             )
         if isinstance(event, _FINAL_EVENTS):
             self._settled_items.add(key)

@@ -26,14 +26,14 @@ class SignalCheck(InvariantCheck):
             self._consume(execution, event)
 
     def _consume(self, execution: Execution, event: SignalConsumed) -> None:
-        wanted = execution.graph.node(event.node).node.config["signal"]
-        found = self._unconsumed.get(execution.id, {})
-        oldest = next((id_ for id_, name in found.items() if name == wanted), None)
+        signal_name = execution.graph.node(event.node).node.config["signal"]
+        unconsumed = self._unconsumed.get(execution.id, {})
+        oldest = next((id_ for id_, name in unconsumed.items() if name == signal_name), None)
         if event.signal_id != oldest:
             raise self.make_violation(
                 f"{execution.id}/{event.node} takes {event.signal_id}, the oldest is {oldest}"
             )
-        del found[oldest]
+        del unconsumed[oldest]
 
     def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
@@ -54,8 +54,8 @@ class SignalCheck(InvariantCheck):
         ]
         kept = [(id_, e.signal_id) for id_, e in step.events if isinstance(e, SignalReceived)]
         for execution_id in {id_ for id_, _ in kept}:
-            left = iter(sent)
-            if not all(each in left for each in kept if each[0] == execution_id):
+            remaining = iter(sent)
+            if not all(signal in remaining for signal in kept if signal[0] == execution_id):
                 raise self.make_violation(f"signals came as {sent} and are kept as {kept}")
 
     def _check_waiters(self, execution: Execution, names: set[str]) -> None:

@@ -30,9 +30,9 @@ class StuckExecutionCheck(InvariantCheck):
         for execution in self.truth.executions.values():
             if not execution.is_final:
                 states = {
-                    each.node.id: str(execution.nodes[each.index].wait or run.state)
-                    for each in execution.graph.nodes
-                    if not (run := execution.nodes[each.index]).is_final
+                    compiled.node.id: str(execution.nodes[compiled.index].wait or run.state)
+                    for compiled in execution.graph.nodes
+                    if not (run := execution.nodes[compiled.index]).is_final
                 }
                 raise self.make_violation(f"{execution.id} is {execution.state} for ever: {states}")
 
@@ -52,18 +52,18 @@ class StuckExecutionCheck(InvariantCheck):
 
     def _check_deadlines(self, execution: Execution) -> None:
         workflow, since = execution.graph.workflow, execution.started_at or 0.0
-        wanted = set()
+        expected = set()
         if workflow.timeout_seconds is not None and execution.outcome is None:
-            wanted.add((TimerKind.TIMEOUT, since + workflow.timeout_seconds))
+            expected.add((TimerKind.TIMEOUT, since + workflow.timeout_seconds))
         if workflow.sla_seconds is not None and not execution.is_sla_missed:
-            wanted.add((TimerKind.SLA, since + workflow.sla_seconds))
-        if not wanted:
+            expected.add((TimerKind.SLA, since + workflow.sla_seconds))
+        if not expected:
             return
         number = self.truth.server.state.route(execution.id)
         timers = self.truth.server.state.partitions[number].timers.all()
-        found = {(t.key.kind, t.due) for t in timers if t.key.execution_id == execution.id}
-        if not wanted <= found:
-            raise self.make_violation(f"{execution.id} has timers {found}, expected {wanted}")
+        actual = {(t.key.kind, t.due) for t in timers if t.key.execution_id == execution.id}
+        if not expected <= actual:
+            raise self.make_violation(f"{execution.id} has timers {actual}, expected {expected}")
 
     def _is_in_flight(self, token: TaskToken) -> bool:
         state = self.truth.server.state
@@ -84,8 +84,10 @@ class StuckExecutionCheck(InvariantCheck):
         """For the moment that it waits for, not for another one."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
-        wanted = (token.execution_id, token.node_id, token.item, run.due)
-        return any((t.key.execution_id, t.key.node_id, t.key.item, t.due) == wanted for t in timers)
+        expected = (token.execution_id, token.node_id, token.item, run.due)
+        return any(
+            (t.key.execution_id, t.key.node_id, t.key.item, t.due) == expected for t in timers
+        )
 
     def _is_limit_requested(self, token: TaskToken, run: NodeRun) -> bool:
         limit = self.truth.limits.get(make_limit_id(run.key))
@@ -115,11 +117,11 @@ class StuckExecutionCheck(InvariantCheck):
 
 def _list_unsettled(execution: Execution) -> list[tuple[TaskToken, NodeRun]]:
     """Nodes and items that have begun, a map by its items."""
-    found = [
+    attempts = [
         (execution.token(index, NO_ITEM, run), run)
         for index, run in enumerate(execution.nodes)
         if index not in execution.maps
     ]
-    for index, each in execution.maps.items():
-        found += [(execution.token(index, i, run), run) for i, run in each.active.items()]
-    return found
+    for index, map_run in execution.maps.items():
+        attempts += [(execution.token(index, i, run), run) for i, run in map_run.active.items()]
+    return attempts

@@ -15,12 +15,10 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from simulation.checks.expected import TIMED_OUT
-from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
+from simulation.commit_log import ROUNDING_S, CommitStep, GroundTruth, InvariantCheck
 from simulation.faults import Fault
 
 _TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
-# Times are sums of floats.
-ROUNDING_S = 1e-6
 # A retry waits for up to half as long again, so that not all of them come at once.
 JITTER_FACTOR = 1.5
 

@@ -44,8 +44,8 @@ class ComputedValueCheck(InvariantCheck):
             self._resolve_template_values(execution, node, token.item),
         )
         inputs = {parent: self._compute_output(execution, parent) for parent in node.dependencies}
-        wanted = {parent: found for parent, found in inputs.items() if found is not MISSING}
-        self._check_equal(f"{token}: inputs", invocation.inputs, wanted)
+        expected = {parent: value for parent, value in inputs.items() if value is not MISSING}
+        self._check_equal(f"{token}: inputs", invocation.inputs, expected)
         self._check_equal(
             f"{token}: input", invocation.execution_input, self._model.compute_input(execution)
         )
@@ -53,8 +53,8 @@ class ComputedValueCheck(InvariantCheck):
     def on_end(self) -> None:
         for execution in self.truth.executions.values():
             if execution.started_at is not None:
-                wanted = self._model.compute_input(execution)
-                self._check_equal(f"{execution.id}: input", self._decode(execution.input), wanted)
+                expected = self._model.compute_input(execution)
+                self._check_equal(f"{execution.id}: input", self._decode(execution.input), expected)
             for compiled in execution.graph.nodes:
                 run, node = execution.nodes[compiled.index], compiled.node
                 if run.state is NodeState.COMPLETED:
@@ -63,23 +63,25 @@ class ComputedValueCheck(InvariantCheck):
                         name, self._decode(run.output), self._model.compute_output(execution, node)
                     )
             if execution.state is ExecutionState.COMPLETED:
-                wanted = self._model.compute_result(execution)
-                self._check_equal(f"{execution.id}: output", self._decode(execution.output), wanted)
+                expected = self._model.compute_result(execution)
+                self._check_equal(
+                    f"{execution.id}: output", self._decode(execution.output), expected
+                )
 
     def _record_sleep(self, execution: Execution, event: NodeCompleted) -> None:
         """How long it was depends on the clocks of its owners; not less than it should, though."""
         node = execution.graph.node(event.node).node
         if node.handler != SLEEP:
             return
-        found = self._decode(event.output)
-        if [*found] != ["slept_seconds"] or found["slept_seconds"] < node.config["seconds"]:
-            raise self.make_violation(f"{execution.id}/{event.node}: {found} of {node.config}")
-        self._model.sleeps[execution.id, event.node] = found
+        output = self._decode(event.output)
+        if [*output] != ["slept_seconds"] or output["slept_seconds"] < node.config["seconds"]:
+            raise self.make_violation(f"{execution.id}/{event.node}: {output} of {node.config}")
+        self._model.sleeps[execution.id, event.node] = output
 
     def _check_key(self, execution: Execution, event: NodeWaits) -> None:
         node = execution.graph.node(event.node).node
-        wanted = self._model.resolve_config(execution, node, node.concurrency_key, event.item)
-        self._check_equal(f"{execution.id}/{event.node}: key", event.detail, wanted)
+        expected = self._model.resolve_config(execution, node, node.concurrency_key, event.item)
+        self._check_equal(f"{execution.id}/{event.node}: key", event.detail, expected)
 
     def _resolve_template_values(self, execution: Execution, node: Node, item: int) -> Json:
         return self._model.resolve_config(execution, node, node.config.get("of"), item)
@@ -93,6 +95,6 @@ class ComputedValueCheck(InvariantCheck):
             return None if value is None else value.decode()
         return msgspec.json.decode(self.truth.server.blobs.peek(value.blob) or b"null")
 
-    def _check_equal(self, name: str, found: Json, expected: Json) -> None:
-        if found is not expected and _encode(found) != _encode(expected):
-            raise self.make_violation(f"{name} is {found!r:.150}, expected {expected!r:.150}")
+    def _check_equal(self, name: str, actual: Json, expected: Json) -> None:
+        if actual is not expected and _encode(actual) != _encode(expected):
+            raise self.make_violation(f"{name} is {actual!r:.150}, expected {expected!r:.150}")

@@ -36,11 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.failed_calls and not (parsed.redis or parsed.redis_url):
         parser.error("--failed-calls needs a store that can be out of reach: --redis")
     scenarios: Sequence[Scenario] = import_function(parsed.scenarios)()
-    wanted = [each for each in scenarios if not parsed.names or each.name in parsed.names]
-    for scenario in wanted:
+    chosen = [
+        scenario for scenario in scenarios if not parsed.names or scenario.name in parsed.names
+    ]
+    for scenario in chosen:
         build_graph(scenario.workflow)  # imports what templates need, once for all children
     with ExitStack() as stack:
-        means = SweepOptions(
+        options = SweepOptions(
             storage=_open_storage(parsed, stack),
             deadline_s=parsed.deadline,
             bad_points_max=parsed.bad_points,
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.freeze()  # the children share what is here, and need not look at it again
         _print(ROW_FORMAT.format("scenario", "calls", "points", "seconds", "ends"))
         outcomes = [
-            _run_sweep(partial(_choose_sweep(parsed), options=means), each) for each in wanted
+            _run_sweep(partial(_choose_sweep(parsed), options=options), scenario)
+            for scenario in chosen
         ]
     return 0 if outcomes and all(outcomes) else 1
 

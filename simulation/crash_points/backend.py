@@ -135,10 +135,10 @@ class _CountedPort:
 
     # Any: it stands for whichever port it is asked to be.
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._part, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-        call = _count_method(f"{self._name}.{name}", found, self._points)
+        attribute = getattr(self._part, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        call = _count_method(f"{self._name}.{name}", attribute, self._points)
         setattr(self, name, call)
         return call
 

@@ -164,11 +164,11 @@ async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
     """Whoever got no answer, in this life or in the one before, looks whether it is there."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
-    found = page.headers
-    assert len(found) <= 1, f"expected one execution, found {len(found)}"
-    assert found or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
-    if found:
-        caller.execution_id = found[0].execution_id
+    headers = page.headers
+    assert len(headers) <= 1, f"expected one execution, found {len(headers)}"
+    assert headers or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
+    if headers:
+        caller.execution_id = headers[0].execution_id
         return
     caller.execution_id = await caller.client.submit(
         scenario.workflow, scenario.input, is_held=scenario.is_held

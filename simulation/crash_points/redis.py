@@ -50,7 +50,10 @@ def _read_histories(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, b
 
 def _count_left_over(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, int]]:
     headers = map(decode_header, _execute(client, "HVALS", keys.headers))
-    yield "unfinished executions", sum(each.state not in FINAL_EXECUTION_STATES for each in headers)
+    yield (
+        "unfinished executions",
+        sum(header.state not in FINAL_EXECUTION_STATES for header in headers),
+    )
     yield "histories of limits", len(find_keys(client, keys.history + LIMIT_PREFIX))
     partitions = find_keys(client, keys.partition)
     owned = [_execute(client, "HEXISTS", partition, "owner") for partition in partitions]

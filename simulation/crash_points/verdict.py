@@ -51,16 +51,16 @@ def read_snapshots(journal: RunJournal) -> list[Snapshot]:
 
 async def read_executions(client: StoreClient) -> dict[str, Json]:
     """All that a crash may not change of them: not the moments, and not the attempts it took."""
-    wanted = ExecutionFilter(with_children=True, limit=EXECUTIONS_MAX)
-    found: dict[str, Json] = {}
-    for header in await client.list_executions(wanted):
+    all_executions = ExecutionFilter(with_children=True, limit=EXECUTIONS_MAX)
+    executions: dict[str, Json] = {}
+    for header in await client.list_executions(all_executions):
         id_ = header.execution_id
         root = get_root_id(id_)
         execution = await client.load(id_)
-        found[id_.replace(root, ROOT_PLACEHOLDER)] = _make_comparable(
+        executions[id_.replace(root, ROOT_PLACEHOLDER)] = _make_comparable(
             await client.get(id_), execution.graph.workflow, root
         )
-    return found
+    return executions
 
 
 def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json:
@@ -109,12 +109,12 @@ def find_problems(
     ]
 
 
-def _find_differences(path: str, expected: Json, found: Json) -> Iterator[str]:
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key in sorted(expected.keys() | found.keys()):
-            yield from _find_differences(f"{path}.{key}", expected.get(key), found.get(key))
-    elif expected != found:
-        yield f"{path}: expected {expected}, found {found}"
+def _find_differences(path: str, expected: Json, actual: Json) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted(expected.keys() | actual.keys()):
+            yield from _find_differences(f"{path}.{key}", expected.get(key), actual.get(key))
+    elif expected != actual:
+        yield f"{path}: expected {expected}, found {actual}"
 
 
 def _find_repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
@@ -138,12 +138,12 @@ def _find_wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) ->
     succeeds may run less often than in an undisturbed run.
     """
     expected = _count_by_key(map(_replace_root, undisturbed.runs))
-    found = _count_by_key(map(_replace_root, end.runs))
-    for key in sorted(expected.keys() | found.keys()):
+    actual = _count_by_key(map(_replace_root, end.runs))
+    for key in sorted(expected.keys() | actual.keys()):
         runs_max = expected[key] + crashes if expected[key] else 0
-        if found[key] > runs_max:
-            yield f"{key} ran {found[key]} times, {expected[key]} without a crash"
-        if found[key] == 0:
+        if actual[key] > runs_max:
+            yield f"{key} ran {actual[key]} times, {expected[key]} without a crash"
+        if actual[key] == 0:
             yield f"{key} never ran"
 
 

@@ -60,7 +60,7 @@ async def run_inside(workload: str, count: int) -> list[int]:
     handles = await asyncio.gather(
         *[DBOS.start_workflow_async(WORKFLOWS[workload]) for _ in range(count)]
     )
-    results: list[int] = await asyncio.gather(*[each.get_result() for each in handles])
+    results: list[int] = await asyncio.gather(*[handle.get_result() for handle in handles])
     return results
 
 

@@ -53,7 +53,7 @@ async def wait_for_result(sent: Any) -> int:
 
 async def wait_for_results(sent: list[Any]) -> list[int]:
     """One after the other: to ask for all of them at once costs more than their nodes."""
-    return [await wait_for_result(each) for each in sent]
+    return [await wait_for_result(task) for task in sent]
 
 
 async def fan_out_and_join(increments: Iterable[int]) -> int:

@@ -110,7 +110,7 @@ async def submit_and_measure(order: MeasurementOrder) -> None:
 
     async def run(workload: str, count: int) -> Sequence[int]:
         handles = await asyncio.gather(*[started(workload) for _ in range(count)])
-        results: Sequence[int] = await asyncio.gather(*[each.result() for each in handles])
+        results: Sequence[int] = await asyncio.gather(*[handle.result() for handle in handles])
         return results
 
     await run_order(order, run)

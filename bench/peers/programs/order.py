@@ -57,7 +57,7 @@ async def run_order(order: MeasurementOrder, run: RunWorkload) -> None:
 
 def compute_edge_latencies(seconds: list[float]) -> dict[str, float]:
     """Of chains that took so long each, submission and waiting included."""
-    times = sorted(1_000 * each / CHAIN_LENGTH for each in seconds)
+    times = sorted(1_000 * chain_s / CHAIN_LENGTH for chain_s in seconds)
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
     return {"edge_ms_p50": p50, "edge_ms_p99": p99}
 
