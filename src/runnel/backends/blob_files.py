@@ -104,8 +104,8 @@ class FileBlobs:
 
     def _sync_folders(self, folder: Path) -> None:
         """A new name is safe once its folder is, and that one's name once its parent is."""
-        for place in (folder, self._folder):
-            handle = os.open(place, os.O_RDONLY)
+        for synced_folder in (folder, self._folder):
+            handle = os.open(synced_folder, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:

@@ -84,24 +84,24 @@ async def scan_headers(
     """Reads `chunk_size` by `chunk_size` until the page is full, all is read, or enough was looked
     at.
     """
-    place = find_page_start(criteria)
+    position = find_page_start(criteria)
     matching: list[ExecutionHeader] = []
-    looked = 0
-    while looked < scanned_max:
-        headers = await read(place, chunk_size)
+    scanned = 0
+    while scanned < scanned_max:
+        headers = await read(position, chunk_size)
         matching += [header for header in headers if matches_filter(header, criteria)]
         is_over = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
         if is_over or len(matching) > criteria.limit:
             return build_header_page(matching, criteria)
-        looked += len(headers)
-        place = get_page_position(headers[-1])
-    return HeaderPage(headers=matching, next=encode_cursor(place))
+        scanned += len(headers)
+        position = get_page_position(headers[-1])
+    return HeaderPage(headers=matching, next=encode_cursor(position))
 
 
 async def count_by_scan(
     read: HeaderReader, criteria: ExecutionFilter, *, chunk_size: int
 ) -> Mapping[ExecutionState, ExecutionCount]:
-    """Of the newest LOOKED_MAX: at least so many, if there are more."""
+    """Of the newest SCANNED_EXECUTIONS_MAX: at least so many, if there are more."""
     everything = structs.replace(criteria, after=None, limit=SCANNED_EXECUTIONS_MAX)
     page = await scan_headers(read, everything, chunk_size=chunk_size)
     counts = Counter(header.state for header in page)

@@ -45,10 +45,10 @@ class ChangeLog:
 
     def read_from(self, name: str) -> list[FeedEntry]:
         """Some; none when that one is not there."""
-        place = int(name) - self._first if name.isdecimal() else -1
-        if place < 0:
+        index = int(name) - self._first if name.isdecimal() else -1
+        if index < 0:
             return []
-        texts = self._texts[place : place + PAGE_ENTRIES_MAX]
+        texts = self._texts[index : index + PAGE_ENTRIES_MAX]
         return [FeedEntry(str(number), text) for number, text in enumerate(texts, start=int(name))]
 
     def copy(self) -> "ChangeLog":
@@ -78,9 +78,9 @@ class LocalFeed:
             await self._clock.wait(self._log.arrived, left_s)
 
     def _read_page(self, after: FeedPosition, limit: int) -> FeedPage:
-        place = parse_position(after)
-        if place is not None:
-            page = build_feed_page(after, place, self._log.read_from(place.entry_id), limit)
+        offset = parse_position(after)
+        if offset is not None:
+            page = build_feed_page(after, offset, self._log.read_from(offset.entry_id), limit)
             if page is not None:
                 return page
         return FeedPage(changes=(), position=build_end_position(self._log.get_last()), has_gap=True)

@@ -42,7 +42,7 @@ CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
-    """What asks for a text is looked through by age: a page of LOOKED_MAX rows takes 80 ms.
+    """A search for a text scans the newest first: SCANNED_EXECUTIONS_MAX rows take 80 ms.
 
     Labels have an index, but it does not sort: first a few of the newest are looked through, which
     is enough for a label that many have. Then all that have it are sorted, if they are not too
@@ -110,22 +110,29 @@ class PostgresListing:
         self, criteria: ExecutionFilter, after: PagePosition, count: int
     ) -> Sequence[ExecutionHeader]:
         created_at, id_ = after
-        place = (created_at, replace_nul(id_), criteria.created_from, count)
+        range_values = (created_at, replace_nul(id_), criteria.created_from, count)
         if criteria.parent is not None:
-            rows = await self._database.rows("list_children", replace_nul(criteria.parent), *place)
+            rows = await self._database.rows(
+                "list_children", replace_nul(criteria.parent), *range_values
+            )
         elif criteria.rerun_of is not None:
-            rows = await self._database.rows("list_reruns", replace_nul(criteria.rerun_of), *place)
+            rows = await self._database.rows(
+                "list_reruns", replace_nul(criteria.rerun_of), *range_values
+            )
         elif criteria.workflow is not None:
             values = (
                 _build_root_flags(criteria),
                 _list_state_values(criteria),
-                *place,
+                *range_values,
                 replace_nul(criteria.workflow),
             )
             rows = await self._database.rows("list_headers_of", *values)
         else:
             rows = await self._database.rows(
-                "list_headers", _build_root_flags(criteria), _list_state_values(criteria), *place
+                "list_headers",
+                _build_root_flags(criteria),
+                _list_state_values(criteria),
+                *range_values,
             )
         return [decode_header_row(row) for row in rows]
 
@@ -249,9 +256,9 @@ class PostgresArchive:
     async def list_dead_letters(
         self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
     ) -> Sequence[DeadLetter]:
-        place = (inf, b"") if criteria.after is None else get_letter_position(criteria.after)
+        position = (inf, b"") if criteria.after is None else get_letter_position(criteria.after)
         rows = await self._database.rows(
-            "list_dead_letters", *_build_letter_values(criteria), *place, criteria.limit
+            "list_dead_letters", *_build_letter_values(criteria), *position, criteria.limit
         )
         return [decode_letter(row[0]) for row in rows]
 

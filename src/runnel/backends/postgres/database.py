@@ -170,9 +170,9 @@ class _TranslatedErrors:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, DRIVER_ERRORS):
-            said = str(error) or "no answer in time"
+            reason = str(error) or "no answer in time"
             kind = ArchiveRefusedError if is_refusal(error) else StoreError
-            raise kind(f"PostgreSQL: {type(error).__name__}: {said}") from error
+            raise kind(f"PostgreSQL: {type(error).__name__}: {reason}") from error
 
 
 # -- meta data: the number of partitions, and the Redis that belongs to the archive ------------

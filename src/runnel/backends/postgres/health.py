@@ -63,7 +63,7 @@ async def read_archive_facts(url: str, options: PostgresOptions, clock: Clock) -
 
 async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
     before = clock.now()
-    there = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
+    server_time = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
     middle = (before + clock.now()) / 2
     has_archive = await connection.fetchval(
         "SELECT count(*) = 2 FROM pg_tables "
@@ -85,10 +85,10 @@ async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFact
         )
     redis = NO_REDIS
     if version is not None and version >= PAIRING_VERSION:
-        side = await connection.fetchrow(
+        row = await connection.fetchrow(
             f"SELECT redis_id, redis_places FROM {quote_identifier(schema)}.meta"  # noqa: S608  # quoted
         )
-        redis = NO_REDIS if side is None else PairedRedis(*side)
+        redis = NO_REDIS if row is None else PairedRedis(*row)
     cursors = []
     if version is not None:
         cursors = await connection.fetch(
@@ -102,7 +102,7 @@ async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFact
         schema_version=version,
         newest_version=max(load_migrations()),
         incarnation=incarnation,
-        clock_ahead_s=there - middle,
+        clock_ahead_s=server_time - middle,
         quarantined=set_aside,
         unreadable=unreadable,
         redis=redis,

@@ -174,16 +174,16 @@ class Projection:
         self._partition = partition
 
     def add(self, commit: JournalEntry, *, aggregate_ids: Container[str] = ALL_AGGREGATES) -> None:
-        """What it says `aggregate_ids` these aggregates."""
+        """Adds what the commit says of these aggregates."""
         for ordinal, history in enumerate(commit.histories):
             if history.aggregate_id not in aggregate_ids:
                 continue
-            place = (self._partition, commit.sequence, ordinal)
+            row_key = (self._partition, commit.sequence, ordinal)
             if history.aggregate_id.startswith(LIMIT_PREFIX):
                 key = escape_nul(history.aggregate_id)
-                self.limit_logs.setdefault(key, []).append((*place, key, history.entry))
+                self.limit_logs.setdefault(key, []).append((*row_key, key, history.entry))
             else:
-                self.audit_log.append((*place, history.aggregate_id, history.entry))
+                self.audit_log.append((*row_key, history.aggregate_id, history.entry))
                 self._apply_entry(history.aggregate_id, history.entry)
         for key in (
             escape_nul(aggregate_id)

@@ -31,8 +31,8 @@ class RestoreQueries:
     async def list_changed(self, partition: int, *, after: int) -> Sequence[ExecutionId]:
         """Executions that a commit behind `after` changed."""
         rows = await self._database.rows("list_touched", partition, after)
-        aside = await self._list_quarantined(partition, after=after)
-        return sorted({*(ExecutionId(row[0]) for row in rows), *aside})
+        quarantined = await self._list_quarantined(partition, after=after)
+        return sorted({*(ExecutionId(row[0]) for row in rows), *quarantined})
 
     async def list_unfinished(
         self, partition: int, *, extra_ids: Collection[ExecutionId] = ()
@@ -43,12 +43,15 @@ class RestoreQueries:
         it again. So is all that was set aside: the lists do not say how it is.
         """
         unfinished = await self._database.rows("list_unfinished", partition)
-        aside = await self._list_quarantined(partition)
+        quarantined = await self._list_quarantined(partition)
         roots = sorted(
-            {get_root_id(id_) for id_ in (*(row[0] for row in unfinished), *extra_ids, *aside)}
+            {
+                get_root_id(id_)
+                for id_ in (*(row[0] for row in unfinished), *extra_ids, *quarantined)
+            }
         )
         tree_rows = await self._database.rows("list_trees", roots)
-        return sorted({*(ExecutionId(row[0]) for row in tree_rows), *aside})
+        return sorted({*(ExecutionId(row[0]) for row in tree_rows), *quarantined})
 
     async def list_known(self, partition: int, roots: Sequence[ExecutionId]) -> set[ExecutionId]:
         """Those that the archive has, in whatever state."""
@@ -67,13 +70,13 @@ class RestoreQueries:
                 histories.setdefault(id_, []).append((sequence, entry))
             rows = await self._database.rows("get_headers", page)
             headers: dict[str, ExecutionHeader] = {row[0]: decode_header_row(row) for row in rows}
-            known = {compute_digest(id_): id_ for id_ in page}
-            aside = await self._database.rows("list_set_aside", [*known])
-            for digest, kind, sequence, body in aside:
+            ids_by_digest = {compute_digest(id_): id_ for id_ in page}
+            quarantined = await self._database.rows("list_set_aside", [*ids_by_digest])
+            for digest, kind, sequence, body in quarantined:
                 if kind == "header":
-                    headers[known[digest]] = decode_header(body)
+                    headers[ids_by_digest[digest]] = decode_header(body)
                 elif kind == "history":
-                    histories.setdefault(known[digest], []).append((sequence, body))
+                    histories.setdefault(ids_by_digest[digest], []).append((sequence, body))
             for id_, header in headers.items():
                 history = histories.get(id_, [])
                 last = history[-1][0] if history else 0

@@ -39,20 +39,20 @@ class RedisBackend:
         self.layout = layout
         self.options = options
         self._leases = RedisLeases(pool, keys, ids, incarnation=layout.incarnation)
-        losses = LostTaskReporter(pool, keys)
+        loss_reporter = LostTaskReporter(pool, keys)
         self.store: Store = RedisStore(
             pool,
             keys,
             layout,
             options,
             leases=self._leases,
-            loss_reporter=losses,
+            loss_reporter=loss_reporter,
             clock=clock,
             restorer=restorer,
         )
         self._mailbox = RedisMailbox(pool, keys, layout)
         self.mailbox: Mailbox = self._mailbox
-        self.tasks: TaskQueue = RedisTaskQueue(pool, keys, clock, losses)
+        self.tasks: TaskQueue = RedisTaskQueue(pool, keys, clock, loss_reporter)
         self.archive: Archive = RedisArchive(pool, keys)
         self.blobs: BlobStore = RedisBlobs(pool, keys)
         self.records: Records = RedisRecords(pool, keys)

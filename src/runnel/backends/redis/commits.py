@@ -170,11 +170,11 @@ async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
 
 def _decode_entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
     """One that can't be read keeps its place."""
-    place, body = InboxPosition(position.decode()), fields[1]
+    inbox_position, body = InboxPosition(position.decode()), fields[1]
     try:
-        return InboxEntry(position=place, command=decode_message(body))
+        return InboxEntry(position=inbox_position, command=decode_message(body))
     except UnreadableFormatError as error:
-        return InboxEntry(position=place, command=None, body=body, problem=str(error))
+        return InboxEntry(position=inbox_position, command=None, body=body, problem=str(error))
 
 
 def _parse_position(position: InboxPosition) -> tuple[int, int]:

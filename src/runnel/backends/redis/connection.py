@@ -51,7 +51,7 @@ class RedisConnection(asyncio.BufferedProtocol):
         self.on_reply: Callable[[], None] | None = None
         """Called once for each answer, and for each that will never come."""
         self.on_message: Callable[[bytes, bytes], None] | None = None
-        """Called with the channel and the words of each message, for a line that has subscribed."""
+        """Called with the channel and the payload of each message, once it has subscribed."""
         self._call_timeout_s = call_timeout_s
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -65,7 +65,7 @@ class RedisConnection(asyncio.BufferedProtocol):
         self._timeout_handle: asyncio.TimerHandle | None = None
 
     def send_command(self, packed: bytes, *, wait_s: float = 0.0) -> asyncio.Future[Reply]:
-        """Raises LineError, and has sent nothing, when the connection is not open."""
+        """Raises RedisConnectionError, and has sent nothing, when the connection is not open."""
         if self._transport is None or not self.is_open:
             raise RedisConnectionError("the connection is closed")
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -79,7 +79,7 @@ class RedisConnection(asyncio.BufferedProtocol):
         return answer
 
     def close(self) -> None:
-        """At once: whoever waits for an answer gets a LineError."""
+        """At once: whoever waits for an answer gets a RedisConnectionError."""
         self._fail("the connection was closed here")
 
     # -- what asyncio calls --------------------------------------------------------------------
@@ -244,9 +244,9 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name}:{self.port}/{self.db}"
 
     async def connect(self, connection: RedisConnection, *, timeout_s: float) -> None:
-        """Lets the line lead to the server, and asks which life of it this is.
+        """Connects to the server, and reads its run id.
 
-        Raises LineError when it can't be reached, and hiredis.ReplyError when it refuses.
+        Raises RedisConnectionError if it can't be reached, and hiredis.ReplyError if it refuses.
         """
         is_in = False
         try:
@@ -291,12 +291,12 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         for answer in answers:
             if isinstance(answer, hiredis.ReplyError):
                 raise answer
-        about = answers[-1]
-        if not isinstance(about, bytes):
+        server_info = answers[-1]
+        if not isinstance(server_info, bytes):
             raise RedisConnectionError(
                 f"what answers at {self} is no Redis: it does not tell of itself"
             )
-        connection.run_id = about.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
+        connection.run_id = server_info.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
 
 
 def parse_address(url: str) -> RedisAddress:

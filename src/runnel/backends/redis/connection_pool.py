@@ -131,10 +131,9 @@ class RedisConnectionPool:
     async def call(
         self, *args: Arg, expected_run_id: str | None = None, is_large: bool = False
     ) -> Reply:
-        """With `expected_run_id` it raises OtherRunError, before it sends anything, on another
-        life.
+        """Raises ServerChangedError and sends nothing if the server's run id is not the expected.
 
-        `is_large` is for an answer that may be long: nobody else has to wait behind it.
+        `is_large` is for a reply that may be long: it gets a connection of its own.
         """
         packed = pack_command(args)
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
@@ -186,8 +185,9 @@ class RedisConnectionPool:
         *,
         connection: RedisConnection | None,
     ) -> RedisConnection:
-        """The connection on which `on_message` hears of the channel: `line`, as long as it is
-        current.
+        """Returns the connection on which `on_message` gets the messages of the channel.
+
+        That is `connection`, as long as it is current; otherwise a new one.
         """
         made: RedisConnection | None = None
         try:
@@ -212,10 +212,10 @@ class RedisConnectionPool:
     async def close(self) -> None:
         """Whatever is under way fails, and whatever comes then."""
         self._is_closed = True
-        lines = [*self._open]
-        _close_all(lines)
-        for line in lines:
-            await line.closed
+        connections = [*self._open]
+        _close_all(connections)
+        for connection in connections:
+            await connection.closed
 
     async def _send(
         self,
@@ -226,17 +226,17 @@ class RedisConnectionPool:
         is_large: bool,
         script: LuaScript | None = None,
     ) -> Reply:
-        ask = self._send_in_slot if is_large else self._send_shared
+        send = self._send_in_slot if is_large else self._send_shared
         try:
             try:
-                return await ask(packed, expected_run_id=expected_run_id)
+                return await send(packed, expected_run_id=expected_run_id)
             except hiredis.ReplyError as error:
                 if script is None or not str(error).startswith(_NO_SCRIPT):
                     raise
             await self._send_shared(
                 pack_command(("SCRIPT", "LOAD", script.text)), expected_run_id=expected_run_id
             )
-            return await ask(packed, expected_run_id=expected_run_id)
+            return await send(packed, expected_run_id=expected_run_id)
         except _FAILURES as error:
             raise self._build_store_error(command, error) from error
 
@@ -245,12 +245,12 @@ class RedisConnectionPool:
         await self._call_slots.acquire()
         is_asked = False
         try:
-            line = self._shared
-            if line is None or not line.is_open:
-                line = await self._get_shared()
-            if expected_run_id is not None and line.run_id != expected_run_id:
+            connection = self._shared
+            if connection is None or not connection.is_open:
+                connection = await self._get_shared()
+            if expected_run_id is not None and connection.run_id != expected_run_id:
                 raise ServerChangedError
-            answer = line.send_command(packed)
+            answer = connection.send_command(packed)
             is_asked = True
         finally:
             if not is_asked:
@@ -265,16 +265,16 @@ class RedisConnectionPool:
         self, packed: bytes, *, expected_run_id: str | None, wait_s: float = 0.0
     ) -> Reply:
         """Giving it up closes the connection: the server may go on with it for long."""
-        line = await self._checkout(expected_run_id)
+        connection = await self._checkout(expected_run_id)
         is_answered = False
         try:
-            reply = await line.send_command(packed, wait_s=wait_s)
+            reply = await connection.send_command(packed, wait_s=wait_s)
             is_answered = True
         finally:
             if is_answered:
-                self._idle.append(line)
+                self._idle.append(connection)
             else:
-                line.close()
+                connection.close()
         return _check_reply(reply)
 
     async def _get_shared(self) -> RedisConnection:
@@ -288,41 +288,41 @@ class RedisConnectionPool:
         return self._shared
 
     async def _connect_shared(self) -> RedisConnection:
-        sharing = self._connecting = asyncio.get_running_loop().create_future()
+        connecting = self._connecting = asyncio.get_running_loop().create_future()
         failure: ConnectionFailure | None = None
         try:
-            line = self._shared = await self._connect()
+            connection = self._shared = await self._connect()
         except _FAILURES as error:
             failure = error
             raise
         finally:
             self._connecting = None
-            sharing.set_result(failure)
-        line.on_reply = self._call_slots.release
-        return line
+            connecting.set_result(failure)
+        connection.on_reply = self._call_slots.release
+        return connection
 
     async def _checkout(self, expected_run_id: str | None) -> RedisConnection:
         """One that lies idle may lead to a former life; a new one tells which is the current."""
         while self._idle:
-            line = self._idle.pop()
-            if line.is_open and expected_run_id in (None, line.run_id):
-                return line
-            line.close()
-        line = await self._connect()
-        if expected_run_id is not None and line.run_id != expected_run_id:
-            self._idle.append(line)
+            connection = self._idle.pop()
+            if connection.is_open and expected_run_id in (None, connection.run_id):
+                return connection
+            connection.close()
+        connection = await self._connect()
+        if expected_run_id is not None and connection.run_id != expected_run_id:
+            self._idle.append(connection)
             raise ServerChangedError
-        return line
+        return connection
 
     async def _connect(self) -> RedisConnection:
-        line = RedisConnection(self._call_timeout_s)
-        await self._address.connect(line, timeout_s=self._call_timeout_s)
+        connection = RedisConnection(self._call_timeout_s)
+        await self._address.connect(connection, timeout_s=self._call_timeout_s)
         if self._is_closed:
-            line.close()
+            connection.close()
             raise RedisConnectionError("all connections were closed here")
-        self._open.add(line)
-        line.closed.add_done_callback(lambda _: self._open.discard(line))
-        return line
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
 
     def _build_store_error(self, command: str, error: ConnectionFailure) -> StoreError:
         """The other connections have most likely the same fate: the next call makes a new one.
@@ -340,8 +340,8 @@ class RedisConnectionPool:
 
 
 def _close_all(connections: Iterable[RedisConnection]) -> None:
-    for line in connections:
-        line.close()
+    for connection in connections:
+        connection.close()
 
 
 def _check_reply(reply: Reply) -> Reply:

@@ -55,15 +55,15 @@ class TaskPushListener:
             if self._is_subscribed(worker):
                 return
             before = self._connection
-            line = await self._pool.subscribe(
+            connection = await self._pool.subscribe(
                 self._prefix + worker, self._on_message, connection=before
             )
-            if line is not before:
+            if connection is not before:
                 if before is not None:
                     before.close()  # a replica would go on telling what its server tells
                 self._subscribed.clear()
-                self._connection = line
-                line.closed.add_done_callback(lambda _: self._wake_all())
+                self._connection = connection
+                connection.closed.add_done_callback(lambda _: self._wake_all())
             self._subscribed.add(worker)
 
     def take_stale(self, worker: str) -> list[TaskMessage]:
@@ -103,8 +103,12 @@ class TaskPushListener:
         self._stale.pop(worker, None)
 
     def _is_subscribed(self, worker: str) -> bool:
-        line = self._connection
-        return line is not None and worker in self._subscribed and self._pool.is_current(line)
+        connection = self._connection
+        return (
+            connection is not None
+            and worker in self._subscribed
+            and self._pool.is_current(connection)
+        )
 
     def _on_message(self, channel: bytes, payload: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)

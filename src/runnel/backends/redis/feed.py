@@ -35,14 +35,14 @@ class RedisFeed:
             await self._pool.call("XADD", self._key, "*", ENTRY_FIELD, GAP_MARKER)
 
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
-        place = parse_position(after)
-        page = await self._read_page(after, place, limit)
-        if place is None or page.changes or page.has_gap or wait_s <= 0:
+        offset = parse_position(after)
+        page = await self._read_page(after, offset, limit)
+        if offset is None or page.changes or page.has_gap or wait_s <= 0:
             return page
         is_news = await self._pool.call_blocking(
-            "XREAD", "COUNT", 1, "STREAMS", self._key, place.entry_id, wait_s=wait_s
+            "XREAD", "COUNT", 1, "STREAMS", self._key, offset.entry_id, wait_s=wait_s
         )
-        return await self._read_page(after, place, limit) if is_news else page
+        return await self._read_page(after, offset, limit) if is_news else page
 
     async def _read_page(
         self, after: FeedPosition, offset: FeedOffset | None, limit: int

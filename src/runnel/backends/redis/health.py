@@ -81,8 +81,8 @@ class RedisHealth:
         starts: dict[int, int] = {}
         for number in range(partitions):
             key = f"{self._keys.journal}{number}"
-            for place, _ in await self._pool.call("XRANGE", key, "-", "+", "COUNT", 1):
-                starts[number] = int(place.partition(b"-")[0])
+            for entry_id, _ in await self._pool.call("XRANGE", key, "-", "+", "COUNT", 1):
+                starts[number] = int(entry_id.partition(b"-")[0])
         return starts
 
     async def read_owners(self, partitions: int) -> dict[int, LeaseRecord | None]:

@@ -43,7 +43,7 @@ class RedisJournal:
             )
         except ServerChangedError as error:
             raise build_restart_error(lease) from error
-        entries = [decode_journal_entry(place, fields) for place, fields in stream]
+        entries = [decode_journal_entry(entry_id, fields) for entry_id, fields in stream]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
                 raise ArchiveGapError(lease.partition, archived=expected - 1, first=entry.sequence)
@@ -66,8 +66,8 @@ class RedisJournal:
         key = f"{self._keys.inbox}{partition}"
         if not await self._pool.call("EXISTS", key):
             return STREAM_START
-        about = await self._pool.call("XINFO", "STREAM", key)
-        return InboxPosition(about[about.index(b"last-generated-id") + 1].decode())
+        stream_info = await self._pool.call("XINFO", "STREAM", key)
+        return InboxPosition(stream_info[stream_info.index(b"last-generated-id") + 1].decode())
 
     async def read_unread(self, partition: int) -> set[bytes]:
         """The messages that lie in the inbox, as they were written."""
@@ -84,9 +84,9 @@ class RedisJournal:
         start = "-"
         key = f"{self._keys.inbox}{lease.partition}"
         while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
-            places = [place for place, fields in page if is_dropped(fields[1])]
-            if places:
-                await self._pool.call("XDEL", key, *places, expected_run_id=parse_run_id(lease))
+            entry_ids = [entry_id for entry_id, fields in page if is_dropped(fields[1])]
+            if entry_ids:
+                await self._pool.call("XDEL", key, *entry_ids, expected_run_id=parse_run_id(lease))
             start = f"({page[-1][0].decode()}"
 
     async def list_running(self, partition: int) -> Sequence[ExecutionId]:

@@ -38,11 +38,11 @@ class RedisRetention:
         first = b"-"
         deleted: int = 0
         while True:
-            looked, last, gone = await self._pool.run_script(
+            examined, last, gone = await self._pool.run_script(
                 "delete_ownerless", keys, [first, PAGE_SIZE, int(idle_s)]
             )
             deleted += gone
-            if looked < PAGE_SIZE:
+            if examined < PAGE_SIZE:
                 return deleted
             first = b"(" + last
 

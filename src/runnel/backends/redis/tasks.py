@@ -131,12 +131,12 @@ def _decode_worker_record(
     holds: int = 0,
     is_dead: bool = False,
 ) -> WorkerRecord:
-    seen_at, _, said = about.partition(b" ")
+    seen_at, _, encoded = about.partition(b" ")
     return WorkerRecord(
         worker=worker.decode(),
         counter=counter,
         holds=holds,
-        about=_about_decoder.decode(said) if said else None,
+        about=_about_decoder.decode(encoded) if encoded else None,
         silent_s=float(max(0, now - int(seen_at))) if seen_at else 0.0,
         is_dead=is_dead,
     )

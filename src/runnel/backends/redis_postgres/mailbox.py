@@ -96,8 +96,8 @@ class RedisPostgresMailbox:
         if blobs:
             refused = await self._send_all(commands, blobs, of_stored=requires_definition)
         else:
-            gathering = self._checked_batcher if requires_definition else self._batcher
-            refused = await gathering.send(commands) or frozenset()
+            batcher = self._checked_batcher if requires_definition else self._batcher
+            refused = await batcher.send(commands) or frozenset()
         for command in commands:
             if isinstance(command, CreateExecution) and command.definition in refused:
                 raise build_definition_deleted_error(command)

@@ -168,18 +168,18 @@ class Pairing:
     async def confirm(self, layout: RedisLayout, *, takes_archive: bool = False) -> None:
         """That this Redis is the archive's, which an empty one becomes; raises InputError."""
         incarnation, current = await find_identity(self._pool, self._keys)
-        side = await read_paired_redis(self._database)
+        paired_redis = await read_paired_redis(self._database)
         is_other = False
         if incarnation in {None, layout.incarnation}:
-            is_other = side.is_other(current, self._redis_location)
+            is_other = paired_redis.is_other(current, self._redis_location)
             if is_other and not takes_archive:
-                raise _build_refusal(side, self._redis_location, self._database.schema)
+                raise _build_refusal(paired_redis, self._redis_location, self._database.schema)
         new_identity = self._ids.nonce() + self._ids.nonce()
         if not is_other:
-            new_identity = current or side.id or new_identity
+            new_identity = current or paired_redis.id or new_identity
         replaced = (current or "") if is_other else None
         identity = await self._adopt(layout, identity=new_identity, replaced_identity=replaced)
-        await self._save_pairing(side, identity)
+        await self._save_pairing(paired_redis, identity)
 
     async def _adopt(
         self, layout: RedisLayout, *, identity: str, replaced_identity: str | None

@@ -195,8 +195,8 @@ class ArchiveRestorer:
         """
         number = lease.partition
         key = f"{self._keys.partition}{number}"
-        life = int(await self._pool.call("HGET", key, "life") or 0)
-        claimed = await self._ledger.claim(number, lease.epoch, verified_epoch=life)
+        verified_epoch = int(await self._pool.call("HGET", key, "life") or 0)
+        claimed = await self._ledger.claim(number, lease.epoch, verified_epoch=verified_epoch)
         common = lease.sequence
         if claimed.branched_at is not None:
             common = min(common, claimed.branched_at)
@@ -260,7 +260,7 @@ class ArchiveRestorer:
         if common == lease.sequence:
             return diverged
         while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", JOURNAL_PAGE_SIZE):
-            for entry in (decode_journal_entry(place, fields) for place, fields in page):
+            for entry in (decode_journal_entry(entry_id, fields) for entry_id, fields in page):
                 ids = [history.aggregate_id for history in entry.histories]
                 diverged |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
                 diverged |= {header.execution_id for header in entry.headers}

@@ -118,8 +118,8 @@ class SqliteArchive:
         values = _build_header_values(criteria, start, SCANNED_EXECUTIONS_MAX) | {
             "state": state.value
         }
-        [(looked, number)] = self._reader.rows("count_in_state", values)
-        return ExecutionCount(number=number, is_least=looked == SCANNED_EXECUTIONS_MAX)
+        [(scanned, number)] = self._reader.rows("count_in_state", values)
+        return ExecutionCount(number=number, is_least=scanned == SCANNED_EXECUTIONS_MAX)
 
     async def _read_headers(
         self, criteria: ExecutionFilter, after: PagePosition, count: int

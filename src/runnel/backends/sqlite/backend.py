@@ -113,7 +113,7 @@ class SqliteBackend:
         board = TaskBoard(owned.deliver)
         routes = PartitionRoutes(reader)
         keys = LimitHistories()
-        limit_mail = LimitMessages(owned, routes)
+        limit_messages = LimitMessages(owned, routes)
         self.leases = SqliteLeases(
             folder,
             clock=clock,
@@ -124,7 +124,7 @@ class SqliteBackend:
             board=board,
             routes=routes,
             limit_histories=keys,
-            limit_messages=limit_mail,
+            limit_messages=limit_messages,
         )
         messages = MessageDelivery(
             owned,
@@ -140,7 +140,7 @@ class SqliteBackend:
             messages=messages,
             routes=routes,
             limit_histories=keys,
-            limit_messages=limit_mail,
+            limit_messages=limit_messages,
             feed=feed,
         )
         self.store = SqliteStore(

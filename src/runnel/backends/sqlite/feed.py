@@ -57,13 +57,13 @@ class SqliteFeed:
         return build_end_position(FeedEntry(str(number), text))
 
     def _read_page(self, after: FeedPosition, limit: int) -> FeedPage:
-        place = parse_position(after)
-        if place is not None and place.entry_id.isdecimal():
+        offset = parse_position(after)
+        if offset is not None and offset.entry_id.isdecimal():
             rows = self._reader.rows(
-                "list_feed", (int(place.entry_id), min(limit, PAGE_ENTRIES_MAX) + 1)
+                "list_feed", (int(offset.entry_id), min(limit, PAGE_ENTRIES_MAX) + 1)
             )
             entries = [FeedEntry(str(number), text) for number, text in rows]
-            page = build_feed_page(after, place, entries, limit)
+            page = build_feed_page(after, offset, entries, limit)
             if page is not None:
                 return page
         return FeedPage(changes=(), position=self._read_end(), has_gap=True)

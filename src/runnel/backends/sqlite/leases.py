@@ -248,17 +248,19 @@ class SqliteLeases:
         self._discard_owned(partition)
         inbox = LocalInbox()
         inbox.put_rows(acquired.messages)
-        bell = WakeupListener(self._folder, partition, lambda: self.read_new_messages(partition))
+        wakeup_listener = WakeupListener(
+            self._folder, partition, lambda: self.read_new_messages(partition)
+        )
         running = RunningTasksFile(self._folder / f"p{partition}.running")
         self._owned.by_number[partition] = OwnedPartition(
             lease=acquired.lease,
             inbox=inbox,
             timers=LocalTimers(acquired.timers),
-            wakeup_listener=bell,
+            wakeup_listener=wakeup_listener,
             running_tasks=running,
             polled_at=self._clock.monotonic(),
         )
-        bell.open()
+        wakeup_listener.open()
         self._board.track_running(partition, running)
         if self._routes.home is None:
             self._routes.home = partition
