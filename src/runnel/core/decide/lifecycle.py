@@ -1,4 +1,4 @@
-"""Starting, cancelling, failing and resuming whole executions."""
+"""Starts, cancels, fails and resumes whole executions."""
 
 from runnel.core.commands import (
     AcquireLimit,
