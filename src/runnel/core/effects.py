@@ -1,4 +1,4 @@
-"""What is to be done once the events are stored: part of the same commit, or after it."""
+"""Decisions and their effects: what is to be done in the commit of the events, or after it."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -153,11 +153,11 @@ Effect: TypeAlias = (
 )
 
 
-# What deciding answers: the events that are true now, and the effects that follow from them.
-
-
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """The events have already been applied to the aggregate; nothing has left it yet."""
+    """The events that are true now, and the effects that follow from them.
+
+    The events have already been applied to the aggregate; no effect has been carried out yet.
+    """
 
     events: Sequence[AnyEvent] = ()
     effects: Sequence[Effect] = ()

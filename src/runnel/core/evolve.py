@@ -1,4 +1,4 @@
-"""Events become state: one function per event, and the same ones for living and for rebuilding."""
+"""Applies events to executions, one function per event; replay uses the same functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

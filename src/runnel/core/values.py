@@ -1,6 +1,7 @@
-"""A JSON value as the engine carries it: raw bytes inline, or a reference to a blob.
+"""JSON values as the engine carries them, checks of JSON numbers, and the log lines of a task.
 
-Nothing on the hot path looks inside: handlers encode a value once, readers decode it once.
+A value is raw bytes inline, or a reference to a blob. Nothing on the hot path looks inside:
+handlers encode a value once, readers decode it once.
 """
 
 import re
@@ -10,10 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-# The JSON edge: what a user's payload is made of, as decoded from JSON.
-
-# None, bool, int, float, str, list of these, dict from str to these. Any, because a recursive
-# alias makes every step into a payload a cast that checks nothing at run time.
+# A payload as decoded from JSON: None, bool, int, float, str, list of these, dict from str to
+# these. Any, because a recursive alias makes every step into a payload a cast that checks nothing
+# at run time.
 Json: TypeAlias = Any
 
 
@@ -103,9 +103,8 @@ NULL = make_inline_value(None)
 EMPTY_OBJECT = make_inline_value({})
 
 
-# What a task has logged, as far as it is kept with its execution.
-
-# Of one attempt, the last ones: ten kilobytes at most, and nothing for code that does not log.
+# Of the log lines of one attempt, the last ones are kept with its execution: ten kilobytes at
+# most, and nothing for code that does not log.
 LOG_LINES_MAX = 20
 LOG_LINE_CHARS_MAX = 500
 

@@ -1,4 +1,4 @@
-"""What a user describes: a workflow of nodes, as plain values with a canonical form and a hash."""
+"""Workflows and their nodes, rules, retries and limits: plain values with a canonical form."""
 
 import functools
 import hashlib
@@ -11,7 +11,7 @@ from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId, TaskToken
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 
-# The rule by which a node whose parents are all settled runs, or is skipped.
+# -- run_when: whether a node whose parents are all settled runs or is skipped -------------
 
 
 class RunWhen(StrEnum):
@@ -81,7 +81,7 @@ def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReaso
     return None
 
 
-# When a failed task is tried again, and how long that waits.
+# -- errors and retries ------------------------------------------------------------------------
 
 # Document 000: bad data and programming errors do not get better by trying again.
 NOT_RETRYABLE_ERRORS = frozenset(
@@ -296,11 +296,10 @@ def hash_workflow(workflow: Workflow) -> DefinitionHash:
     return DefinitionHash(hashlib.sha256(encode_workflow(workflow)).hexdigest()[:32])
 
 
-# The engine-wide limits that deciding obeys.
-
-
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`losses_max` is how many dead workers one task may leave behind before it is set aside.
+    """The engine-wide limits that deciding obeys.
+
+    `losses_max` is how many dead workers one task may leave behind before it is set aside.
 
     `in_flight_max` bounds the tasks of one execution (and the items of one map) that are out at
     once. A value of more than `shared_bytes_max` is put aside before a map begins whose items would
@@ -316,11 +315,11 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tasks whose retries are used up go to the dead letters too (DLQ_POLICY=all)."""
 
 
-# One node or item that a rerun does not run again.
-
-
 class ReusedResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Either its `output`, or why it was skipped; `detail` is what its own code said then."""
+    """One node or item that a rerun does not run again.
+
+    Either its `output`, or why it was skipped; `detail` is what its own code said then.
+    """
 
     node: NodeId
     item: int = NO_ITEM

@@ -1,4 +1,4 @@
-"""What the engine needs from the world: small protocols, each with its promises."""
+"""Ports: what the engine needs from the world, as small protocols with their promises."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, Store, TaskQueue
 
-# A backend: all ports of one store, opened and closed together.
-
 
 class Backend(Protocol):
+    """All ports of one store, opened and closed together."""
+
     store: Store
     mailbox: Mailbox
     tasks: TaskQueue

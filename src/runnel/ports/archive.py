@@ -1,4 +1,4 @@
-"""The lasting side of a backend: definitions, executions to list and read, dead letters."""
+"""The archive of a backend: definitions, executions to list and read, dead letters, retention."""
 
 import base64
 import binascii
@@ -14,8 +14,7 @@ from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.store import ExecutionHeader
 
-# Where a page of executions ended, as a text that callers keep and give back.
-#
+# -- cursors: where a page of executions ended, as a text that callers keep and give back --
 # Newest first, by (created_at, id): the place stays what it is when the execution there is
 # deleted, and nothing that begins later moves it.
 
@@ -186,10 +185,9 @@ class Archive(Protocol):
         """How many of them were there; they are gone from all places that keep letters."""
 
 
-# How long what has ended is kept.
-
-
 class Retention(Protocol):
+    """Deletes executions that have ended, and blobs that nothing refers to."""
+
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
         """Deletes root executions that ended in this state before then, with all their children.
 

@@ -1,4 +1,4 @@
-"""Time, waiting, ids and chance: the engine gets them from here and from nowhere else."""
+"""Ports of time, ids, randomness and secrets: the engine gets them from here only."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -37,10 +37,9 @@ class IdGenerator(Protocol):
     def nonce(self) -> str: ...
 
 
-# Secrets by name: known to whoever runs workers, filled in there, never stored.
-
-
 class Secrets(Protocol):
+    """Secrets by name: known to the processes that run workers, filled in there, never stored."""
+
     def get(self, name: str) -> str | None:
         """None when this process has no secret of that name."""
 

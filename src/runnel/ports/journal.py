@@ -1,4 +1,4 @@
-"""What a store keeps of its commits until the archive has them.
+"""The journal of a store's commits, and the ledger that archives them.
 
 Every commit of a partition is in its journal, by sequence, until it is trimmed: nothing is trimmed
 or forgotten that was not archived before.
@@ -59,7 +59,7 @@ class Journal(Protocol):
         """
 
 
-# The lasting side of a store that forgets: where its journal is archived, each commit once.
+# -- the lasting side, which archives each commit once -----------------------------------------
 
 
 class ArchiveCursor(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Small documents that people and services keep, by kind and key: schedules, webhooks, tokens."""
+"""Ports of small records (schedules, webhooks, tokens), of request counts, and of blobs."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -36,10 +36,9 @@ class Records(Protocol):
         """Whether it was there; raises ConflictError if that was another revision."""
 
 
-# How many requests somebody has made lately, counted over all processes that share a store.
-
-
 class RequestWindows(Protocol):
+    """Counts the recent requests of each caller, over all processes that share a store."""
+
     async def admit(self, caller: str, *, limit: int, window_s: float) -> float:
         """0 when this request is one of at most `limit` in any window of this length, and counted.
 
@@ -47,10 +46,9 @@ class RequestWindows(Protocol):
         """
 
 
-# Where values live that are too large to be carried along.
-
-
 class BlobStore(Protocol):
+    """Holds values that are too large to be carried along."""
+
     async def put(self, key: str, data: bytes) -> None:
         """Returns once the content is safe; putting the same key again replaces it whole."""
 

@@ -1,4 +1,4 @@
-"""`decide`: the one place where an execution changes, a pure function of state, command, moment."""
+"""`decide` and `create`: a command, applied to an execution, gives events and effects."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What workers, timers and the writers of concurrency keys say about one attempt."""
+"""Reports on one attempt: from workers, child executions, timers and concurrency keys."""
 
 from runnel.core.commands import (
     ChildSettled,

@@ -1,4 +1,4 @@
-"""One turn of deciding: events are applied as they are found, effects gather until the end."""
+"""The context of one decision, and the evaluation of templates inside the core."""
 
 from collections import deque
 from typing import Protocol
@@ -28,8 +28,6 @@ from runnel.core.values import Json, Value
 from runnel.core.wording import shorten
 from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, ErrorInfo
 
-# What templates see when the core itself evaluates them: conditions, lists, keys, results.
-
 NO_ITEM_VALUE = object()
 
 
@@ -49,7 +47,10 @@ class LoadedBlobs(Protocol):
 
 
 class ExecutionScope:
-    """Decodes an output when an expression reaches it, and only then."""
+    """The values of templates that the core evaluates: conditions, lists, keys, results.
+
+    An output is decoded when an expression reaches it, and only then.
+    """
 
     def __init__(
         self, execution: Execution, blobs: LoadedBlobs, *, item: object = NO_ITEM_VALUE
@@ -191,7 +192,7 @@ class DecisionContext:
         return TimerKey(self.execution.id, self.execution.graph.nodes[index].node.id, item, kind)
 
 
-# Evaluating a template inside the core: a value, the user's error, or a blob that must come.
+# -- evaluation of templates ---------------------------------------------------------------
 
 PREVIEW_CHARS_MAX = 60
 # Of concurrency keys and signals: they are names, not data.

@@ -1,4 +1,4 @@
-"""Failing nodes, and ending executions before their graph is done."""
+"""Fails nodes, closes executions early, and ends them: outcome, output, notice to the parent."""
 
 from collections import deque
 
@@ -163,7 +163,7 @@ def _put_dead_letter(
     context.effects.append(PutDeadLetter(letter))
 
 
-# The end of an execution: its outcome, its output, and word to its parent.
+# -- the end of an execution -----------------------------------------------------------------
 
 EXECUTION_NODE_ID = NodeId("")
 FAILURES_SHOWN_MAX = 3

@@ -1,4 +1,4 @@
-"""Handing out work: a slot, a concurrency key if the node has one, then a task."""
+"""Starts attempts: a slot, a concurrency key if the node has one, then a task."""
 
 from collections.abc import Iterator, Mapping
 
@@ -22,7 +22,7 @@ from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
 from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
-# What all items of a map carry: put aside once when that is too much, and named by their tasks.
+# -- values that all items of a map carry: offloaded once if they are large ----------------
 
 
 def prepare_shared_values(

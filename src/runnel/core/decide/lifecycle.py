@@ -1,4 +1,4 @@
-"""Starting, cancelling, failing and resuming whole executions."""
+"""Starts, cancels, fails and resumes whole executions."""
 
 from runnel.core.commands import (
     AcquireLimit,
@@ -34,7 +34,7 @@ from runnel.core.workflow import ErrorInfo
 
 
 def on_create(context: DecisionContext, command: CreateExecution) -> None:
-    """`turn.execution` has just been made, or existed before: then this is a repetition.
+    """`context.execution` has just been made, or existed before: then this is a repetition.
 
     Of a parent that was taken over, or of a creation that was cut off between two commits: what
     may be missing is derived again.

@@ -1,4 +1,4 @@
-"""`for_each`: a list known only now, its items issued through a window, results joined in order."""
+"""`for_each`: evaluates the list, issues its items through a window, joins results in order."""
 
 from runnel.core.agenda import Agenda
 from runnel.core.commands import OutputStored
@@ -18,7 +18,7 @@ from runnel.core.execution import Execution, MapRun
 from runnel.core.values import Json, Value, make_value_from_json
 from runnel.core.workflow import ErrorInfo
 
-# Stands in the line of ready work for "the next items of this map".
+# An entry of the ready queue that stands for the next items of a map.
 NEXT_MAP_ITEMS = -2
 
 

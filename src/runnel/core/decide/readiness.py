@@ -1,4 +1,4 @@
-"""How an execution goes on: settled parents → evaluated → issued, until nothing is left.
+"""Advances an execution: settled parents → evaluated → issued, until nothing is left.
 
 Everything here is a loop over worklists, never a recursion: a chain of 100,000 skipped nodes is
 one long list.

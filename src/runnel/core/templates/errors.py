@@ -1,4 +1,4 @@
-"""The three ways in which a template goes wrong; each says where, in which template, and why."""
+"""The errors of templates, the limits on their size, and the refusals of Jinja's other syntax."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -110,7 +110,7 @@ def _quote(name: str | int) -> str:
     return f"'{shorten(name, SHOWN_CHARS_MAX)}'" if isinstance(name, str) else f"[{name}]"
 
 
-# How large a template, its parts and its results may be.
+# -- limits: how large a template, its parts and its results may be ------------------------
 
 SOURCE_BYTES_MAX = 64 * 1024
 NODES_MAX = 500
@@ -134,7 +134,7 @@ ITEM_BYTES = 8
 CACHED_SOURCES_MAX = 1024
 
 
-# What the language leaves out of Jinja's, and what to write instead.
+# -- refusals: what the language leaves out of Jinja's, and what to write instead ----------
 
 _ARITHMETIC_OPERATORS = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",

@@ -1,4 +1,4 @@
-"""The filters of the language. Each takes JSON, makes JSON, and refuses what does not fit."""
+"""The filters of the language, their argument checks, and the kinds and texts of JSON values."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from runnel.core.templates.errors import (
 from runnel.core.values import Json, is_number
 from runnel.core.wording import shorten
 
-# Values as text, and the bounds on texts and lists that a template builds.
+# -- values as text, and the limits on texts and lists ----------------------------------------
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
 
@@ -71,7 +71,7 @@ def make_text_too_long_error() -> TemplateEvaluationError:
     )
 
 
-# What a JSON value is, in the words of the messages, and the `is …` tests on it.
+# -- kinds of JSON values, and the `is …` tests ------------------------------------------------
 
 
 def describe_kind(value: Json) -> str:
@@ -97,7 +97,7 @@ TYPE_TESTS: Mapping[str, Callable[[Json], bool]] = {
 }
 
 
-# What a filter takes: each function returns the value it was given, or refuses it.
+# -- argument checks: each function returns its value, or refuses it -----------------------
 
 
 def require_string(name: str, value: Json) -> str:

@@ -1,4 +1,4 @@
-"""What an expression is made of: small frozen nodes, each of which can evaluate itself.
+"""Expressions as frozen nodes that evaluate themselves, their references and their context.
 
 Nothing here calls an attribute of a value: a step of a path is an item lookup in an object or list.
 """
@@ -19,7 +19,7 @@ from runnel.core.templates.errors import (
 from runnel.core.templates.filters import FILTERS, TYPE_TESTS, describe_kind
 from runnel.core.values import Json, is_number
 
-# What a template refers to: a root (a node id, `input`, `item`, …) and a path below it.
+# -- references: a root (a node id, `input`, `item`, …) and a path below it ----------------
 
 PathKey: TypeAlias = str | int
 
@@ -71,7 +71,7 @@ def _format_step(key: PathKey) -> str:
     return f"[{key}]"
 
 
-# One evaluation: where its values come from, and how much it may still build.
+# -- one evaluation: where its values come from, and how much it may still build -----------
 
 
 class TemplateScope(Protocol):

@@ -1,4 +1,4 @@
-"""From the source of one expression to its node: a plain path here, all else through Jinja."""
+"""Finds the expressions in a text and parses each: a plain path here, all else through Jinja."""
 
 import re
 from functools import lru_cache
@@ -21,8 +21,7 @@ from runnel.core.templates.nodes import (
     make_reference,
 )
 
-# Cuts a text into what is literal and what is between `{{` and `}}`, before anything parses it.
-#
+# -- scanning: what is literal, and what is between `{{` and `}}` --------------------------
 # Brackets are counted here because Jinja's parser is recursive: what passes can't exhaust the
 # stack.
 

@@ -1,4 +1,4 @@
-"""Template trees: JSON whose strings may hold `{{ }}`, such as a node's config."""
+"""Templates: conditions, and JSON whose strings may hold `{{ }}`, such as a node's config."""
 
 from functools import lru_cache
 from typing import TypeAlias
@@ -31,7 +31,7 @@ from runnel.core.templates.parser import (
 )
 from runnel.core.values import Json
 
-# Conditions: one expression by itself.
+# -- conditions: one expression by itself ------------------------------------------------------
 
 
 class CompiledExpression(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The parts of validation, one idea a file; `runnel.core.validation` puts them together."""
+"""Validates workflows: finds all problems in one pass, each a sentence for the author."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -27,9 +27,6 @@ from runnel.core.wording import describe_value, escape_unprintable, quote_name
 from runnel.core.workflow import Node, Workflow, encode_workflow
 from runnel.errors import InvalidWorkflowError
 
-# Whether a workflow can be run: all of its problems in one answer, each a sentence for its
-# author.
-#
 # Nothing here recurses, and the cost grows with nodes and edges: a chain of 100,000 nodes takes
 # about a second.
 

@@ -1,4 +1,4 @@
-"""What single values must be: one table for workflows from documents and from Python alike."""
+"""Checks of single fields and of JSON values, for workflows from documents and from Python."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -180,7 +180,7 @@ _DEFAULTS: Mapping[type, Mapping[str, Json]] = {
 _DEFAULT_RETRY = _DEFAULTS[Node]["retry"]
 
 
-# Whether a value is JSON: what can't be stored and read back unchanged is refused by its path.
+# -- whether a value is JSON: what can't be stored unchanged is refused by its path ---------
 
 DEPTH_MAX = 200
 INTEGER_MAX = 2**63 - 1

@@ -32,7 +32,7 @@ from runnel.core.workflow import (
     Node,
 )
 
-# What the config of the handlers that reach outside may hold: HTTP, language models, programs.
+# -- handlers that reach outside: HTTP, language models, programs --------------------------
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 RESPONSE_KINDS = ("auto", "json", "text")

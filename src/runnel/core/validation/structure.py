@@ -1,4 +1,4 @@
-"""The graph of a workflow that may be wrong: what can be started in which order, and what can't."""
+"""The structure of a workflow that may be wrong: dependencies, children, ancestors, cycles."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +56,7 @@ def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
                 yield f"node {quote_name(node.id)}: {problem}"
 
 
-# All child workflows of a workflow, each once, and how much they are together.
+# -- child workflows, each once, and their size together ------------------------------------
 
 CHILD_DEPTH_MAX = 20
 
@@ -107,7 +107,7 @@ def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> 
     return nodes, depth
 
 
-# Answers, for many pairs at once, whether one node is upstream of another.
+# -- ancestors: whether one node is upstream of another, for many pairs at once ------------
 
 # So many targets are followed at once, one bit each: 100,000 nodes take 25 MB at most.
 TARGETS_PER_BATCH = 2_048
@@ -154,7 +154,7 @@ def _mark_upstream_targets(
     return upstream_bits
 
 
-# Names the cycles of a workflow, node by node, and what can never start because of them.
+# -- cycles, node by node, and what can never start because of them ------------------------
 
 CYCLES_SHOWN_MAX = 10
 PATH_NODES_SHOWN_MAX = 12

@@ -1,4 +1,4 @@
-"""The owner of partitions: reads their inboxes, decides, commits."""
+"""The orchestrator owns partitions: it reads their inboxes, decides, commits."""
 
 import msgspec
 
@@ -9,8 +9,6 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import BlobStore
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
-
-# What every piece of the orchestrator works with.
 
 
 class OrchestratorDependencies(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What one commit will hold, gathered decision by decision and cut to the store's bounds."""
+"""The contents of one commit, gathered decision by decision and cut to the store's limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -41,8 +41,6 @@ from runnel.ports.store import (
     InboxPosition,
     TimerRecord,
 )
-
-# A decision's events as the pieces that one commit must not tear apart.
 
 # Before one of these a decision may be cut: should the rest never be written, ResumeExecution
 # finds it again from the state. Inside such a run it would not: an item that failed and its map

@@ -1,4 +1,4 @@
-"""Acquires partitions, runs an owner for each, renews their leases and gives them back."""
+"""Acquires partitions, runs an owner for each, renews their leases and releases them."""
 
 import asyncio
 import traceback
@@ -15,8 +15,6 @@ from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
 from runnel.ports.store import Lease, LeaseRecord, Store
-
-# Which partitions can be acquired: free ones, and those whose owner gives no sign of life.
 
 
 class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):

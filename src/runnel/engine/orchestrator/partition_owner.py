@@ -1,4 +1,4 @@
-"""The one writer of a partition: read many, decide many, commit once."""
+"""The owner and only writer of a partition: reads many commands, decides them, commits once."""
 
 import asyncio
 import traceback
@@ -50,8 +50,6 @@ from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerRecord
 from runnel.ports.telemetry import LETTER_WRITTEN, Telemetry
 
-# What is said of a command that could not be decided.
-
 
 def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
     """A child that could not be made has failed, or its parent would wait for ever."""
@@ -100,10 +98,8 @@ def make_dead_letter(execution_id: str, handler: str, error: ErrorInfo, now: flo
     )
 
 
-# What an operator is told of a batch, once it is committed.
-
-
 def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
+    """Reports a committed batch to telemetry."""
     for aggregate_id, events in batch.events.items():
         changed = batch.changed.get(aggregate_id)
         header = build_header(changed) if changed is not None and changed.is_final else None

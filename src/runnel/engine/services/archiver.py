@@ -1,4 +1,4 @@
-"""Brings every commit of the partitions that are owned here into the archive."""
+"""Copies every commit of the partitions that this process owns into the archive."""
 
 import asyncio
 import traceback
@@ -29,13 +29,14 @@ from runnel.ports.records import BlobStore
 from runnel.ports.store import InboxPosition, Lease
 from runnel.ports.telemetry import Telemetry
 
-# How far an archiver has got with a partition, and what it has told of it.
-
 BATCH_COMMITS_MAX = 100
 
 
 class ArchiveProgress:
-    """Of one lease; `archived` None is asked of the archive, `batch` commits are tried at once."""
+    """How far the partition of one lease is archived, and which failures were reported.
+
+    `archived` None is asked of the archive, `batch` commits are tried at once.
+    """
 
     __slots__ = (
         "_reported",
@@ -80,8 +81,6 @@ class ArchiveProgress:
             sequence = self.archived_marks.popleft()[1]
         return sequence
 
-
-# Which blobs the events of commits refer to.
 
 # How an entry that refers to a blob looks from outside: few do, and only those are decoded.
 BLOB_FIELD = b'"blob":'

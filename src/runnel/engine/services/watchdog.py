@@ -1,4 +1,4 @@
-"""Looks again and again whether each running execution has something under way; repairs it."""
+"""Checks repeatedly that each running execution has something under way, and repairs it."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 
-# What an execution believes to be under way: all of it can be looked for in the store.
-
 
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
-    """`tasks` are tokens, True for those that have begun; `limits` are keys by who waits for them.
+    """What an execution believes to be under way; all of it can be looked up in the store.
+
+    `tasks` are tokens, True for those that have begun; `limits` are keys by who waits for them.
 
     It `is_stuck` when nothing at all is under way, in memory or elsewhere, and it has not ended.
     """

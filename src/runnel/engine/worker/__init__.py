@@ -7,8 +7,6 @@ from runnel.ports.clock import Clock, Secrets
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import Telemetry
 
-# What every part of a worker needs of the world around it.
-
 
 class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """`worker` is the name under which the store knows this worker."""

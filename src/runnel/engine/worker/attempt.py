@@ -1,4 +1,4 @@
-"""One attempt from its config to its stored output: resolve, plan, load, run, store."""
+"""One attempt from its config to its stored output: resolve, look up the cache, run, store."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Runs one call where its mode says, and answers with the result as JSON bytes."""
+"""Runs one call as its mode says, on the loop, in a thread or in a child process."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A handler's result on its way out: JSON bytes, inline when small, a blob when large."""
+"""Results and errors on their way out: as JSON, inline or in a blob, without secrets."""
 
 import asyncio
 import re
@@ -98,7 +98,7 @@ def _check_finite(result: Any) -> None:
         raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
 
 
-# An exception of user code as it travels: bounded, storable, without the engine's own frames.
+# -- exceptions of user code: bounded, storable, without the engine's own frames -----------
 
 _ENGINE_PATH = str(Path(__file__).parents[2])
 _IMPORT_MACHINERY = "<frozen importlib"
@@ -186,7 +186,7 @@ def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
     return None
 
 
-# Keeps the values of secrets out of what a worker reports: errors, reasons, outputs.
+# -- redaction of secrets in what a worker reports: errors, reasons, outputs ---------------
 
 # Possessive: it never goes back, which would take memory for each character of a long text.
 _TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')

@@ -1,4 +1,4 @@
-"""The runners: one asyncio task per slot in use, taking one run after another to its report."""
+"""Runs tasks to their reports, one asyncio task per slot in use; waits for rate limits."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The slots of a worker: one count over all queues, and the runs that wait for one.
+"""The slots of a worker, one count over all queues, and the loop that claims tasks for them.
 
 Each slot in use has an asyncio task of its own, a runner, which takes one run after another.
 A batch wakes one runner only; whoever is about to wait passes the rest on to the next. So four
@@ -107,7 +107,7 @@ class Slots:
             claimer.set_result(None)
 
 
-# The claim loop: as many tasks as there are free slots; then they run.
+# -- the claim loop: as many tasks as there are free slots -------------------------------------
 
 # A claim that finds nothing waits in the store, not here: this is only how long one call lasts.
 CLAIM_WAIT_S = 30.0

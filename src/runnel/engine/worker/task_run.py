@@ -1,4 +1,4 @@
-"""One task that this worker holds, from its claim to the acknowledged report."""
+"""One task that this worker holds, from claim to acknowledged report, and its deadlines."""
 
 import asyncio
 from collections.abc import Iterable
