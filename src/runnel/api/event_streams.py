@@ -1,4 +1,4 @@
-"""One server-sent event as it goes over the wire."""
+"""Server-sent events: one message on the wire, pages of changes, and followed histories."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,11 +10,11 @@ from runnel.client.store_client import StoreClient
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.core.values import Json
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
-from runnel.views.execution import HistoryEvent, decode_history, format_time
+from runnel.views import encode_view
+from runnel.views.execution import HistoryEvent, decode_history
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections on which nothing is heard for a minute or so.
@@ -23,16 +23,15 @@ KEEPALIVE_COMMENT = b": \n\n"
 _EVENT_ID_PREFIX = "n"
 
 
-def encode_message(id_: str, event: str, data: dict[str, Json]) -> bytes:
+def encode_message(id_: str, event: str, data: object) -> bytes:
     """JSON has no line breaks of its own: one line of data is enough."""
-    body = msgspec.json.encode(data)
+    body = encode_view(data)
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), event.encode(), body)
 
 
 def encode_history_message(number: int, entry: HistoryEvent) -> bytes:
     """What happened, with its place in the history, from 1."""
-    data = {"at": format_time(entry.at), "event": entry.event, "fields": entry.fields}
-    return encode_message(make_message_id(number), entry.event, data)
+    return encode_message(make_message_id(number), entry.event, entry)
 
 
 def make_message_id(number: int) -> str:
@@ -59,7 +58,7 @@ class EncodedPageCache:
 
     def encode(self, pages: Sequence[FeedPage], *, children: bool) -> bytes:
         """Empty when there is nothing to tell."""
-        return b"".join([self._encode_one(each, children=children) for each in pages])
+        return b"".join([self._encode_one(page, children=children) for page in pages])
 
     def _encode_one(self, page: FeedPage, *, children: bool) -> bytes:
         """A page that is kept keeps its `id`, too."""
@@ -76,12 +75,12 @@ def _encode_page(page: FeedPage, *, children: bool) -> bytes:
     gap = [encode_message(page.position, "gap", {})] if page.has_gap else []
     changes = [
         encode_message(
-            each.position,
+            change.position,
             "execution",
-            {"execution_id": each.execution_id, "status": each.state},
+            {"execution_id": change.execution_id, "status": change.state},
         )
-        for each in page.changes
-        if children or "." not in each.execution_id
+        for change in page.changes
+        if children or "." not in change.execution_id
     ]
     return b"".join([*gap, *changes])
 
@@ -151,10 +150,10 @@ class FollowedHistory:
                 # It may have ended since: what its header knows to be over is stored as a whole.
                 entries = await self._load_entries()
             self.state = header.state
-        for each in decode_history(entries):
-            self.messages.append(encode_history_message(len(self.messages) + 1, each))
-            if each.event == ExecutionFinished.__name__:
-                self.state = ExecutionState(each.fields["state"])
+        for event in decode_history(entries):
+            self.messages.append(encode_history_message(len(self.messages) + 1, event))
+            if event.event == ExecutionFinished.__name__:
+                self.state = ExecutionState(event.fields["state"])
         self._entries_read += len(entries)
 
     async def _load_entries(self) -> Sequence[bytes]:

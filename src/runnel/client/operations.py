@@ -15,7 +15,7 @@ from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, 
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.store import LeaseRecord, Store, TaskQueue
-from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
+from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord, WorkerState
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
 from runnel.views import Timestamp, build_document
@@ -34,7 +34,15 @@ def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
     """`silent`: not dead yet, but its beats are overdue."""
     timeout_s = settings.heartbeat_timeout_s
     is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
-    return WorkerStatus.SILENT if is_silent else WorkerStatus(record.state)
+    if is_silent:
+        return "silent"
+    match record.state:
+        case WorkerState.ALIVE:
+            return "alive"
+        case WorkerState.DRAINING:
+            return "draining"
+        case WorkerState.DEAD:
+            return "dead"
 
 
 async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
@@ -258,7 +266,7 @@ GAUGES_CACHE_S = 5.0
 # Whoever asks gives up after ten.
 READ_TIMEOUT_S = 5.0
 
-WORKER_STATES = tuple(WorkerStatus)
+WORKER_STATES: tuple[WorkerStatus, ...] = ("alive", "draining", "silent", "dead")
 
 
 class StoreGauges:

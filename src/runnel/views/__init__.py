@@ -24,8 +24,7 @@ def make_timestamp(seconds: float | None) -> Timestamp | None:
 
 def format_timestamp(seconds: float) -> str:
     """Write `2026-01-31T09:30:00.250Z`."""
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_timestamp(text: str) -> Timestamp:

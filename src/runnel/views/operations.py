@@ -1,8 +1,7 @@
 """Workers, queues, concurrency keys and partitions, and what a server is."""
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -10,14 +9,8 @@ from msgspec import Meta
 from runnel.core.ids import ExecutionId
 from runnel.views import Timestamp
 
-
-class WorkerStatus(StrEnum):
-    """`silent`: not dead yet, but its heartbeats are overdue."""
-
-    ALIVE = "alive"
-    DRAINING = "draining"
-    SILENT = "silent"
-    DEAD = "dead"
+WorkerStatus: TypeAlias = Literal["alive", "draining", "silent", "dead"]
+"""`silent`: not dead yet, but its heartbeats are overdue."""
 
 
 class RunningTask(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,6 @@ from runnel.views.operations import (
     PartitionView,
     QueueView,
     Readiness,
-    WorkerStatus,
     WorkerView,
 )
 from runnel.views.page import Listing, Page
@@ -163,7 +162,7 @@ async def _check_orchestrators(app_state: AppStateDependency) -> str | None:
 async def _check_workers(app_state: AppStateDependency) -> str | None:
     workers = await app_state.backend.tasks.workers()
     states = {get_worker_state(worker, app_state.settings) for worker in workers}
-    return None if WorkerStatus.ALIVE in states else "no worker is there: tasks wait"
+    return None if "alive" in states else "no worker is there: tasks wait"
 
 
 REQUIRED_PARTS = ("store", "archive")
