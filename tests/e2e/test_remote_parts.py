@@ -6,14 +6,13 @@ from functools import partial
 import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
-from runnel.client.bulk import BulkStep
+from runnel.client.dead_letters import LettersOf
 from runnel.client.http_resources import (
     HttpBulk,
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
     HttpWebhooks,
-    LettersOf,
 )
 from runnel.client.sync_client import (
     SyncBulk,
@@ -27,6 +26,7 @@ from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateEr
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.triggers.schedule import Schedule
 from runnel.triggers.webhook import Webhook
+from runnel.views.page import BulkStep
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.waiting import wait_for_value
 

@@ -7,13 +7,14 @@ import pytest
 from msgspec import structs
 
 from runnel.app.engine import Engine
-from runnel.client.bulk import BulkStep, cancel_many, rerun_many
+from runnel.client.bulk import cancel_many, rerun_many
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
+from runnel.views.page import BulkStep
 from tests.driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, open_engine, wait_for_end
 

@@ -1,4 +1,4 @@
-"""`Client.dead_letters`: tasks of a server that need a person."""
+"""The groups of `HttpClient`: what a server knows and does, by one request each."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
+from runnel.authoring.documents import read_document
+from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
-from runnel.client.bulk import BulkStep
+from runnel.client.dead_letters import LettersOf as LettersOf
+from runnel.client.definitions import StoredVersion
 from runnel.client.nodes import NodeDetail
-from runnel.client.operations import ConcurrencyKeyView, PartitionView, QueueView
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -19,12 +21,15 @@ from runnel.client.transport import (
     Transport,
     quote_path_segment,
 )
+from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
+from runnel.core.workflow import Workflow, encode_workflow
 from runnel.errors import InputError
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.archive import ALL_EXECUTIONS, Definition, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.schedule import (
     Overlap,
@@ -34,7 +39,16 @@ from runnel.triggers.schedule import (
     StoredSchedule,
 )
 from runnel.triggers.webhook import TOKEN_HEADER, Webhook, WebhookKind
+from runnel.views import convert_view
+from runnel.views.dead_letter import (
+    BulkRetryResult,
+    DeadLetterDetail,
+    DeadLetterView,
+    RetriedLetters,
+)
 from runnel.views.execution import ExecutionView, HistoryView, format_time
+from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
+from runnel.views.page import BulkStep
 
 # What a server answers, as the values that a local client returns.
 
@@ -91,7 +105,7 @@ def parse_history_event(document: Mapping[str, Json]) -> HistoryView:
 def parse_answer(document: Json, kind: type[T]) -> T:
     """Raises NotRunnelError for an answer that no Runnel gives."""
     try:
-        return msgspec.convert(document, kind)
+        return convert_view(document, kind)
     except msgspec.ValidationError as error:
         if isinstance(document, ResponseObject):
             raise document.not_runnel_error(f"something else than expected: {error}") from error
@@ -114,80 +128,20 @@ DEAD_LETTERS_PATH = "/v1/dead-letters"
 PAGE_SIZE = 200
 
 
-class LetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task was given, and what was wrong with it.
-
-    `name` is what the other methods take. `execution_status` is that of the execution which a retry
-    would rerun; None in lists, and when there is none.
-    """
-
-    name: str
-    execution_id: ExecutionId
-    workflow: str
-    node: str
-    item: int | None
-    attempts: int
-    queue: str
-    handler: str
-    reason: str
-    error: str
-    traceback: str | None
-    config: Json
-    rejected_at: datetime
-    execution_status: ExecutionState | None = None
-
-
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """All letters of `rerun_of` are gone: `execution_id` runs again what failed there."""
-
-    execution_id: ExecutionId
-    rerun_of: ExecutionId
-    letters: Sequence[str]
-
-
-class NotRetried(msgspec.Struct, frozen=True, kw_only=True):
-    rerun_of: ExecutionId
-    letters: Sequence[str]
-    code: str
-    message: str
-
-
-class ManyRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """`left` executions have such letters and were not looked at: call again."""
-
-    retried: Sequence[Retried]
-    refused: Sequence[NotRetried]
-    left: int
-
-
-class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters are meant: those that all of the given fields hold for.
-
-    `execution` is the beginning of an execution's id. All letters have to be asked for in so many
-    words: `is_all`.
-    """
-
-    queue: str | None = None
-    workflow: str | None = None
-    execution: str = ""
-    older_than_s: float = 0.0
-    is_all: bool = False
-
-
 class HttpDeadLetters:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
-    ) -> AsyncIterator[LetterView]:
+    ) -> AsyncIterator[DeadLetterView]:
         """Newest first, page by page; `execution` is the beginning of an id."""
         place: str | None = None
         while True:
             query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
             query += [] if place is None else [("after", place)]
             page = await self._transport.get(DEAD_LETTERS_PATH, query)
-            for each in parse_answer(page["items"], list[LetterView]):
+            for each in parse_answer(page["items"], list[DeadLetterView]):
                 yield each
             place = page["next"]
             if place is None:
@@ -201,13 +155,12 @@ class HttpDeadLetters:
         )
         return parse_answer(answer["count"], int)
 
-    async def get(self, name: str) -> LetterView:
+    async def get(self, name: str) -> DeadLetterDetail:
         """By its name, in which the first characters of the execution do."""
-        return parse_answer(
-            await self._transport.get(f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"), LetterView
-        )
+        path = f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"
+        return parse_answer(await self._transport.get(path), DeadLetterDetail)
 
-    async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> Retried:
+    async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
         """Runs again what failed in its execution, with other configs of its nodes if given.
 
         Raises WrongStateError while that execution is not final.
@@ -221,14 +174,14 @@ class HttpDeadLetters:
             await self._transport.post(
                 f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}/retry", body
             ),
-            Retried,
+            RetriedLetters,
         )
 
-    async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> ManyRetried:
+    async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
         """Those of `limit` executions at most, the oldest first."""
         body = {**_build_selection_body(selection), "limit": limit}
         return parse_answer(
-            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), ManyRetried
+            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), BulkRetryResult
         )
 
     async def purge(self, name: str) -> None:
@@ -306,7 +259,7 @@ class HttpBulk:
     async def _iter_steps(
         self, path: str, criteria: ExecutionFilter, body: Mapping[str, Json]
     ) -> AsyncIterator[BulkStep]:
-        after = criteria.after
+        after: str | None = criteria.after
         while True:
             given = {**_build_filter_body(criteria), **body, "after": after}
             found = parse_answer(await self._transport.post(path, given), BulkStep)
@@ -335,39 +288,6 @@ def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
 # `Client.operations`: workers, queues, concurrency keys and partitions of a server.
 
 OPERATIONS_PAGE_SIZE = 200
-
-
-class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: ExecutionId
-    node_id: str
-    item: int | None
-    attempt: int
-    workflow: str
-    handler: str
-    started_at: datetime
-
-
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` is alive, draining, silent or dead; `queues` is None when it takes tasks of all.
-
-    `tasks` are those that have run for the longest, as of its last heartbeat. What it has not said
-    of itself yet is None.
-    """
-
-    worker: str
-    state: str
-    holds: int
-    silent_s: float
-    host: str | None
-    pid: int | None
-    queues: Sequence[str] | None
-    handlers: Sequence[str]
-    concurrency: int | None
-    beat_s: float | None
-    started_at: datetime | None
-    version: str | None
-    claimed_at: datetime | None
-    tasks: Sequence[RunningTask]
 
 
 class HttpOperations:
@@ -410,6 +330,121 @@ class HttpOperations:
         return parse_answer(
             (await self._transport.get("/v1/partitions"))["items"], list[PartitionView]
         )
+
+    async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
+        """The partition that decides an execution."""
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
+        return parse_answer(await self._transport.get(path), PartitionView)
+
+
+# The workflows that a server has.
+
+DEFINITIONS_PAGE_SIZE = 500
+
+
+class HttpWorkflows:
+    """`Workflows` of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        definitions: list[Definition] = []
+        cursor: str | None = after or None
+        while len(definitions) < limit:
+            page_size = min(DEFINITIONS_PAGE_SIZE, limit - len(definitions))
+            query = [("limit", str(page_size)), ("documents", "true")]
+            query += [] if cursor is None else [("after", cursor)]
+            page = await self._transport.get("/v1/workflows", query)
+            definitions += map(_parse_definition, page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                break
+        return definitions
+
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        query = [("limit", str(min(DEFINITIONS_PAGE_SIZE, limit))), ("documents", "true")]
+        path = f"/v1/workflows/{quote_path_segment(name)}/versions"
+        page = await self._transport.get(path, query)
+        return [_parse_definition(each) for each in page["items"]]
+
+    async def get(self, name: str, version: int) -> Definition:
+        path = f"/v1/workflows/{quote_path_segment(name)}"
+        return _parse_definition(await self._transport.get(path, [("version", str(version))]))
+
+    async def load_graph(self, hash_: DefinitionHash) -> Graph:
+        path = f"/v1/definitions/{quote_path_segment(hash_)}"
+        return _parse_graph(await self._transport.get(path))
+
+    async def store(self, workflow: Workflow) -> StoredVersion:
+        document = build_workflow_document(workflow)
+        call = ServerRequest(
+            method="POST",
+            path="/v1/workflows",
+            body=encode_payload(document, where="workflow"),
+            is_repeatable=True,
+        )
+        answer = await self._transport.send(call)
+        return StoredVersion(workflow.name, parse_answer(answer["version"], int), Graph(workflow))
+
+    async def delete(self, name: str) -> int:
+        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
+        return parse_answer((await self._transport.send(call))["versions"], int)
+
+
+def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
+    """With each node's whole retry policy: what is left out would be that of the server."""
+    document = to_document(workflow)
+    for node, written in zip(workflow.nodes, document["nodes"], strict=True):
+        written["retry"] = msgspec.structs.asdict(node.retry)
+        if node.child is not None:
+            written["config"]["definition"] = build_workflow_document(node.child)
+    return document
+
+
+def _parse_definition(answer: Mapping[str, Json]) -> Definition:
+    return Definition(
+        hash=DefinitionHash(answer["workflow_definition_id"]),
+        name=answer["name"],
+        version=answer["version"],
+        document=encode_workflow(read_document(answer["document"])),
+    )
+
+
+def _parse_graph(answer: Mapping[str, Json]) -> Graph:
+    return Graph(read_document(answer["document"]))
+
+
+# The feed of a server: asked for what is new, it answers when something is.
+
+CHANGES_PATH = "/v1/changes"
+CHANGES_WAIT_S_MAX = 30.0
+
+
+class HttpFeed:
+    """The `Feed` port of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def end(self) -> FeedPosition:
+        return FeedPosition((await self._transport.get(CHANGES_PATH))["position"])
+
+    async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
+        """As many as the server gives, whatever the `limit`."""
+        wait_s = min(wait_s, CHANGES_WAIT_S_MAX)
+        query = [("after", after), ("wait", str(wait_s))]
+        answer = await self._transport.get(CHANGES_PATH, query, long_poll_s=wait_s)
+        changes = [
+            ExecutionChange(
+                ExecutionId(each["execution_id"]),
+                None if each["status"] is None else ExecutionState(each["status"]),
+                FeedPosition(each["position"]),
+            )
+            for each in answer["items"]
+        ]
+        position = FeedPosition(answer["position"])
+        return FeedPage(changes=changes, position=position, has_gap=answer["has_gap"])
 
 
 # Schedules and webhooks of a server, as commands keep those of a store.
@@ -599,25 +634,3 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     workflow_definition_id: DefinitionHash
     nodes: int
-
-
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """`parts` says of each why it is not ready; None when it is."""
-
-    status: str
-    parts: dict[str, str | None]
-
-    @property
-    def is_ready(self) -> bool:
-        return not any(self.parts.values())
-
-
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """`engine` is `embedded`, or `redis` with workers around it."""
-
-    version: str
-    engine: str
-
-    @property
-    def has_workers(self) -> bool:
-        return self.engine != "embedded"

@@ -1,16 +1,13 @@
-"""Workers as people see them, and how one is told to end."""
+"""Workers, queues, partitions and concurrency keys of a store, and their gauges."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from heapq import nsmallest
-from typing import cast
-
-import msgspec
 
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
-from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.engine.liveness import FailureDetector
@@ -21,14 +18,26 @@ from runnel.ports.store import LeaseRecord, Store, TaskQueue
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
-from runnel.views.execution import format_time
+from runnel.views import Timestamp, build_document, make_timestamp
+from runnel.views.operations import (
+    ConcurrencyKeyView,
+    KeyHolder,
+    PartitionView,
+    QueueView,
+    RunningTask,
+    WorkerState,
+    WorkerView,
+)
 
 
-def get_worker_state(record: WorkerRecord, settings: Settings) -> str:
+def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerState:
     """`silent`: not dead yet, but its beats are overdue."""
     timeout_s = settings.heartbeat_timeout_s
-    is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
-    return "silent" if is_silent else str(record.state)
+    if record.is_dead:
+        return "dead"
+    if record.silent_s > max(timeout_s, record.grace_s(timeout_s)):
+        return "silent"
+    return "draining" if record.about is not None and record.about.is_draining else "alive"
 
 
 async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
@@ -57,32 +66,42 @@ async def drain_worker(tasks: TaskQueue, name: str) -> None:
         raise _worker_not_found_error(name)
 
 
-def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
-    """What is not known of it is null: it has not beaten yet, or is of an earlier version."""
+def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
+    """What is not known of it is None: it has not beaten yet, or is of an earlier version."""
     about = record.about
     said = about or WorkerInfo()
-    return {
-        "worker": record.worker,
-        "state": get_worker_state(record, settings),
-        "holds": record.holds,
-        "silent_s": record.silent_s,
-        "host": about and about.host,
-        "pid": about and about.pid,
-        "queues": None if said.queues is None else list(said.queues),
-        "handlers": list(said.handlers),
-        "concurrency": about and about.concurrency,
-        "beat_s": said.beat_s or None,
-        "started_at": format_time(about.started_at) if about else None,
-        "version": about and about.version,
-        "claimed_at": format_time(said.claimed_at) if said.claimed_at else None,
-        "tasks": [_build_task_document(each) for each in said.tasks],
-    }
+    return WorkerView(
+        worker=record.worker,
+        state=get_worker_state(record, settings),
+        holds=record.holds,
+        silent_s=record.silent_s,
+        host=None if about is None else about.host,
+        pid=None if about is None else about.pid,
+        queues=said.queues,
+        handlers=said.handlers,
+        concurrency=None if about is None else about.concurrency,
+        beat_s=said.beat_s or None,
+        started_at=make_timestamp(about.started_at) if about else None,
+        version=None if about is None else about.version,
+        claimed_at=make_timestamp(said.claimed_at) if said.claimed_at else None,
+        tasks=[_build_running_task(task) for task in said.tasks],
+    )
 
 
-def _build_task_document(task: RunningTaskInfo) -> dict[str, Json]:
-    document = cast("dict[str, Json]", msgspec.to_builtins(task))
-    document["item"] = None if task.item == NO_ITEM else task.item
-    document["started_at"] = format_time(task.started_at)
+def _build_running_task(task: RunningTaskInfo) -> RunningTask:
+    return RunningTask(
+        execution_id=ExecutionId(task.execution_id),
+        node_id=task.node_id,
+        item=None if task.item == NO_ITEM else task.item,
+        attempt=task.attempt,
+        workflow=task.workflow,
+        handler=task.handler,
+        started_at=Timestamp(task.started_at),
+    )
+
+
+def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
+    document: dict[str, Json] = build_document(build_worker_view(record, settings))
     return document
 
 
@@ -96,16 +115,6 @@ def _worker_not_found_error(name: str) -> NotFoundError:
 
 INBOX_QUEUE = "inbox"
 _QUEUE_KEY_PREFIX = "tasks:"
-
-
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """`problem` is what a person should look at; empty when there is nothing."""
-
-    queue: str
-    waiting: int
-    oldest_s: float
-    workers: int
-    problem: str
 
 
 def to_queue_name(key: str) -> str:
@@ -159,22 +168,6 @@ def _describe_queue_problem(
 # Partitions: who owns each one, and what lies there that has not been dealt with.
 
 
-class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """`owner` is None when nobody has it; `is_silent` when its owner has not moved for a lease.
-
-    `unread_s` is how long the oldest message has not been read, `unarchived` how many commits the
-    archive does not have.
-    """
-
-    partition: int
-    owner: str | None
-    epoch: int | None
-    is_silent: bool
-    unread_s: float
-    unarchived: int
-    problem: str = ""
-
-
 class PartitionMonitor:
     """Whether an owner lives is judged by what was seen before: a first look calls none silent."""
 
@@ -186,9 +179,9 @@ class PartitionMonitor:
         """All of them, by number; raises StoreError."""
         numbers = sorted(await self._store.partitions())
         self._liveness.retain_only(set(numbers))
-        return await asyncio.gather(*[self._inspect_partition(number) for number in numbers])
+        return await asyncio.gather(*[self.inspect_partition(number) for number in numbers])
 
-    async def _inspect_partition(self, number: int) -> PartitionView:
+    async def inspect_partition(self, number: int) -> PartitionView:
         problem, lease = "", None
         try:
             lease = await self._store.observe(number)
@@ -212,26 +205,6 @@ class PartitionMonitor:
 # Concurrency keys: who holds each one, and who waits for it.
 
 HOLDERS_SHOWN_MAX = 100
-
-
-class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt; `limit` is how many may hold the key at once, as its node says."""
-
-    execution_id: str
-    node_id: str
-    item: int | None
-    attempt: int
-    limit: int
-
-
-class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """`holders` and `waiters` are the first hundred, those next in line first."""
-
-    key: str
-    holding: int
-    waiting: int
-    holders: Sequence[KeyHolder]
-    waiters: Sequence[KeyHolder]
 
 
 async def list_concurrency_keys(
@@ -281,6 +254,49 @@ def _build_holder(token: TaskToken, limit: int) -> KeyHolder:
     )
 
 
+LIMITS_PAGE_SIZE = 200
+
+
+class StoreOperations:
+    """`Operations` of a store; its partition monitor judges owners by what it saw before."""
+
+    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+        self._store = backend.store
+        self._tasks = backend.tasks
+        self._settings = settings
+        self._partitions = PartitionMonitor(backend.store, clock, lease_s=settings.lease_s)
+
+    async def workers(self) -> list[WorkerView]:
+        records = await list_workers(self._tasks)
+        return [build_worker_view(record, self._settings) for record in records]
+
+    async def worker(self, name: str) -> WorkerView:
+        return build_worker_view(await find_worker(self._tasks, name), self._settings)
+
+    async def drain(self, worker: str) -> None:
+        await drain_worker(self._tasks, worker)
+
+    async def queues(self) -> list[QueueView]:
+        records, workers = await self._tasks.queues(), await self._tasks.workers()
+        return build_queue_views(records, workers, self._settings)
+
+    async def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
+        after = ""
+        while True:
+            page = await list_concurrency_keys(self._store, after=after, limit=LIMITS_PAGE_SIZE)
+            for view in page:
+                yield view
+            if len(page) < LIMITS_PAGE_SIZE:
+                return
+            after = page[-1].key
+
+    async def partitions(self) -> Sequence[PartitionView]:
+        return await self._partitions.inspect()
+
+    async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
+        return await self._partitions.inspect_partition(await self._store.route(execution_id))
+
+
 # Numbers that are read from the store when somebody asks for metrics, not counted on the way.
 
 # However many ask, and however often: the store is asked once in so many seconds.
@@ -288,7 +304,7 @@ GAUGES_CACHE_S = 5.0
 # Whoever asks gives up after ten.
 READ_TIMEOUT_S = 5.0
 
-WORKER_STATES = ("alive", "draining", "silent", "dead")
+WORKER_STATES: tuple[WorkerState, ...] = ("alive", "draining", "silent", "dead")
 
 
 class StoreGauges:

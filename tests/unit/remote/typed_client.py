@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import assert_type
 
 from runnel import Client, SyncClient, WorkflowDAG, task, workflow
-from runnel.client.bulk import BulkStep
-from runnel.client.http_resources import LetterView, WorkerView
-from runnel.client.operations import QueueView
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.schedule import ScheduleRecord
 from runnel.triggers.webhook import Webhook
+from runnel.views.dead_letter import DeadLetterView
 from runnel.views.execution import ExecutionView, HistoryView
+from runnel.views.operations import QueueView, WorkerView
+from runnel.views.page import BulkStep
 
 
 @task
@@ -44,7 +44,7 @@ async def asynchronous() -> None:
         assert_type(await client.webhooks.get("report"), Webhook)
         assert_type(await client.operations.queues(), list[QueueView])
         async for letter in client.dead_letters.list(queue="python"):
-            assert_type(letter, LetterView)
+            assert_type(letter, DeadLetterView)
         async for step in client.many.cancel(ExecutionFilter(workflow="report")):
             assert_type(step, BulkStep)
         await client.submit(7)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def synchronous() -> None:
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
         assert_type(client.schedules.pause("nightly"), ScheduleRecord)
         assert_type(client.operations.workers(), list[WorkerView])
-        assert_type(client.dead_letters.list(queue="python"), Iterator[LetterView])
+        assert_type(client.dead_letters.list(queue="python"), Iterator[DeadLetterView])
         assert_type(client.many.rerun(ExecutionFilter(), key="again"), Iterator[BulkStep])
         client.submit(7)  # type: ignore[arg-type]
         client.wait("01x", timeout="soon")  # type: ignore[call-arg]

@@ -41,7 +41,7 @@ from runnel.api.routes.workflows import build_started_answer
 from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
 from runnel.api.state import AppStateDependency
-from runnel.client.bulk import BulkStep, cancel_many, rerun_many
+from runnel.client.bulk import cancel_many, rerun_many
 from runnel.client.nodes import ITEMS_PAGE_SIZE, build_node_document
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -49,6 +49,7 @@ from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.views.execution import build_execution_document, format_time
+from runnel.views.page import BulkStep
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
 READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]
@@ -229,7 +230,7 @@ async def rerun(
     wanted = wanted or RerunRequest()
     await app_state.check_capacity()
     new_id = await app_state.client.rerun(
-        ExecutionId(execution_id), wanted.to_rerun(), input_=wanted.input, idempotency_key=key
+        ExecutionId(execution_id), wanted.to_rerun(), input=wanted.input, idempotency_key=key
     )
     return build_started_answer(await app_state.client.get_header(new_id))
 
@@ -257,7 +258,7 @@ async def read_node(
     items_after: Annotated[int, Query(ge=-1, le=ITEM_INDEX_MAX)] = -1,
     items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS_PAGE_SIZE,
 ) -> dict[str, Json]:
-    detail = await app_state.client.nodes.get(
+    detail = await app_state.client.node(
         ExecutionId(execution_id),
         node_id,
         item=item,

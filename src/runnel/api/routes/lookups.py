@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+import msgspec
+from fastapi import APIRouter, Path, Query
 
 from runnel import __version__
-from runnel.api.models import FoundList, PartitionOf, ServerAnswer, WorkflowDocument
+from runnel.api.models import FoundList, PartitionAnswer, ServerAnswer, WorkflowDocument
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam, StrictRoute
 from runnel.api.responses import build_listed_execution, describe_problems
 from runnel.api.security.guard import require_scope
@@ -20,7 +21,6 @@ from runnel.errors import NotFoundError
 router = APIRouter(tags=["lookups"], route_class=StrictRoute)
 READ = [require_scope(Scope.READ)]
 ID_CHARS_MAX = 500
-KEY_CHARS_MAX = 2_000
 PREFIX_MATCHES_MAX = 2
 
 DefinitionHashParam = Annotated[
@@ -70,30 +70,19 @@ async def look_up(
 @router.get(
     "/executions/{execution_id}/partition",
     operation_id="read_partition_of_execution",
-    summary="The partition that an execution is decided in",
+    summary="The partition that an execution is decided in, and who decides for it",
+    response_model=PartitionAnswer,
     dependencies=READ,
     responses=describe_problems(422),
 )
-async def partition(execution_id: ExecutionIdParam, app_state: AppStateDependency) -> PartitionOf:
-    return PartitionOf(partition=await app_state.backend.store.route(ExecutionId(execution_id)))
-
-
-@router.get(
-    "/values",
-    operation_id="read_value",
-    summary="A value that is too large to be part of a history, by the key that stands there",
-    response_class=Response,
-    dependencies=READ,
-    responses={
-        **describe_problems(404, 422),
-        200: {"description": "The value", "content": {"application/json": {"schema": {}}}},
-    },
-)
-async def value(
-    app_state: AppStateDependency,
-    key: Annotated[str, Query(min_length=1, max_length=KEY_CHARS_MAX)],
-) -> Response:
-    return Response(await app_state.backend.blobs.get(key), media_type="application/json")
+async def partition(
+    execution_id: ExecutionIdParam, app_state: AppStateDependency
+) -> dict[str, Json]:
+    number = await app_state.backend.store.route(ExecutionId(execution_id))
+    view: dict[str, Json] = msgspec.to_builtins(
+        await app_state.partitions.inspect_partition(number)
+    )
+    return view
 
 
 @router.get(

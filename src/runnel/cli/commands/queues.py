@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runnel.cli.render.text import Cell
-    from runnel.client.operations import QueueView
-    from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
+    from runnel.views.operations import QueueView, WorkerView
 
 
 def queues(
@@ -42,11 +41,10 @@ def queues(
 
 
 async def _load_queues(settings: "Settings") -> "list[QueueView]":
-    from runnel.cli.session.open_client import open_task_queue
-    from runnel.client.operations import build_queue_views
+    from runnel.cli.session.open_client import open_operations
 
-    async with open_task_queue(settings) as (tasks, _):
-        return build_queue_views(await tasks.queues(), await tasks.workers(), settings)
+    async with open_operations(settings) as (operations, _clock):
+        return await operations.queues()
 
 
 def _print_queues(lines: "Sequence[QueueView]") -> None:
@@ -83,48 +81,48 @@ def workers(
 
     from runnel.cli.options import configure_server
     from runnel.cli.render.text import to_compact_json
-    from runnel.client.operations import build_worker_document
+    from runnel.views import build_document
 
     settings = configure_server(StoreLocation(redis_url=redis_url, server=server))
-    records, now = asyncio.run(_load_workers(settings))
+    views, now = asyncio.run(_load_workers(settings))
     if as_json:
-        for record in records:
-            print(to_compact_json(build_worker_document(record, settings)))
-    elif not records:
+        for view in views:
+            print(to_compact_json(build_document(view)))
+    elif not views:
         print("no workers; start one with: runnel worker")
     else:
-        _print_workers(records, settings, now)
+        _print_workers(views, now)
     return exits.OK
 
 
-async def _load_workers(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
-    from runnel.cli.session.open_client import open_task_queue
-    from runnel.client.operations import list_workers
+async def _load_workers(settings: "Settings") -> "tuple[list[WorkerView], float]":
+    from runnel.cli.session.open_client import open_operations
 
-    async with open_task_queue(settings) as (tasks, clock):
-        return await list_workers(tasks), clock.now()
+    async with open_operations(settings) as (operations, clock):
+        return await operations.workers(), clock.now()
 
 
-def _print_workers(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
+def _print_workers(views: "Sequence[WorkerView]", now: float) -> None:
     from runnel.cli.render.text import print_table
 
     heads = ["WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES"]
-    print_table(heads, [build_worker_row(record, settings, now) for record in records])
+    print_table(heads, [build_worker_row(view, now) for view in views])
 
 
-def build_worker_row(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
+def build_worker_row(view: "WorkerView", now: float) -> "list[Cell]":
     from runnel.cli.render.text import Cell, format_duration
-    from runnel.client.operations import get_worker_state, to_queue_name
+    from runnel.client.operations import to_queue_name
 
-    about, state = record.about, get_worker_state(record, settings)
-    if about is None:
-        return [Cell(record.worker), Cell(state, _STYLES[state]), *[Cell("")] * 4]
-    queues = "all" if about.queues is None else ", ".join(map(to_queue_name, about.queues))
+    state, style = view.state, _STYLES[view.state]
+    if view.host is None:
+        return [Cell(view.worker), Cell(state, style), *[Cell("")] * 4]
+    queues = "all" if view.queues is None else ", ".join(map(to_queue_name, view.queues))
+    is_dead, started_at = state == "dead", view.started_at or now
     return [
-        Cell(record.worker),
-        Cell(state, _STYLES[state]),
-        Cell("" if record.is_dead else f"{record.holds}/{about.concurrency}"),
-        Cell("" if record.is_dead else format_duration(now - about.started_at), "dim"),
-        Cell(f"{format_duration(record.silent_s)} ago", "dim"),
+        Cell(view.worker),
+        Cell(state, style),
+        Cell("" if is_dead else f"{view.holds}/{view.concurrency}"),
+        Cell("" if is_dead else format_duration(now - started_at), "dim"),
+        Cell(f"{format_duration(view.silent_s)} ago", "dim"),
         Cell(queues, "dim"),
     ]

@@ -40,7 +40,7 @@ from runnel.cli.session.inputs import (
     read_input,
     read_labels,
 )
-from runnel.cli.session.open_client import has_data, open_schedules, open_store_session
+from runnel.cli.session.open_client import has_data, open_client, open_schedules
 from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
@@ -375,8 +375,8 @@ async def add_from_arguments(settings: Settings, arguments: ScheduleArguments) -
     schedule = arguments.to_schedule(name, own_labels)
     check_schedule(schedule, RealClock().now())
     if workflow is not None:
-        async with open_store_session(settings, creates_data_dir=True) as look:
-            await look.client.library.store(workflow)
+        async with open_client(settings, creates_data_dir=True) as session:
+            await session.client.library.store(workflow)
     async with open_schedules(settings) as (schedules, clock):
         return await schedules.add(schedule), clock.now()
 

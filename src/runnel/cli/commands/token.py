@@ -12,7 +12,7 @@ from runnel.app.stores import open_backend
 from runnel.cli import errors as exits
 from runnel.cli.errors import make_command_group
 from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, configure
-from runnel.client.http_backend import calling
+from runnel.cli.session.open_client import open_http_client
 from runnel.client.http_resources import parse_time
 from runnel.client.transport import ServerRequest, Transport, quote_path_segment
 from runnel.engine.clock import RandomIdGenerator
@@ -234,8 +234,8 @@ class TokenClient(Protocol):
 async def open_token_client(location: StoreLocation, clock: Clock) -> AsyncIterator[TokenClient]:
     settings = configure(location)
     if settings.has_server:
-        async with calling(settings) as (client, _):
-            yield HttpTokenClient(client.transport)
+        async with open_http_client(settings) as (http, _server):
+            yield HttpTokenClient(http.transport)
         return
     backend = await open_backend(settings, clock, RandomIdGenerator())
     try:
