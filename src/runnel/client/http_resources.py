@@ -10,7 +10,7 @@ import msgspec
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
-from runnel.client.dead_letters import LettersOf as LettersOf
+from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
 from runnel.client.definitions import StoredVersion
 from runnel.client.nodes import NodeDetail
 from runnel.client.reruns import RerunSpec
