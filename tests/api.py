@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import AccessRules, Guard
-from runnel.api.security.tokens import NewToken, Scope, TokenStore
+from runnel.api.security.tokens import NewToken, TokenStore
 from runnel.api.state import AppState
 from runnel.app.engine import ClockAndIds
 from runnel.client.store_client import StoreClient
@@ -22,6 +22,7 @@ from runnel.engine.clock import RandomIdGenerator
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
+from runnel.views.token import Scope
 from tests.archived import open_archived_engine
 from tests.engines import WorkHandler, flush_redis, open_engine
 

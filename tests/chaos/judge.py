@@ -8,7 +8,7 @@ from runnel.client.store_client import StoreClient
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports.archive import ExecutionFilter, PageCursor
 from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import HistoryView
+from runnel.views.execution import HistoryEvent
 from tests.chaos.mix import SHAPES
 
 PAGE = 500
@@ -48,7 +48,7 @@ async def problems_of(client: StoreClient, headers: Iterable[ExecutionHeader]) -
     return found
 
 
-def twice(history: Iterable[HistoryView]) -> list[str]:
+def twice(history: Iterable[HistoryEvent]) -> list[str]:
     """Nodes and items that were settled more than once, and attempts that were issued twice."""
     settled: Counter[tuple[object, ...]] = Counter()
     issued: Counter[tuple[object, ...]] = Counter()

@@ -24,9 +24,8 @@ from runnel.client.sync_client import (
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
-from runnel.triggers.schedule import Schedule
-from runnel.triggers.webhook import Webhook
 from runnel.views.page import BulkStep
+from runnel.views.trigger import Schedule, Webhook
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.waiting import wait_for_value
 
@@ -73,13 +72,13 @@ async def test_schedules_are_kept(server: DevServer) -> None:
         with pytest.raises(NotFoundError):
             await client.schedules.get("nightly")
 
-    assert (added.schedule.cron, added.schedule.labels, added.progress.fired) == (
+    assert (added.cron, added.labels, added.fired) == (
         "0 3 * * *",
         {"by": "us"},
         0,
     )
-    assert [each.schedule.id for each in listed] == ["nightly"]
-    assert (paused.schedule.is_paused, resumed.schedule.is_paused) == (True, False)
+    assert [each.id for each in listed] == ["nightly"]
+    assert (paused.is_paused, resumed.is_paused) == (True, False)
 
 
 async def test_webhooks_are_kept(server: DevServer) -> None:
@@ -169,7 +168,7 @@ def test_the_parts_have_a_face_without_an_event_loop(server: DevServer) -> None:
         client.store(waiting("plain"))
         begun = client.submit("plain")
         client.schedules.add(Schedule(id="plain", workflow="plain", interval_s=3_600))
-        listed = [each.schedule.id for each in client.schedules.list()]
+        listed = [each.id for each in client.schedules.list()]
         client.schedules.remove("plain")
         letters = list(client.dead_letters.list(workflow="nobody"))
         workers = client.operations.workers()

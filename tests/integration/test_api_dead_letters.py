@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.api.security.tokens import Scope
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.client.dead_letters import read_letter_page
 from runnel.core.effects import DeadLetter
@@ -16,6 +15,7 @@ from runnel.core.workflow import ErrorInfo
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.ports.archive import DeadLetterFilter
 from runnel.ports.store import Commit
+from runnel.views.token import Scope
 from tests.api import BOTH, ApiUnderTest, open_api
 from tests.waiting import wait_for_value
 

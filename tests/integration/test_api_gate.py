@@ -11,7 +11,6 @@ from runnel.api.security.guard import AccessRules, Guard
 from runnel.api.security.tokens import (
     CACHE_AGE_S_MAX,
     REFRESH_INTERVAL_S,
-    Scope,
     TokenStore,
     generate_token,
 )
@@ -20,6 +19,7 @@ from runnel.errors import StoreError, TooManyRequestsError
 from runnel.ports.records import Record
 from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock, FakeIds
+from runnel.views.token import Scope
 from tests.api import ApiUnderTest, open_api
 
 LOCAL = {"host": "localhost"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runnel.api.security.tokens import Scope
 from runnel.client import operations as gauges
 from runnel.errors import StoreError
 from runnel.settings.model import Settings
+from runnel.views.token import Scope
 from tests.api import BOTH, ApiUnderTest, open_api
 from tests.exposed import Samples, parse_metric_types, parse_samples
 from tests.waiting import wait_for_value

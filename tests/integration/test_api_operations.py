@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.api.security.tokens import Scope
+from runnel.views.token import Scope
 from tests.api import BOTH, ApiUnderTest, open_api
 from tests.waiting import wait_for_value
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from runnel.api.app import PATH_PREFIXES
-from runnel.api.security.tokens import Scope
 from runnel.settings.model import Settings
+from runnel.views.token import Scope
 from tests.api import ApiUnderTest, open_api
 
 UNLIMITED = Settings(requests_per_minute=0, token_requests_per_minute=0)

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.api.security.tokens import RECORD_KIND, Scope
+from runnel.api.security.tokens import RECORD_KIND
 from runnel.settings.model import Settings
+from runnel.views.token import Scope
 from tests.api import ApiUnderTest, open_api
 
 HELLO = {"name": "hello", "nodes": [{"id": "a", "handler": "output"}]}

@@ -14,7 +14,7 @@ import pytest
 from runnel.authoring.documents import read_document
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
-from runnel.triggers.webhook import Webhook, WebhookKind
+from runnel.views.trigger import Webhook, WebhookKind
 from tests.api import BOTH, ApiUnderTest, open_api
 
 SECRET = "a secret of the server"

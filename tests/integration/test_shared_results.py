@@ -48,7 +48,7 @@ async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
 
     again = await run_to_end(engine, definition)
 
-    entries = await engine.client.history(again.execution_id)  # type: ignore[arg-type]
+    entries = await engine.client.history(again.execution_id)
     completed = [each.fields for each in entries if each.event == "NodeCompleted"]
     assert [each["is_cached"] for each in completed] == [True]
     assert work.calls == ["a"]

@@ -22,10 +22,10 @@ from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import NoSecrets
 from runnel.triggers.deliveries import Delivery
-from runnel.triggers.schedule import Overlap, Schedule
 from runnel.triggers.schedule_store import ScheduleStore
-from runnel.triggers.webhook import Webhook, WebhookKind, WebhookStore
+from runnel.triggers.webhook import WebhookStore
 from runnel.triggers.webhook_receiver import WebhookReceiver
+from runnel.views.trigger import Overlap, Schedule, Webhook, WebhookKind
 from tests.archived import make_schema_name, open_archived_backend
 from tests.driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, flush_redis, wait_for_end

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
-from runnel.views.execution import HistoryView
+from runnel.views.execution import HistoryEvent
 from simulation.reference import ReferenceExecution
 from tests.driver import make_node, make_workflow
 from tests.engines import WorkHandler, get_node_states, open_engine, run_to_end
@@ -37,7 +37,7 @@ def random_workflow(chance: random.Random) -> tuple[Workflow, set[str]]:
 
 
 def replayed(
-    definition: Workflow, false: set[str], history: list[HistoryView]
+    definition: Workflow, false: set[str], history: list[HistoryEvent]
 ) -> ReferenceExecution:
     """The reference, told in what order the engine's nodes were handed out and ended."""
     expected = ReferenceExecution(definition, false)
@@ -65,7 +65,7 @@ async def test_the_engine_does_what_the_reference_says(kind: str, tmp_path: Path
                 if chance.random() < 0.2
             }
             view = await run_to_end(engine, definition)
-            history = await engine.client.history(view.execution_id)  # type: ignore[arg-type]
+            history = await engine.client.history(view.execution_id)
 
             expected = replayed(definition, false, history)
 

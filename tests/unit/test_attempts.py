@@ -6,13 +6,14 @@ from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL
 from runnel.core.workflow import ErrorInfo
-from runnel.views.node import Attempt, AttemptOutcome, TimedEvent, build_attempts
+from runnel.views import Timestamp
+from runnel.views.node import AttemptOutcome, AttemptView, TimedEvent, build_attempts
 
 A = NodeId("a")
 ERROR = ErrorInfo("ValueError", "no")
 
 
-def told(*events: e.AnyEvent) -> Sequence[Attempt]:
+def told(*events: e.AnyEvent) -> Sequence[AttemptView]:
     """One event a second, from the second 1 on."""
     happened = [TimedEvent(float(at), event) for at, event in enumerate(events, start=1)]
     return build_attempts(happened)
@@ -31,17 +32,17 @@ def test_a_lost_attempt_says_who_lost_it_and_when_the_next_is_due() -> None:
         queued(2),
     )
 
-    assert lost == Attempt(
+    assert lost == AttemptView(
         number=1,
         outcome=AttemptOutcome.LOST,
         worker="w",
-        queued_at=1.0,
-        started_at=1.5,
-        finished_at=3.0,
+        queued_at=Timestamp(1.0),
+        started_at=Timestamp(1.5),
+        finished_at=Timestamp(3.0),
         reason="its worker died",
-        next_at=9.0,
+        next_at=Timestamp(9.0),
     )
-    assert again == Attempt(number=2, outcome=AttemptOutcome.QUEUED, queued_at=5.0)
+    assert again == AttemptView(number=2, outcome=AttemptOutcome.QUEUED, queued_at=Timestamp(5.0))
 
 
 def test_a_rate_limit_defers_an_attempt() -> None:

@@ -1,4 +1,4 @@
-"""Puts the routes, the gate and the errors together."""
+"""Builds the HTTP application: routes, security, errors; and its role from settings."""
 
 import socket
 from collections.abc import Callable
@@ -44,6 +44,22 @@ from runnel.telemetry.metrics import MetricsTelemetry
 
 # The same under the name that earlier systems had for it.
 PATH_PREFIXES = ("/v1", "/api")
+# The order decides: a path with a parameter also fits what a later router has.
+RESOURCES = (
+    triggers.webhook_routes,
+    workflows.routes,
+    executions.bulk_routes,
+    lookups.routes,
+    executions.routes,
+    executions.node_routes,
+    triggers.schedule_routes,
+    events.routes,
+    dead_letters.routes,
+    operations.routes,
+    tokens.routes,
+)
+# They have no prefix.
+UNVERSIONED = (operations.health_routes, operations.metrics_routes)
 
 
 def build_app(app_state: AppState, guard: Guard) -> FastAPI:
@@ -56,27 +72,15 @@ def build_app(app_state: AppState, guard: Guard) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.site = app_state
-    app.openapi = make_openapi_builder(app)  # type: ignore[method-assign]  # as FastAPI documents it
+    views = [view for resource in (*RESOURCES, *UNVERSIONED) for view in resource.views]
+    app.openapi = make_openapi_builder(app, views)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    # The order decides: a path with a parameter also fits what a later router has.
-    for router in (
-        triggers.webhooks_router,
-        workflows.router,
-        executions.bulk_router,
-        lookups.router,
-        executions.router,
-        executions.nodes_router,
-        triggers.schedules_router,
-        events.router,
-        dead_letters.router,
-        operations.router,
-        tokens.router,
-    ):
-        routes.include_router(router)
+    for resource in RESOURCES:
+        routes.include_router(resource.api_router)
     for prefix in PATH_PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PATH_PREFIXES[0])
-    app.include_router(operations.health_router)
-    app.include_router(operations.metrics_router)
+    for resource in UNVERSIONED:
+        app.include_router(resource.api_router)
     app.add_exception_handler(RunnelError, handle_runnel_error)
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(ClientDisconnect, handle_disconnect)

@@ -14,7 +14,7 @@ from runnel.core.values import Json
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
-from runnel.views.execution import HistoryView, decode_history, format_time
+from runnel.views.execution import HistoryEvent, decode_history, format_time
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections on which nothing is heard for a minute or so.
@@ -29,7 +29,7 @@ def encode_message(id_: str, event: str, data: dict[str, Json]) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), event.encode(), body)
 
 
-def encode_history_message(number: int, entry: HistoryView) -> bytes:
+def encode_history_message(number: int, entry: HistoryEvent) -> bytes:
     """What happened, with its place in the history, from 1."""
     data = {"at": format_time(entry.at), "event": entry.event, "fields": entry.fields}
     return encode_message(make_message_id(number), entry.event, data)

@@ -1,19 +1,20 @@
-"""Bodies of requests: JSON as strict as that of workflow files, and workflows in YAML too."""
+"""What requests hold: bodies as strict as workflow files, parameters and filters."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from math import inf
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from fastapi import Header, Path, Query, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Header, Path, Query, Request
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from runnel.api.security.tokens import NAME_CHARS_MAX as TOKEN_NAME_CHARS_MAX
 from runnel.api.state import AppState
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.files import parse_data, parse_json
 from runnel.client.idempotency import KEY_CHARS_MAX
+from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
@@ -21,6 +22,8 @@ from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
 from runnel.ports.archive import ExecutionFilter, PageCursor
+from runnel.views.token import Scope
+from runnel.views.trigger import TOKEN_HEADER, Overlap, WebhookKind
 
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 
@@ -29,18 +32,6 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Raises MalformedBodyError: for NaN, a key given twice, too much nesting, too."""
         return parse_json_body(await self.body())
-
-
-class StrictRoute(APIRoute):
-    """Every route has it, so that no body is read otherwise."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
-
-        return strict
 
 
 def parse_json_body(body: bytes) -> Json:
@@ -236,3 +227,230 @@ def _parse_label(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise InputError(f"label: expected key=value, got '{text}'")
     return key, value
+
+
+# Bodies about executions.
+
+
+class TriggerRequest(RequestBody):
+    """What a held execution starts with."""
+
+    input_params: Any = Field(
+        default=None, description="By default the input that it was submitted with"
+    )
+
+
+class CancelRequest(RequestBody):
+    reason: str = Field(default="", description="It is kept with the execution")
+    force: bool = Field(default=False, description="Clean-up nodes do not run either")
+
+
+class SignalRequest(RequestBody):
+    name: str = Field(description="What the node waits for")
+    payload: Any = None
+    signal_id: str | None = Field(
+        default=None, description="The same one is taken once, however often it is sent"
+    )
+
+
+class RunRequest(RequestBody):
+    """What an execution of a stored workflow begins with."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
+
+    input: Any = Field(default=None, description="By default an empty object")
+    labels: dict[str, str] = Field(default={})
+    version: int | None = Field(
+        default=None, ge=1, le=VERSION_MAX, description="By default the newest"
+    )
+
+
+class RerunOptions(RequestBody):
+    """What of an execution is run again: by default what did not complete, and all behind it."""
+
+    nodes: list[str] = Field(
+        default=[], max_length=1_000, description="Run these again, and all behind them"
+    )
+    whole: bool | None = Field(default=None, description="Run everything again")
+    newest: bool = Field(default=False, description="Follow the newest version of the workflow")
+    configs: dict[str, Any] = Field(default={}, description="Replace the configs of these nodes")
+
+    def to_rerun(self) -> RerunSpec:
+        return RerunSpec(
+            again=self.nodes,
+            is_whole=self.whole,
+            is_newest=self.newest,
+            configs=self.configs,
+        )
+
+
+class RerunRequest(RerunOptions):
+    """By default, what did not complete, and all behind it, with the same input."""
+
+    input: Any = None
+
+
+# Bodies about many executions at once.
+
+
+class BulkRequest(ExecutionQuery):
+    """Which executions, in steps: give `next` of the answer as `after`, until it is null."""
+
+    model_config = ConfigDict(strict=True)
+
+    every: bool = Field(default=False, description="Needed when nothing says which ones")
+    after: str | None = Field(default=None, max_length=4_000)
+
+
+class BulkCancelRequest(BulkRequest):
+    reason: str = Field(default="", max_length=10_000)
+    force: bool = Field(default=False, description="Clean-up nodes do not run either")
+
+
+class BulkRerunRequest(BulkRequest, RerunOptions):
+    """By default those that have failed; each once for each `key`."""
+
+    key: str = Field(default="", max_length=500)
+
+
+# Bodies about dead letters.
+
+RETRIED_EXECUTIONS_MAX = 100
+
+
+class RetryRequest(RequestBody):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"configs": {"parse": {"year": 2026}}}]}
+    )
+
+    configs: dict[str, Any] = Field(
+        default={}, description="Replace the configs of these nodes of the execution"
+    )
+
+
+class Selection(RequestBody):
+    """Which letters are meant: those that all of the given fields hold for."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "python"}, {"all": True}]})
+
+    queue: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
+    workflow: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
+    execution: str = Field(
+        default="", max_length=500, description="The beginning of an execution's id"
+    )
+    older_than_s: float = Field(
+        default=0.0, ge=0, le=1e9, description="Rejected at least so long ago"
+    )
+    all: bool = Field(default=False, description="Needed when nothing else is given")
+
+
+class BulkRetryRequest(Selection):
+    limit: int = Field(
+        default=RETRIED_EXECUTIONS_MAX,
+        ge=1,
+        le=RETRIED_EXECUTIONS_MAX,
+        description="So many executions at most",
+    )
+
+
+# Bodies about schedules, webhooks and tokens.
+
+TOKEN_DAYS_MAX = 36_500
+
+
+class ScheduleBody(RequestBody):
+    """Runs a workflow by `cron` or every `interval_s`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"workflow": "hello", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}]
+        },
+    )
+
+    workflow: str = Field(max_length=500)
+    version: int | None = Field(
+        default=None, ge=1, le=VERSION_MAX, description="By default the newest at each tick"
+    )
+    input: Any = Field(
+        default={}, description="May hold templates: `{{ tick.at }}`, `{{ tick.date }}`"
+    )
+    labels: dict[str, str] = Field(default={})
+    cron: str | None = Field(
+        default=None, max_length=200, description="Minute hour day month weekday, or @daily"
+    )
+    interval_s: float | None = Field(default=None, description="A second to ten years")
+    timezone: str = Field(default="UTC", max_length=100)
+    overlap: EnumValue[Overlap] = Field(
+        default=Overlap.ALLOW,
+        description="While the execution before is not final: start another, skip the tick, or "
+        "cancel that one",
+    )
+    catch_up: int = Field(
+        default=1, ge=0, le=100, description="How many missed ticks are made up for after an outage"
+    )
+    is_paused: bool = False
+    starts_at: RequestTime | None = None
+    ends_at: RequestTime | None = None
+
+
+class NewSchedule(ScheduleBody):
+    id: str = Field(max_length=100, description="Letters, digits, '.', '_' and '-'")
+
+
+class DispatchRequest(RequestBody):
+    now: RequestTime | None = Field(
+        default=None, description="The time that an outside scheduler goes by"
+    )
+
+
+class WebhookBody(RequestBody):
+    """Who may call, and what the input of the execution is made of."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "github",
+                    "secret": "github",
+                    "mapping": {"repository": "{{ body.repository.full_name }}"},
+                }
+            ]
+        },
+    )
+
+    version: int | None = Field(
+        default=None, ge=1, le=VERSION_MAX, description="By default the newest at each call"
+    )
+    kind: EnumValue[WebhookKind] = Field(
+        default=WebhookKind.TOKEN, description="How a caller proves who it is"
+    )
+    secret: str | None = Field(
+        default=None,
+        max_length=100,
+        description="The name of a secret of the server: `github` is `RUNNEL_SECRET_GITHUB`",
+    )
+    header: str = Field(
+        default=TOKEN_HEADER, max_length=100, description="Where a token is looked for"
+    )
+    mapping: Any = Field(
+        default=None,
+        description="A template of `body`, `headers` and `query`; by default an object of all",
+    )
+    delivery_id: str | None = Field(
+        default=None, max_length=1_000, description="A template of what tells deliveries apart"
+    )
+    labels: dict[str, str] = Field(default={})
+
+
+class TokenRequest(RequestBody):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "scopes": ["run"]}]})
+
+    name: str = Field(min_length=1, max_length=TOKEN_NAME_CHARS_MAX, description="Who will use it")
+    scopes: list[EnumValue[Scope]] = Field(min_length=1, max_length=len(Scope))
+    days: int | None = Field(
+        default=None,
+        ge=1,
+        le=TOKEN_DAYS_MAX,
+        description="How long it is good; by default for ever",
+    )
+    per_minute: int | None = Field(default=None, ge=0, le=1_000_000)

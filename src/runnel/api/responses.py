@@ -1,7 +1,8 @@
-"""Answers that several routes share."""
+"""How routes answer, with views and with problems, and how OpenAPI describes that."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from inspect import cleandoc
+from typing import Any, TypeAlias, get_args, get_origin
 
 import msgspec
 from fastapi import FastAPI, Response
@@ -9,9 +10,8 @@ from fastapi.openapi.utils import get_openapi
 
 from runnel.api.problems import MEDIA_TYPE, Problem
 from runnel.authoring.documents.schema import build_document_schema
-from runnel.core.values import Json
-from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import build_header_document
+from runnel.views import encode_view, schema_hook
+from runnel.views.node import ErrorView
 
 ResponseDescriptions: TypeAlias = dict[int | str, dict[str, Any]]
 
@@ -42,20 +42,22 @@ def describe_problems(*statuses: int) -> ResponseDescriptions:
 
 
 _PROBLEM_SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
-BODY_STATUSES = (400, 413, 415, 422)
 
 
-def make_json_response(document: Mapping[str, Json]) -> Response:
-    """An answer that is right as it is made here: tests hold it to the model that OpenAPI shows.
+def describe_view(view: Any) -> dict[str, Any]:
+    """What OpenAPI says of an answer with this view; `make_openapi_builder` describes the view."""
+    return {"content": {"application/json": {"schema": {"$ref": _get_component_path(view)}}}}
 
-    To have FastAPI build that model first, of 20 executions, took as long as all the rest.
+
+def make_view_response(view: object, *, status: int = 200) -> Response:
+    """Answer with a view, or with an empty body for None.
+
+    The view is encoded as it is: to have FastAPI build a model of it first, of 20 executions, took
+    as long as all the rest.
     """
-    return Response(msgspec.json.encode(document), media_type="application/json")
-
-
-def build_listed_execution(header: ExecutionHeader) -> dict[str, Json]:
-    """An execution as lists have it over HTTP."""
-    return {**build_header_document(header), "workflow_definition_id": header.definition}
+    if view is None:
+        return Response(status_code=status)
+    return Response(encode_view(view), status_code=status, media_type="application/json")
 
 
 # The description of the API for programs, with the schema of workflow documents in it.
@@ -83,23 +85,24 @@ WORKFLOW_REQUEST_BODY: dict[str, Any] = {
 }
 
 
-def make_openapi_builder(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """Made at the first request for it, and kept."""
+def make_openapi_builder(app: FastAPI, views: Iterable[Any]) -> Callable[[], dict[str, Any]]:
+    """Made at the first request for it, and kept; `views` are all that routes answer."""
     kept: dict[str, Any] = {}
 
-    def description() -> dict[str, Any]:
+    def describe_api() -> dict[str, Any]:
         if not kept:
-            kept.update(_build_openapi(app))
+            kept.update(_build_openapi(app, views))
         return kept
 
-    return description
+    return describe_api
 
 
-def _build_openapi(app: FastAPI) -> dict[str, Any]:
-    found = get_openapi(
+def _build_openapi(app: FastAPI, views: Iterable[Any]) -> dict[str, Any]:
+    openapi = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
-    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    components = openapi.setdefault("components", {})
+    schemas = components["schemas"] = _build_view_schemas(views) | components.get("schemas", {})
     problem = Problem.model_json_schema(ref_template=_COMPONENTS_PREFIX + "{model}")
     schemas |= problem.pop("$defs", {})
     schemas[Problem.__name__] = problem
@@ -113,4 +116,37 @@ def _build_openapi(app: FastAPI) -> dict[str, Any]:
     for name, schema in document.pop("$defs", {}).items():
         schemas[f"{_DOCUMENT_SCHEMA_NAME}.{name}"] = schema
     schemas[_DOCUMENT_SCHEMA_NAME] = document
-    return found
+    components["schemas"] = dict(sorted(schemas.items()))
+    return openapi
+
+
+def _build_view_schemas(views: Iterable[Any]) -> dict[str, Any]:
+    _refs, schemas = msgspec.json.schema_components(
+        list(dict.fromkeys(views)),
+        schema_hook=schema_hook,
+        ref_template=_COMPONENTS_PREFIX + "{name}",
+    )
+    for name, schema in schemas.items():
+        if "description" in schema:
+            schema["description"] = cleandoc(schema["description"])
+        if name != ErrorView.__name__:  # it leaves out what the error does not have
+            _require_all(schema)
+    return schemas
+
+
+def _require_all(schema: dict[str, Any]) -> None:
+    """An answer has every field, also one that has a default where views are built."""
+    properties = schema.get("properties", {})
+    for field in properties.values():
+        field.pop("default", None)
+    if properties:
+        schema["required"] = list(properties)
+
+
+def _get_component_path(view: Any) -> str:
+    """The name that msgspec gives to a view: `Page_WorkerView_` to `Page[WorkerView]`."""
+    kind = get_origin(view)
+    if kind is None:
+        return f"{_COMPONENTS_PREFIX}{view.__name__}"
+    names = "_".join(argument.__name__ for argument in get_args(view))
+    return f"{_COMPONENTS_PREFIX}{kind.__name__}_{names}_"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from math import inf, isfinite, nextafter
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -311,27 +311,31 @@ class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 def build_letter_view(letter: DeadLetter) -> DeadLetterView:
-    token = letter.token
-    return DeadLetterView(
-        name=format_letter_name(letter),
-        execution_id=token.execution_id,
-        workflow=letter.workflow,
-        node=token.node_id,
-        item=None if token.item == NO_ITEM else token.item,
-        attempts=token.attempt,
-        queue=to_queue_name(letter.queue),
-        handler=letter.handler,
-        reason=letter.reason,
-        error=str(letter.error),
-        traceback=letter.error.traceback,
-        config=msgspec.json.decode(letter.config),
-        rejected_at=Timestamp(letter.rejected_at),
-    )
+    return DeadLetterView(**_build_letter_fields(letter))
 
 
 def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
-    view = msgspec.structs.asdict(build_letter_view(letter))
-    return DeadLetterDetail(**view, execution_status=state)
+    """With the state of the execution that a retry would rerun; None without one."""
+    return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
+
+
+def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
+    token = letter.token
+    return {
+        "name": format_letter_name(letter),
+        "execution_id": token.execution_id,
+        "workflow": letter.workflow,
+        "node": token.node_id,
+        "item": None if token.item == NO_ITEM else token.item,
+        "attempts": token.attempt,
+        "queue": to_queue_name(letter.queue),
+        "handler": letter.handler,
+        "reason": letter.reason,
+        "error": str(letter.error),
+        "traceback": letter.error.traceback,
+        "config": msgspec.json.decode(letter.config),
+        "rejected_at": Timestamp(letter.rejected_at),
+    }
 
 
 def build_letter_document(letter: DeadLetter) -> dict[str, Json]:

@@ -23,23 +23,19 @@ from runnel.client.http_resources import (
     HttpFeed,
     HttpOperations,
     HttpSchedules,
+    HttpTokens,
     HttpWebhooks,
     HttpWorkflows,
-    StoredWorkflow,
     build_filter_query,
     build_rerun_body,
     build_workflow_document,
     parse_answer,
-    parse_execution_view,
     parse_header,
     parse_header_page,
-    parse_history,
-    parse_history_event,
-    parse_node_detail,
     parse_states,
 )
 from runnel.client.listing import check_execution_id, choose_by_prefix
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeDetail
+from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -58,8 +54,10 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, NotFoundError, WorkflowFailedError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import ExecutionView, HistoryView
+from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.views.node import NodeDetail
 from runnel.views.operations import Readiness, ServerInfo
+from runnel.views.workflow import StoredWorkflow
 
 # What can be run on a server: a name that is known there, or a workflow in any of its forms.
 
@@ -83,9 +81,9 @@ def load_remote_workflow(source: WorkflowSource) -> Workflow:
     return workflow
 
 
-def _build_entry(view: HistoryView) -> HistoryEntry:
+def _build_entry(view: HistoryEvent) -> HistoryEntry:
     event = {"type": view.event, **view.fields}
-    return decode_entry(msgspec.json.encode([FORMAT_VERSION, view.at, [event]]))
+    return decode_entry(msgspec.json.encode([FORMAT_VERSION, float(view.at), [event]]))
 
 
 def _load_source(source: WorkflowSource) -> Workflow:
@@ -153,6 +151,7 @@ class HttpClient:
         self.webhooks = HttpWebhooks(self.transport)
         self.dead_letters = HttpDeadLetters(self.transport)
         self.operations = HttpOperations(self.transport)
+        self.tokens = HttpTokens(self.transport)
         self.many = HttpBulk(self.transport)
         self.library = HttpWorkflows(self.transport)
         self.changes = HttpFeed(self.transport)
@@ -254,12 +253,13 @@ class HttpClient:
         while True:
             left_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
             poll_s = max(0.0, min(LONG_POLL_S, left_s))
-            found = parse_execution_view(
+            found = parse_answer(
                 await self.transport.get(
                     f"/v1/executions/{quote_path_segment(execution_id)}/wait",
                     [("timeout", f"{poll_s:.3f}")],
                     long_poll_s=poll_s,
-                )
+                ),
+                ExecutionView,
             )
             if found.status in FINAL_EXECUTION_STATES:
                 return found
@@ -268,9 +268,8 @@ class HttpClient:
 
     async def get(self, execution_id: str) -> ExecutionView:
         """With its nodes and their outputs."""
-        return parse_execution_view(
-            await self.transport.get(f"/v1/executions/{quote_path_segment(execution_id)}")
-        )
+        path = f"/v1/executions/{quote_path_segment(execution_id)}"
+        return parse_answer(await self.transport.get(path), ExecutionView)
 
     async def node(
         self,
@@ -290,21 +289,22 @@ class HttpClient:
         path = (
             f"/v1/executions/{quote_path_segment(execution_id)}/nodes/{quote_path_segment(node_id)}"
         )
-        return parse_node_detail(await self.transport.get(path, query))
+        return parse_answer(await self.transport.get(path, query), NodeDetail)
 
-    async def history(self, execution_id: str) -> list[HistoryView]:
+    async def history(self, execution_id: str) -> list[HistoryEvent]:
         """Everything that has happened in it, in order."""
         path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
-        return parse_history(await self.transport.get(path))
+        answer = await self.transport.get(path)
+        return parse_answer(answer["items"], list[HistoryEvent])
 
-    async def follow(self, execution_id: str) -> AsyncIterator[HistoryView]:
+    async def follow(self, execution_id: str) -> AsyncIterator[HistoryEvent]:
         """Everything that happens in it, from its beginning, as it happens; until it is final."""
         async for each in self.transport.stream(
             f"/v1/executions/{quote_path_segment(execution_id)}/events"
         ):
             if each.event == "end":
                 return
-            yield parse_history_event(each.data)
+            yield parse_answer(each.data, HistoryEvent)
 
     async def list_executions(self, criteria: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
         """One page, newest first; of 500 at most, whatever the `limit`."""
@@ -384,7 +384,8 @@ class HttpClient:
             answer = await self.transport.get(path, [("after", str(after))] if after else ())
         except NotFoundError:
             return ()
-        return [_build_entry(view) for view in parse_history(answer)]
+        events = parse_answer(answer["items"], list[HistoryEvent])
+        return [_build_entry(event) for event in events]
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
         """Clean-up nodes still run, unless it `is_forced`."""

@@ -1,7 +1,6 @@
 """The groups of `HttpClient`: what a server knows and does, by one request each."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
 from math import isfinite
 from typing import TypeVar
 
@@ -12,7 +11,6 @@ from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
 from runnel.client.definitions import StoredVersion
-from runnel.client.nodes import NodeDetail
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -31,39 +29,44 @@ from runnel.errors import InputError
 from runnel.ports.archive import ALL_EXECUTIONS, Definition, ExecutionFilter, HeaderPage, PageCursor
 from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
 from runnel.ports.store import ExecutionHeader
-from runnel.triggers.schedule import (
-    Overlap,
-    Schedule,
-    ScheduleProgress,
-    ScheduleRecord,
-    StoredSchedule,
-)
-from runnel.triggers.webhook import TOKEN_HEADER, Webhook, WebhookKind
-from runnel.views import convert_view
+from runnel.views import Timestamp, convert_view
 from runnel.views.dead_letter import (
     BulkRetryResult,
     DeadLetterDetail,
     DeadLetterView,
     RetriedLetters,
 )
-from runnel.views.execution import ExecutionView, HistoryView, format_time
+from runnel.views.execution import ExecutionSummary, format_time
 from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
 from runnel.views.page import BulkStep
+from runnel.views.token import NewTokenView, Scope, TokenView
+from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
 
 # What a server answers, as the values that a local client returns.
 
 T = TypeVar("T")
 
-_TIME_FIELDS = frozenset(
-    {"created_at", "queued_at", "started_at", "finished_at", "next_at", "due", "at"}
-)
-
 
 def parse_header(document: Mapping[str, Json]) -> ExecutionHeader:
-    fields = _parse_times(document)
-    fields["state"] = fields.pop("status")
-    fields["definition"] = fields.pop("workflow_definition_id", "")
-    return parse_answer(fields, ExecutionHeader)
+    view = parse_answer(document, ExecutionSummary)
+    return ExecutionHeader(
+        execution_id=view.execution_id,
+        workflow=view.workflow,
+        version=view.version,
+        state=view.status,
+        error=view.error,
+        created_at=float(view.created_at),
+        started_at=_to_seconds(view.started_at),
+        finished_at=_to_seconds(view.finished_at),
+        parent_id=view.parent_id,
+        rerun_of=view.rerun_of,
+        labels=view.labels,
+        definition=view.workflow_definition_id,
+    )
+
+
+def _to_seconds(time: Timestamp | None) -> float | None:
+    return None if time is None else float(time)
 
 
 def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
@@ -74,34 +77,6 @@ def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
     )
 
 
-def parse_execution_view(document: Mapping[str, Json]) -> ExecutionView:
-    fields = _parse_times(document)
-    fields["nodes"] = {name: _parse_times(node) for name, node in document["nodes"].items()}
-    return parse_answer(fields, ExecutionView)
-
-
-def parse_node_detail(document: Mapping[str, Json]) -> NodeDetail:
-    fields = _parse_times(document)
-    fields["attempts"] = [_parse_attempt(each) for each in document["attempts"]]
-    if document["items"] is not None:
-        items = [_parse_times(each) for each in document["items"]["items"]]
-        fields["items"] = {**document["items"], "items": items}
-    return parse_answer(fields, NodeDetail)
-
-
-def _parse_attempt(document: Mapping[str, Json]) -> dict[str, Json]:
-    lines = [(parse_time(each["at"]), each["level"], each["text"]) for each in document["logs"]]
-    return {**_parse_times(document), "logs": lines}
-
-
-def parse_history(document: Mapping[str, Json]) -> list[HistoryView]:
-    return [parse_history_event(each) for each in document["items"]]
-
-
-def parse_history_event(document: Mapping[str, Json]) -> HistoryView:
-    return parse_answer(_parse_times(document), HistoryView)
-
-
 def parse_answer(document: Json, kind: type[T]) -> T:
     """Raises NotRunnelError for an answer that no Runnel gives."""
     try:
@@ -110,18 +85,6 @@ def parse_answer(document: Json, kind: type[T]) -> T:
         if isinstance(document, ResponseObject):
             raise document.not_runnel_error(f"something else than expected: {error}") from error
         raise
-
-
-def _parse_times(document: Mapping[str, Json]) -> dict[str, Json]:
-    """Moments as seconds, to the millisecond."""
-    return {
-        name: parse_time(value) if name in _TIME_FIELDS and value is not None else value
-        for name, value in document.items()
-    }
-
-
-def parse_time(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
 
 
 DEAD_LETTERS_PATH = "/v1/dead-letters"
@@ -264,7 +227,7 @@ class HttpBulk:
             given = {**_build_filter_body(criteria), **body, "after": after}
             found = parse_answer(await self._transport.post(path, given), BulkStep)
             yield found
-            after = found.next
+            after = None if found.next is None else PageCursor(found.next)
             if after is None:
                 return
 
@@ -458,7 +421,7 @@ class HttpSchedules:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, schedule: Schedule) -> ScheduleRecord:
+    async def add(self, schedule: Schedule) -> ScheduleView:
         body = {
             "id": schedule.id,
             "workflow": schedule.workflow,
@@ -474,22 +437,21 @@ class HttpSchedules:
             "starts_at": format_time(schedule.starts_at),
             "ends_at": format_time(schedule.ends_at),
         }
-        return _parse_schedule(await self._transport.post(SCHEDULES_PATH, body))
+        return parse_answer(await self._transport.post(SCHEDULES_PATH, body), ScheduleView)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
         answer = await self._transport.get(SCHEDULES_PATH, query)
-        return [_parse_schedule(each) for each in answer["items"]]
+        return parse_answer(answer["items"], list[ScheduleView])
 
-    async def get(self, schedule_id: str) -> StoredSchedule:
-        found = await self._transport.get(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}")
-        return StoredSchedule(_parse_schedule(found), 0)
+    async def get(self, schedule_id: str) -> ScheduleView:
+        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}"
+        return parse_answer(await self._transport.get(path), ScheduleView)
 
-    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
-        what = "pause" if is_paused else "resume"
-        return _parse_schedule(
-            await self._transport.post(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{what}")
-        )
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
+        action = "pause" if is_paused else "resume"
+        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{action}"
+        return parse_answer(await self._transport.post(path), ScheduleView)
 
     async def remove(self, schedule_id: str) -> None:
         await self._transport.send(
@@ -503,7 +465,7 @@ class HttpWebhooks:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
         """Without `replaces`, raises ConflictError when the workflow has one."""
         body = {
             "version": webhook.version,
@@ -518,15 +480,15 @@ class HttpWebhooks:
         data = msgspec.json.encode(body)
         path = _build_webhook_path(webhook.workflow)
         call = ServerRequest(method="PUT", path=path, query=query, body=data)
-        return _parse_webhook(await self._transport.send(call))
+        return parse_answer(await self._transport.send(call), WebhookView)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
         answer = await self._transport.get(WEBHOOKS_PATH, query)
-        return [_parse_webhook(each) for each in answer["items"]]
+        return parse_answer(answer["items"], list[WebhookView])
 
-    async def get(self, workflow: str) -> Webhook:
-        return _parse_webhook(await self._transport.get(_build_webhook_path(workflow)))
+    async def get(self, workflow: str) -> WebhookView:
+        return parse_answer(await self._transport.get(_build_webhook_path(workflow)), WebhookView)
 
     async def remove(self, workflow: str) -> None:
         await self._transport.send(
@@ -538,54 +500,36 @@ def _build_webhook_path(workflow: str) -> str:
     return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
 
 
-def _parse_schedule(document: Mapping[str, Json]) -> ScheduleRecord:
-    schedule = Schedule(
-        id=document["id"],
-        workflow=document["workflow"],
-        version=document["version"],
-        input=document["input"],
-        labels=document["labels"],
-        cron=document["cron"],
-        interval_s=document["interval_s"],
-        timezone=document["timezone"],
-        overlap=Overlap(document["overlap"]),
-        catch_up=document["catch_up"],
-        is_paused=document["is_paused"],
-        starts_at=_parse_optional_time(document["starts_at"]),
-        ends_at=_parse_optional_time(document["ends_at"]),
-    )
-    last = document["last_execution_id"]
-    progress = ScheduleProgress(
-        cursor=0.0,
-        fired=document["fired"],
-        skipped=document["skipped"],
-        missed=document["missed"],
-        failed=document["failed"],
-        last_tick=_parse_optional_time(document["last_tick"]),
-        last_execution=None if last is None else ExecutionId(last),
-        last_skipped=_parse_optional_time(document["last_skipped"]),
-        last_error=document["last_error"],
-    )
-    created_at = parse_time(document["created_at"])
-    return ScheduleRecord(schedule=schedule, nonce="", created_at=created_at, progress=progress)
+# The tokens that a server takes.
+
+TOKENS_PATH = "/v1/tokens"
 
 
-def _parse_webhook(document: Mapping[str, Json]) -> Webhook:
-    return Webhook(
-        workflow=document["workflow"],
-        version=document["version"],
-        kind=WebhookKind(document["kind"]),
-        secret=document["secret"],
-        header=document["header"] or TOKEN_HEADER,
-        mapping=document["mapping"],
-        delivery_id=document["delivery_id"],
-        labels=document["labels"],
-        created_at=parse_time(document["created_at"]),
-    )
+class HttpTokens:
+    """`Tokens` of a server."""
 
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
-def _parse_optional_time(text: str | None) -> float | None:
-    return None if text is None else parse_time(text)
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        body = {"name": name, "scopes": scopes, "days": days, "per_minute": per_minute}
+        return parse_answer(await self._transport.post(TOKENS_PATH, body), NewTokenView)
+
+    async def list(self) -> Sequence[TokenView]:
+        answer = await self._transport.get(TOKENS_PATH)
+        return parse_answer(answer["items"], list[TokenView])
+
+    async def revoke(self, token_id: str) -> None:
+        """Raises NotFoundError."""
+        path = f"{TOKENS_PATH}/{quote_path_segment(token_id)}"
+        await self._transport.send(ServerRequest(method="DELETE", path=path))
 
 
 # Which executions are meant, as parameters of a request.
@@ -622,15 +566,3 @@ def build_filter_query(
     if with_page:
         single |= {"limit": str(criteria.limit), "after": criteria.after}
     return query + [(name, value) for name, value in single.items() if value]
-
-
-# What a server tells of itself and of its workflows.
-
-
-class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a workflow; `workflow_definition_id` is the hash of its content."""
-
-    name: str
-    version: int
-    workflow_definition_id: DefinitionHash
-    nodes: int

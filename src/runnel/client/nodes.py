@@ -12,15 +12,19 @@ from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
 from runnel.core.states import NodeState
 from runnel.core.values import Json, Value
 from runnel.core.wording import escape_unprintable, suggest_or_list_names
-from runnel.core.workflow import ErrorInfo
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
-from runnel.views.execution import describe_wait, format_time, summarize_waiting_items
+from runnel.views import build_document, make_timestamp
+from runnel.views.execution import describe_wait, summarize_waiting_items
 from runnel.views.node import (
-    Attempt,
     AttemptOutcome,
+    AttemptView,
+    ItemsPage,
+    ItemView,
+    NodeDetail,
     TimedEvent,
     build_attempts,
+    build_error_view,
     iter_node_events,
 )
 
@@ -28,7 +32,7 @@ ITEMS_PAGE_SIZE = 50
 # A larger value is not loaded to be shown: its size is.
 SHOWN_BYTES_MAX = 1024 * 1024
 
-NO_ATTEMPT = Attempt(number=0, outcome=AttemptOutcome.QUEUED)
+NO_ATTEMPT = AttemptView(number=0, outcome=AttemptOutcome.QUEUED)
 
 _STATE_BY_OUTCOME = {
     AttemptOutcome.QUEUED: NodeState.QUEUED,
@@ -41,58 +45,6 @@ _STATE_BY_OUTCOME = {
     AttemptOutcome.LOST: NodeState.WAITING,
     AttemptOutcome.DEFERRED: NodeState.WAITING,
 }
-
-
-class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of a map; `attempts` is how many there were."""
-
-    item: int
-    state: NodeState
-    attempts: int
-    worker: str
-    started_at: float | None
-    finished_at: float | None
-    error: ErrorInfo | None
-    output: Json
-    child_id: str | None
-
-
-class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """By their place in the list; `next` is the one to go on behind, None at the end."""
-
-    count: int
-    settled: int
-    items: Sequence[ItemView]
-    next: int | None
-
-
-class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`config` is what the last attempt got, with secrets by name; `config_error` says why not.
-
-    `inputs` are the outputs of its parents. A value of more than SHOWN_BYTES_MAX is a sentence
-    that says how large it is. `items` is there for a map, unless an item of it was asked for.
-    """
-
-    execution_id: str
-    node_id: str
-    item: int | None
-    handler: str
-    state: NodeState
-    attempts: Sequence[Attempt]
-    config: Json
-    config_error: str | None
-    inputs: dict[str, Json]
-    output: Json
-    error: ErrorInfo | None
-    reason: str | None
-    waits_for: str | None
-    due: float | None
-    started_at: float | None
-    finished_at: float | None
-    dependencies: dict[str, NodeState]
-    child_id: str | None
-    is_cached: bool
-    items: ItemsPage | None
 
 
 class NodeReader:
@@ -155,7 +107,7 @@ class _NodeInspector:
         last = attempts[-1] if attempts else NO_ATTEMPT
         config, config_error = await self._resolve_config(item, has_attempts=bool(attempts))
         waits_for, due = self._describe_wait(run, item)
-        error = last.error if run is None else run.error
+        error = last.error if run is None else build_error_view(run.error)
         return NodeDetail(
             execution_id=execution.id,
             node_id=node.node.id,
@@ -170,9 +122,9 @@ class _NodeInspector:
             error=None if state is NodeState.COMPLETED else error,
             reason=self._get_reason(run, item, last),
             waits_for=waits_for,
-            due=due,
-            started_at=run.started_at if run else last.started_at,
-            finished_at=run.finished_at if run else last.finished_at,
+            due=make_timestamp(due),
+            started_at=make_timestamp(run.started_at) if run else last.started_at,
+            finished_at=make_timestamp(run.finished_at) if run else last.finished_at,
             dependencies={
                 execution.graph.nodes[each].node.id: execution.nodes[each].state
                 for each in node.parents
@@ -216,7 +168,7 @@ class _NodeInspector:
             child_id=last.child_id,
         )
 
-    def _get_item_state(self, item: int, attempts: Sequence[Attempt]) -> NodeState:
+    def _get_item_state(self, item: int, attempts: Sequence[AttemptView]) -> NodeState:
         if not attempts:
             if item in self._reused_outputs:
                 return NodeState.COMPLETED
@@ -250,7 +202,7 @@ class _NodeInspector:
             return self._execution.nodes[self._index].output
         return _find_item_output(self._events, item) or self._reused_outputs.get(item)
 
-    def _get_reason(self, run: NodeRun | None, item: int, last: Attempt) -> str | None:
+    def _get_reason(self, run: NodeRun | None, item: int, last: AttemptView) -> str | None:
         if run is not None:
             return run.reason or None
         if item in self._reused_outputs:
@@ -303,19 +255,5 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
 
 def build_node_document(detail: NodeDetail) -> dict[str, Json]:
     """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = msgspec.to_builtins(detail)
-    parts = [document, *document["attempts"]]
-    if detail.items is not None:
-        parts += document["items"]["items"]
-    for part in parts:
-        for field in _TIME_FIELDS & part.keys():
-            part[field] = format_time(part[field])
-    for attempt in document["attempts"]:
-        attempt["logs"] = [
-            {"at": format_time(at), "level": level, "text": text}
-            for at, level, text in attempt["logs"]
-        ]
+    document: dict[str, Json] = build_document(detail)
     return document
-
-
-_TIME_FIELDS = frozenset({"queued_at", "started_at", "finished_at", "next_at", "due"})

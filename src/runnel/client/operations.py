@@ -18,26 +18,23 @@ from runnel.ports.store import LeaseRecord, Store, TaskQueue
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
-from runnel.views import Timestamp, build_document, make_timestamp
+from runnel.views import Timestamp, build_document
 from runnel.views.operations import (
     ConcurrencyKeyView,
     KeyHolder,
     PartitionView,
     QueueView,
     RunningTask,
-    WorkerState,
+    WorkerStatus,
     WorkerView,
 )
 
 
-def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerState:
+def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
     """`silent`: not dead yet, but its beats are overdue."""
     timeout_s = settings.heartbeat_timeout_s
-    if record.is_dead:
-        return "dead"
-    if record.silent_s > max(timeout_s, record.grace_s(timeout_s)):
-        return "silent"
-    return "draining" if record.about is not None and record.about.is_draining else "alive"
+    is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
+    return WorkerStatus.SILENT if is_silent else WorkerStatus(record.state)
 
 
 async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
@@ -69,7 +66,7 @@ async def drain_worker(tasks: TaskQueue, name: str) -> None:
 def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
     """What is not known of it is None: it has not beaten yet, or is of an earlier version."""
     about = record.about
-    said = about or WorkerInfo()
+    info = about or WorkerInfo()
     return WorkerView(
         worker=record.worker,
         state=get_worker_state(record, settings),
@@ -77,14 +74,14 @@ def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
         silent_s=record.silent_s,
         host=None if about is None else about.host,
         pid=None if about is None else about.pid,
-        queues=said.queues,
-        handlers=said.handlers,
+        queues=info.queues,
+        handlers=info.handlers,
         concurrency=None if about is None else about.concurrency,
-        beat_s=said.beat_s or None,
-        started_at=make_timestamp(about.started_at) if about else None,
+        beat_s=info.beat_s or None,
+        started_at=None if about is None else Timestamp(about.started_at),
         version=None if about is None else about.version,
-        claimed_at=make_timestamp(said.claimed_at) if said.claimed_at else None,
-        tasks=[_build_running_task(task) for task in said.tasks],
+        claimed_at=Timestamp(info.claimed_at) if info.claimed_at else None,
+        tasks=[_build_running_task(task) for task in info.tasks],
     )
 
 
@@ -304,7 +301,7 @@ GAUGES_CACHE_S = 5.0
 # Whoever asks gives up after ten.
 READ_TIMEOUT_S = 5.0
 
-WORKER_STATES: tuple[WorkerState, ...] = ("alive", "draining", "silent", "dead")
+WORKER_STATES = tuple(WorkerStatus)
 
 
 class StoreGauges:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from runnel.client.dead_letters import LettersOf
 from runnel.client.definitions import StoredVersion
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeDetail
+from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.core.codec import HistoryEntry
 from runnel.core.graph import Graph
@@ -33,9 +33,12 @@ from runnel.views.dead_letter import (
     DeadLetterView,
     RetriedLetters,
 )
-from runnel.views.execution import ExecutionView, HistoryView
+from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.views.node import NodeDetail
 from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
 from runnel.views.page import BulkStep
+from runnel.views.token import NewTokenView, Scope, TokenView
+from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
 
 
 class Workflows(Protocol):
@@ -198,7 +201,7 @@ class Client(Protocol):
     ) -> NodeDetail:
         """One node, or an item of a map; items come in pages, after `items_after`."""
 
-    async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
+    async def history(self, execution_id: ExecutionId) -> list[HistoryEvent]:
         """Everything that has happened in it, in order; raises NotFoundError."""
 
     async def read_entries(
@@ -247,6 +250,66 @@ class Operations(Protocol):
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
         """The partition that decides an execution, and its owner."""
+
+
+class Schedules(Protocol):
+    """Workflows that are run by the clock."""
+
+    async def add(self, schedule: Schedule) -> ScheduleView:
+        """Its first tick is the next one from now on.
+
+        Raises InvalidTriggerError, NotFoundError for an unknown workflow, InvalidInputError for an
+        input that it does not take, ConflictError when there is a schedule of this id.
+        """
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
+        """By id; `after` is the last id of the previous page."""
+
+    async def get(self, schedule_id: str) -> ScheduleView:
+        """Raises NotFoundError."""
+
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
+        """Pauses a schedule, or resumes it; raises NotFoundError."""
+
+    async def remove(self, schedule_id: str) -> None:
+        """What it has started continues; raises NotFoundError."""
+
+
+class Webhooks(Protocol):
+    """Workflows that are run when another service calls; one for each workflow."""
+
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
+        """Raises InvalidTriggerError, NotFoundError for an unknown workflow, and ConflictError
+        when it has a webhook, unless that is to be replaced.
+        """
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
+        """By workflow; `after` is the last one of the previous page."""
+
+    async def get(self, workflow: str) -> WebhookView:
+        """Raises NotFoundError."""
+
+    async def remove(self, workflow: str) -> None:
+        """Raises NotFoundError."""
+
+
+class Tokens(Protocol):
+    """Tokens of the HTTP API."""
+
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        """`token` of the view can't be shown again."""
+
+    async def list(self) -> Sequence[TokenView]: ...
+
+    async def revoke(self, token_id: str) -> None:
+        """Raises NotFoundError."""
 
 
 async def find_owner(operations: Operations, execution_id: ExecutionId) -> str | None:

@@ -16,6 +16,7 @@ from runnel.authoring.payloads import (
 from runnel.client.bulk import StoreBulk
 from runnel.client.dead_letters import StoreDeadLetters
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
+from runnel.client.execution_views import load_execution_view
 from runnel.client.idempotency import (
     TriggerGuard,
     build_key_labels,
@@ -31,7 +32,7 @@ from runnel.client.listing import (
     choose_by_prefix,
     execution_not_found_error,
 )
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeDetail, NodeReader
+from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeReader
 from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
 from runnel.client.values import PayloadStorage
 from runnel.core.codec import HistoryEntry, decode_entry
@@ -50,7 +51,8 @@ from runnel.ports import Backend
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
-from runnel.views.execution import ExecutionView, HistoryView, decode_history, load_execution_view
+from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
+from runnel.views.node import NodeDetail
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
@@ -397,7 +399,7 @@ class StoreClient:
         check_filter(criteria)
         return await self._backend.archive.count_headers(criteria)
 
-    async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryView]:
+    async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
         """What happened, behind the first `after`; raises NotFoundError.
 
         Empty before the owner of its partition has seen it.

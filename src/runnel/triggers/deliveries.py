@@ -15,7 +15,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError, WebhookRefusedError
 from runnel.triggers.schedule_checks import RootScope
-from runnel.triggers.webhook import Webhook, WebhookKind
+from runnel.views.trigger import Webhook, WebhookKind
 
 # Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
 SENSITIVE_HEADERS = frozenset(

@@ -1,13 +1,12 @@
-"""A schedule as people say it, and as it is kept with what has become of it."""
+"""The stored record of a schedule: what was given, and what has become of it."""
 
-from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.core.values import Json
 from runnel.errors import NewerFormatError, UnreadableFormatError
+from runnel.views.trigger import Schedule
 
 # Records carry the version of their form: what a later one wrote is left alone.
 
@@ -39,43 +38,6 @@ def decode_record(
 
 SCHEDULE_KIND = "schedule"
 FORMAT = 1
-
-
-class Overlap(StrEnum):
-    """What a tick does while the last execution of its schedule is not final."""
-
-    ALLOW = "allow"
-    """Starts another one."""
-    SKIP = "skip"
-    """Nothing; it is counted."""
-    CANCEL = "cancel"
-    """Cancels that one and starts another."""
-
-
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
-
-    `input` may hold templates: `{{ tick.date }}`, see `tick_document`. Times are seconds since the
-    epoch; `starts_at` is what intervals are counted from. After an outage, `catch_up` of the ticks
-    that were missed are made up for at most: the last ones.
-    """
-
-    id: str
-    workflow: str
-    version: int | None = None
-    input: Json = {}
-    labels: dict[str, str] = {}
-    cron: str | None = None
-    interval_s: float | None = None
-    timezone: str = "UTC"
-    overlap: Overlap = Overlap.ALLOW
-    catch_up: int = 1
-    is_paused: bool = False
-    starts_at: float | None = None
-    ends_at: float | None = None
-    own_labels: dict[str, str] = {}
-    """Labels of Runnel's own. For the command line alone: one of them names the folder that the
-    embedded engine imports functions from."""
 
 
 class PlannedTick(msgspec.Struct, frozen=True, array_like=True):

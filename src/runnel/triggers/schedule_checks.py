@@ -17,7 +17,6 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidTriggerError, PayloadError
-from runnel.triggers.schedule import Schedule
 from runnel.triggers.ticks import (
     CATCH_UP_MAX,
     CronError,
@@ -26,6 +25,7 @@ from runnel.triggers.ticks import (
     compute_next_ticks,
     load_zone,
 )
+from runnel.views.trigger import Schedule
 
 # What a workflow gets to know about the tick that started it.
 

@@ -8,7 +8,6 @@ import msgspec
 
 from runnel.authoring.input_schema import check_input
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
-from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, suggest_name
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
@@ -16,7 +15,6 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import Record
 from runnel.triggers.schedule import (
     SCHEDULE_KIND,
-    Schedule,
     ScheduleProgress,
     ScheduleRecord,
     StoredSchedule,
@@ -25,8 +23,9 @@ from runnel.triggers.schedule import (
 )
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.ticks import compute_next_ticks, load_zone
-from runnel.triggers.webhook import Webhook, WebhookKind
-from runnel.views.execution import format_time
+from runnel.triggers.webhook import WebhookStore
+from runnel.views import Timestamp, make_timestamp
+from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookKind, WebhookView
 
 PAGE_SIZE = 200
 # Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a
@@ -164,43 +163,90 @@ def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Sched
     return msgspec.structs.replace(schedule, starts_at=start)
 
 
+class StoreSchedules:
+    """`Schedules` of a store: what `ScheduleStore` keeps, as views."""
+
+    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def add(self, schedule: Schedule) -> ScheduleView:
+        return self._build_view(await self._store.add(schedule))
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
+        records = await self._store.list(after=after, limit=limit)
+        return [self._build_view(record) for record in records]
+
+    async def get(self, schedule_id: str) -> ScheduleView:
+        return self._build_view((await self._store.get(schedule_id)).record)
+
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
+        return self._build_view(await self._store.pause(schedule_id, is_paused=is_paused))
+
+    async def remove(self, schedule_id: str) -> None:
+        await self._store.remove(schedule_id)
+
+    def _build_view(self, record: ScheduleRecord) -> ScheduleView:
+        return build_schedule_view(record, self._clock.now())
+
+
+class StoreWebhooks:
+    """`Webhooks` of a store: what `WebhookStore` keeps, as views."""
+
+    def __init__(self, store: WebhookStore) -> None:
+        self._store = store
+
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
+        return build_webhook_view(await self._store.add(webhook, replaces=replaces))
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
+        webhooks = await self._store.list(after=after, limit=limit)
+        return [build_webhook_view(webhook) for webhook in webhooks]
+
+    async def get(self, workflow: str) -> WebhookView:
+        return build_webhook_view(await self._store.get(workflow))
+
+    async def remove(self, workflow: str) -> None:
+        await self._store.remove(workflow)
+
+
 # Schedules and webhooks as they are shown: one model for the CLI and the API.
 
 NEXT_TICKS_SHOWN = 5
 
 
-def build_schedule_document(
+def build_schedule_view(
     record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
-) -> dict[str, Json]:
+) -> ScheduleView:
     """All of it, with the next ticks: none while it is paused, or when it has ended."""
     schedule, progress = record.schedule, record.progress
-    return {
-        "id": schedule.id,
-        "workflow": schedule.workflow,
-        "version": schedule.version,
-        "cron": schedule.cron,
-        "interval_s": schedule.interval_s,
-        "timezone": schedule.timezone,
-        "input": schedule.input,
-        "labels": schedule.labels,
-        "overlap": schedule.overlap.value,
-        "catch_up": schedule.catch_up,
-        "is_paused": schedule.is_paused,
-        "starts_at": format_time(schedule.starts_at),
-        "ends_at": format_time(schedule.ends_at),
-        "created_at": format_time(record.created_at),
-        "next_ticks": [
+    return ScheduleView(
+        id=schedule.id,
+        workflow=schedule.workflow,
+        version=schedule.version,
+        input=schedule.input,
+        labels=schedule.labels,
+        cron=schedule.cron,
+        interval_s=schedule.interval_s,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        catch_up=schedule.catch_up,
+        is_paused=schedule.is_paused,
+        starts_at=make_timestamp(schedule.starts_at),
+        ends_at=make_timestamp(schedule.ends_at),
+        created_at=Timestamp(record.created_at),
+        next_ticks=[
             format_in_zone(schedule, tick) for tick in find_upcoming_ticks(record, now, ticks)
         ],
-        "last_tick": format_time(progress.last_tick),
-        "last_execution_id": progress.last_execution,
-        "last_skipped": format_time(progress.last_skipped),
-        "last_error": progress.last_error,
-        "fired": progress.fired,
-        "skipped": progress.skipped,
-        "missed": progress.missed,
-        "failed": progress.failed,
-    }
+        fired=progress.fired,
+        skipped=progress.skipped,
+        missed=progress.missed,
+        failed=progress.failed,
+        last_tick=make_timestamp(progress.last_tick),
+        last_execution_id=progress.last_execution,
+        last_skipped=make_timestamp(progress.last_skipped),
+        last_error=progress.last_error,
+    )
 
 
 def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
@@ -215,16 +261,16 @@ def format_in_zone(schedule: Schedule, tick: float) -> str:
     return datetime.fromtimestamp(tick, load_zone(schedule.timezone)).isoformat()
 
 
-def build_webhook_document(webhook: Webhook) -> dict[str, Json]:
+def build_webhook_view(webhook: Webhook) -> WebhookView:
     """All of it; of the secret, there is nothing but its name."""
-    return {
-        "workflow": webhook.workflow,
-        "version": webhook.version,
-        "kind": webhook.kind.value,
-        "secret": webhook.secret,
-        "header": webhook.header if webhook.kind is WebhookKind.TOKEN else None,
-        "mapping": webhook.mapping,
-        "delivery_id": webhook.delivery_id,
-        "labels": webhook.labels,
-        "created_at": format_time(webhook.created_at),
-    }
+    return WebhookView(
+        workflow=webhook.workflow,
+        version=webhook.version,
+        kind=webhook.kind,
+        secret=webhook.secret,
+        header=webhook.header if webhook.kind is WebhookKind.TOKEN else None,
+        mapping=webhook.mapping,
+        delivery_id=webhook.delivery_id,
+        labels=webhook.labels,
+        created_at=Timestamp(webhook.created_at),
+    )

@@ -26,16 +26,10 @@ from runnel.triggers.planning import (
     plan_ticks,
     record_results,
 )
-from runnel.triggers.schedule import (
-    Overlap,
-    PlannedTick,
-    Schedule,
-    ScheduleRecord,
-    StoredSchedule,
-    decode_schedule,
-)
+from runnel.triggers.schedule import PlannedTick, ScheduleRecord, StoredSchedule, decode_schedule
 from runnel.triggers.schedule_checks import build_tick_input, build_tick_labels, is_valid_time
 from runnel.triggers.schedule_store import ScheduleStore
+from runnel.views.trigger import Overlap, Schedule
 
 # Carries out what was planned for the ticks of a schedule: starts executions, and cancels.
 

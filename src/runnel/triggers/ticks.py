@@ -9,7 +9,7 @@ from math import floor
 import msgspec
 
 from runnel.core.wording import find_closest_name, quote_name
-from runnel.triggers.schedule import Schedule
+from runnel.views.trigger import Schedule
 
 # Cron expressions: five fields, or six with seconds in front, or a word such as @daily.
 #

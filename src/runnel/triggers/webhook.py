@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 
 import msgspec
 
@@ -17,50 +16,15 @@ from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.triggers.schedule import decode_record
 from runnel.triggers.schedule_checks import find_label_problems
+from runnel.views.trigger import WEBHOOK_FORMAT, Webhook, WebhookKind
 
 WEBHOOK_KIND = "webhook"
-FORMAT = 1
-TOKEN_HEADER = "x-webhook-token"
 TEMPLATE_ROOTS = ("body", "headers", "query")
 MAPPING_BYTES_MAX = 64 * 1024
 WEBHOOK_LABEL = "webhook"
 """The kind of the webhook that an execution was started by."""
 _SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-
-
-class WebhookKind(StrEnum):
-    """How a caller proves who it is."""
-
-    NONE = "none"
-    """Not at all: for servers that only the right ones can reach."""
-    TOKEN = "token"
-    """The secret itself, in a header."""
-    GITHUB = "github"
-    """A signature of the body in X-Hub-Signature-256."""
-    SLACK = "slack"
-    """A signature of time and body in X-Slack-Signature."""
-
-
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """There is one for each workflow. `secret` is a name: its value is known to the processes that
-    answer calls, and stored nowhere.
-
-    `mapping` makes the input of `body`, `headers` and `query`; without one, the input is an object
-    of all three. `delivery_id` is a template of what tells one delivery from the next, for callers
-    that say it in a place of their own.
-    """
-
-    workflow: str
-    version: int | None = None
-    kind: WebhookKind = WebhookKind.TOKEN
-    secret: str | None = None
-    header: str = TOKEN_HEADER
-    mapping: Json = None
-    delivery_id: str | None = None
-    labels: dict[str, str] = {}
-    created_at: float = 0.0
-    format: int = FORMAT
 
 
 def check_webhook(webhook: Webhook) -> None:
@@ -124,7 +88,7 @@ def encode_webhook(webhook: Webhook) -> bytes:
 
 def decode_webhook(data: bytes) -> Webhook:
     """Raises UnreadableFormatError, NewerFormatError."""
-    return decode_record(data, _decoder, subject="a webhook", newest_format=FORMAT)
+    return decode_record(data, _decoder, subject="a webhook", newest_format=WEBHOOK_FORMAT)
 
 
 # The webhooks that there are: one for each workflow.

@@ -20,7 +20,8 @@ from runnel.triggers.deliveries import (
     parse_content,
     verify_delivery,
 )
-from runnel.triggers.webhook import WEBHOOK_LABEL, Webhook, WebhookKind
+from runnel.triggers.webhook import WEBHOOK_LABEL
+from runnel.views.trigger import Webhook, WebhookKind
 
 CheckCapacity: TypeAlias = Callable[[], Awaitable[None]]
 

@@ -57,13 +57,13 @@ def encode_hook(value: object) -> str:
     """Encode what msgspec does not know: a Timestamp."""
     if isinstance(value, Timestamp):
         return format_timestamp(value)
-    raise NotImplementedError(f"a view holds a {type(value).__name__}")
+    raise TypeError(f"a view holds a {type(value).__name__}")
 
 
 def decode_hook(kind: type[Any], value: object) -> Any:
     """Decode what msgspec does not know: a Timestamp, of text or of seconds."""
     if kind is not Timestamp:
-        raise NotImplementedError(f"a view holds a {kind.__name__}")
+        raise TypeError(f"a view holds a {kind.__name__}")
     if isinstance(value, str):
         return parse_timestamp(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -75,7 +75,7 @@ def schema_hook(kind: type[Any]) -> dict[str, Any]:
     """Describe what msgspec does not know in JSON Schema: a Timestamp."""
     if kind is Timestamp:
         return {"type": "string", "format": "date-time", "examples": ["2026-01-31T09:30:00.250Z"]}
-    raise NotImplementedError(f"a view holds a {kind.__name__}")
+    raise TypeError(f"a view holds a {kind.__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=encode_hook)

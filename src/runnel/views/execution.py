@@ -1,39 +1,59 @@
-"""What people and programs are shown of an execution: one model for the CLI and the API."""
+"""An execution with its nodes, as lists show it, and its history."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import inf
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from runnel.core.codec import decode_entry
 from runnel.core.events import AnyEvent, Wait
-from runnel.core.execution import Execution, MapRun, NodeRun
+from runnel.core.execution import MapRun, NodeRun
+from runnel.core.ids import ExecutionId
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
-from runnel.core.values import Json, Value
-from runnel.ports.records import BlobStore
-from runnel.ports.store import ExecutionHeader
+from runnel.core.values import Json
+from runnel.views import Timestamp, build_document, format_timestamp
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution as lists show it."""
+
+    execution_id: ExecutionId
+    workflow: str
+    version: int
+    status: ExecutionState
+    error: str | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    parent_id: ExecutionId | None
+    rerun_of: ExecutionId | None
+    labels: dict[str, str]
+    workflow_definition_id: Annotated[str, Meta(description="The hash of the workflow's content")]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """`items` is only there for a map: how many are settled, of how many."""
+    """A node of an execution; `items` and `items_settled` are numbers for a map, else null."""
 
     state: NodeState
     attempts: int
     output: Json
     error: str | None
-    started_at: float | None
-    finished_at: float | None
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
     reason: str | None = None
     waits_for: str | None = None
-    due: float | None = None
+    due: Timestamp | None = None
     items_settled: int | None = None
     items: int | None = None
     traceback: str | None = None
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: str
+    """An execution with its nodes."""
+
+    execution_id: ExecutionId
     workflow: str
     version: int
     status: ExecutionState
@@ -41,63 +61,72 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     nodes: dict[str, NodeView]
     input: Json
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
-    parent_id: str | None
-    rerun_of: str | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    parent_id: ExecutionId | None
+    rerun_of: ExecutionId | None
     labels: dict[str, str]
 
 
-class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    at: float
+class StateCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many executions are in a state."""
+
+    number: int
+    is_least: Annotated[bool, Meta(description="There may be more: counting went no further")]
+
+
+class ExecutionCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many executions there are in each state."""
+
+    states: dict[ExecutionState, StateCount]
+
+
+class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in an execution."""
+
+    at: Timestamp
     event: str
     fields: dict[str, Json]
 
 
-async def load_execution_view(execution: Execution, blobs: BlobStore) -> ExecutionView:
-    """Loads outputs that were written aside: a view shows what really is there."""
-    nodes: dict[str, NodeView] = {}
-    for compiled in execution.graph.nodes:
-        run = execution.nodes[compiled.index]
-        nodes[compiled.node.id] = _build_node_view(
-            execution, compiled.index, run, await _load_content(run.output, blobs)
-        )
-    return ExecutionView(
-        execution_id=execution.id,
-        workflow=execution.graph.workflow.name,
-        version=execution.version,
-        status=execution.state,
-        output=await _load_content(execution.output, blobs),
-        error=_to_text(execution.error or execution.closing_error),
-        nodes=nodes,
-        input=await _load_content(execution.input, blobs),
-        created_at=execution.created_at,
-        started_at=execution.started_at,
-        finished_at=execution.finished_at,
-        parent_id=execution.parent.execution_id if execution.parent else None,
-        rerun_of=execution.rerun_of,
-        labels=execution.labels,
-    )
+class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in an execution, in order."""
+
+    items: Sequence[HistoryEvent]
 
 
-def _build_node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> NodeView:
-    found = execution.maps.get(index)
-    waiting = None if found is None else summarize_waiting_items(found)
-    return NodeView(
-        state=run.state,
-        attempts=run.attempt,
-        output=output,
-        error=_to_text(run.error) if run.state is not NodeState.COMPLETED else None,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        reason=run.reason or None,
-        waits_for=describe_wait(run) or (None if waiting is None else waiting.text),
-        due=run.due if waiting is None else waiting.due,
-        items_settled=found.settled if found else None,
-        items=found.count if found else None,
-        traceback=run.error.traceback if run.error and run.state is NodeState.FAILED else None,
-    )
+class HeldExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow that was stored, and an execution that waits to be triggered."""
+
+    workflow_definition_id: Annotated[str, Meta(description="The hash of the workflow's content")]
+    workflow: str
+    version: int
+    execution_id: ExecutionId
+    status: ExecutionState
+
+
+class TriggeredExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that was held, and starts."""
+
+    execution_id: ExecutionId
+    status: ExecutionState
+
+
+class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that is stored, and runs as soon as a worker is free."""
+
+    execution_id: ExecutionId
+    workflow: str
+    version: int
+    status: ExecutionState
+    created_at: Timestamp
+
+
+class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request is stored; whoever runs the execution acts on it at once."""
+
+    execution_id: ExecutionId
 
 
 def describe_wait(run: NodeRun) -> str | None:
@@ -139,64 +168,26 @@ def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
     return WaitingItems(f"item {first}{rest}: {waiting[first]}", runs[first].due)
 
 
-def decode_history(entries: Sequence[bytes]) -> list[HistoryView]:
+def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
     return [
-        _build_history_view(entry.at, event)
+        _build_history_event(entry.at, event)
         for entry in map(decode_entry, entries)
         for event in entry.events
     ]
 
 
-def _build_history_view(at: float, event: AnyEvent) -> HistoryView:
+def _build_history_event(at: float, event: AnyEvent) -> HistoryEvent:
     fields = msgspec.json.decode(msgspec.json.encode(event))
     fields.pop("type")
-    return HistoryView(at=at, event=type(event).__name__, fields=fields)
-
-
-async def _load_content(value: Value | None, blobs: BlobStore) -> Json:
-    if value is None:
-        return None
-    if value.blob is None:
-        return value.decode()
-    return msgspec.json.decode(await blobs.get(value.blob))
-
-
-def _to_text(error: object) -> str | None:
-    return None if error is None else str(error)
+    return HistoryEvent(at=Timestamp(at), event=type(event).__name__, fields=fields)
 
 
 def build_execution_document(view: ExecutionView) -> dict[str, Json]:
     """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = msgspec.to_builtins(view)
-    for part in (document, *document["nodes"].values()):
-        for field in _TIME_FIELDS & part.keys():
-            part[field] = format_time(part[field])
+    document: dict[str, Json] = build_document(view)
     return document
-
-
-def build_header_document(header: ExecutionHeader) -> dict[str, Json]:
-    """An execution as lists have it, from `--json` and over HTTP."""
-    return {
-        "execution_id": header.execution_id,
-        "workflow": header.workflow,
-        "version": header.version,
-        "status": header.state,
-        "error": header.error,
-        "created_at": format_time(header.created_at),
-        "started_at": format_time(header.started_at),
-        "finished_at": format_time(header.finished_at),
-        "parent_id": header.parent_id,
-        "rerun_of": header.rerun_of,
-        "labels": header.labels,
-    }
 
 
 def format_time(at: float | None) -> str | None:
     """`2026-01-31T09:30:00.250Z`"""
-    if at is None:
-        return None
-    text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
-_TIME_FIELDS = frozenset({"created_at", "started_at", "finished_at", "due"})
+    return None if at is None else format_timestamp(at)

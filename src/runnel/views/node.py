@@ -1,16 +1,20 @@
-"""The attempts of a node, or of an item of its map, as the history tells them."""
+"""A node in all detail, and the attempts of it that a history tells."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
-from runnel.core.ids import NO_ITEM, NodeId
-from runnel.core.values import TaskLogLine
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
+from runnel.core.states import NodeState
+from runnel.core.values import Json, TaskLogLine
 from runnel.core.workflow import ErrorInfo
+from runnel.views import Timestamp, make_timestamp
 
 
 class AttemptOutcome(StrEnum):
@@ -30,25 +34,116 @@ class AttemptOutcome(StrEnum):
 OPEN_OUTCOMES = frozenset({AttemptOutcome.QUEUED, AttemptOutcome.RUNNING, AttemptOutcome.WAITING})
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """`started_at` is by the worker's clock, all else by that of who decides.
+class ErrorView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error: `types` are the class and its bases, most derived first.
 
-    `next_at` is when the next one is due, after a failure or a rate limit. `child_id` is the child
-    execution that this attempt waits or waited for. `logs` are the last lines of its code.
+    `retryable` is the error's own verdict. `retry_after_s` is the least delay that makes sense.
+    """
+
+    type: str
+    message: str
+    traceback: str | None
+    types: Sequence[str] = ()
+    retryable: bool | None = None
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that the code of a node has written by `ctx.logger`."""
+
+    at: Timestamp
+    level: str
+    text: str
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt; `logs` are the last lines that its code has written by `ctx.logger`.
+
+    `started_at` is by the worker's clock, all else by that of the orchestrator. `next_at` is when
+    the next attempt is due, after a failure or a rate limit. `child_id` is the child execution
+    that this attempt waits or waited for.
     """
 
     number: int
     outcome: AttemptOutcome
     worker: str = ""
-    queued_at: float | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
-    error: ErrorInfo | None = None
+    queued_at: Timestamp | None = None
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    error: ErrorView | None = None
+    logs: Sequence[LogLine] = ()
     reason: str = ""
-    next_at: float | None = None
+    next_at: Timestamp | None = None
     child_id: str | None = None
     is_cached: bool = False
-    logs: tuple[TaskLogLine, ...] = ()
+
+
+class ItemView(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a map; `attempts` is how many there were."""
+
+    item: int
+    state: NodeState
+    attempts: int
+    worker: str
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    error: ErrorView | None
+    output: Json
+    child_id: str | None
+
+
+class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Items of a map, by their place in the list."""
+
+    count: int
+    settled: int
+    items: Sequence[ItemView]
+    next: Annotated[int | None, Meta(description="Give this as `items_after` to get the next page")]
+
+
+class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node got, what came out, and every attempt; `items` is there for a map.
+
+    `config_error` says why `config` can't be shown. `inputs` are the outputs of the parents. A
+    value that is too large is a sentence that says how large it is.
+    """
+
+    execution_id: ExecutionId
+    node_id: str
+    item: int | None
+    handler: str
+    state: NodeState
+    attempts: Sequence[AttemptView]
+    config: Annotated[Json, Meta(description="As the last attempt got it, with secrets by name")]
+    config_error: str | None
+    inputs: dict[str, Json]
+    output: Json
+    error: ErrorView | None
+    reason: str | None
+    waits_for: str | None
+    due: Timestamp | None
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    dependencies: dict[str, NodeState]
+    child_id: str | None
+    is_cached: bool
+    items: ItemsPage | None
+
+
+def build_error_view(error: ErrorInfo | None) -> ErrorView | None:
+    if error is None:
+        return None
+    return ErrorView(
+        type=error.type,
+        message=error.message,
+        traceback=error.traceback,
+        types=error.types,
+        retryable=error.retryable,
+        retry_after_s=error.retry_after_s,
+    )
 
 
 class TimedEvent(msgspec.Struct, frozen=True):
@@ -64,20 +159,22 @@ def iter_node_events(entries: Iterable[bytes], node: NodeId) -> Iterator[TimedEv
                 yield TimedEvent(entry.at, event)
 
 
-def build_attempts(events: Iterable[TimedEvent], *, item: int = NO_ITEM) -> Sequence[Attempt]:
+def build_attempts(events: Iterable[TimedEvent], *, item: int = NO_ITEM) -> Sequence[AttemptView]:
     """The first one first; none of a node that no attempt was made of."""
-    found: list[Attempt] = []
-    for each in events:
-        if getattr(each.event, "item", NO_ITEM) == item:
-            _apply_event(found, each.event, each.at)
-    return found
+    attempts: list[AttemptView] = []
+    for timed in events:
+        if getattr(timed.event, "item", NO_ITEM) == item:
+            _apply_event(attempts, timed.event, timed.at)
+    return attempts
 
 
-def _apply_event(attempts: list[Attempt], event: e.AnyEvent, at: float) -> None:
+def _apply_event(attempts: list[AttemptView], event: e.AnyEvent, at: float) -> None:
     match event:
         case e.NodeQueued():
             attempts.append(
-                Attempt(number=event.attempt, outcome=AttemptOutcome.QUEUED, queued_at=at)
+                AttemptView(
+                    number=event.attempt, outcome=AttemptOutcome.QUEUED, queued_at=Timestamp(at)
+                )
             )
         case e.NodeWaits(wait=e.Wait.SLEEP | e.Wait.SIGNAL | e.Wait.CHILD):
             attempts.append(_build_core_attempt(event, at))
@@ -87,16 +184,16 @@ def _apply_event(attempts: list[Attempt], event: e.AnyEvent, at: float) -> None:
                 at,
                 outcome=AttemptOutcome.DEFERRED,
                 reason=event.detail,
-                next_at=event.due,
+                next_at=make_timestamp(event.due),
             )
         case e.NodeWaits(wait=e.Wait.CRASH):
-            _update_last(attempts, next_at=event.due)
+            _update_last(attempts, next_at=make_timestamp(event.due))
         case e.NodeStarted():
             _update_last(
                 attempts,
                 outcome=AttemptOutcome.RUNNING,
                 worker=event.worker,
-                started_at=event.started_at,
+                started_at=make_timestamp(event.started_at),
             )
         case e.NodeCompleted():
             _apply_report(
@@ -105,15 +202,21 @@ def _apply_event(attempts: list[Attempt], event: e.AnyEvent, at: float) -> None:
         case e.NodeSkipped():
             _apply_report(attempts, event, at, outcome=AttemptOutcome.SKIPPED, reason=event.detail)
         case e.NodeFailed():
-            _apply_report(attempts, event, at, outcome=AttemptOutcome.FAILED, error=event.error)
+            _apply_report(
+                attempts,
+                event,
+                at,
+                outcome=AttemptOutcome.FAILED,
+                error=build_error_view(event.error),
+            )
         case e.RetryPlanned():
             _apply_report(
                 attempts,
                 event,
                 at,
                 outcome=AttemptOutcome.FAILED,
-                error=event.error,
-                next_at=event.due,
+                error=build_error_view(event.error),
+                next_at=make_timestamp(event.due),
             )
         case e.TaskWasLost():
             _end_last(attempts, at, outcome=AttemptOutcome.LOST, reason=event.reason)
@@ -121,34 +224,38 @@ def _apply_event(attempts: list[Attempt], event: e.AnyEvent, at: float) -> None:
             _end_last(attempts, at, outcome=AttemptOutcome.CANCELLED, reason=event.reason)
 
 
-def _build_core_attempt(event: e.NodeWaits, at: float) -> Attempt:
-    return Attempt(
+def _build_core_attempt(event: e.NodeWaits, at: float) -> AttemptView:
+    return AttemptView(
         number=event.attempt or 1,
         outcome=AttemptOutcome.WAITING,
-        queued_at=at,
-        started_at=at,
+        queued_at=Timestamp(at),
+        started_at=Timestamp(at),
         child_id=event.detail if event.wait is e.Wait.CHILD else None,
     )
 
 
 def _apply_report(
-    attempts: list[Attempt],
+    attempts: list[AttemptView],
     event: e.NodeCompleted | e.NodeSkipped | e.NodeFailed | e.RetryPlanned,
     at: float,
     **fields: object,
 ) -> None:
     """A report says who ran it, and when: a short task was never shown as running before."""
-    said = {"worker": event.worker, "started_at": event.started_at}
+    said = {"worker": event.worker, "started_at": make_timestamp(event.started_at)}
     known = {name: value for name, value in said.items() if value}
-    _end_last(attempts, at, logs=event.logs, **known, **fields)
+    _end_last(attempts, at, logs=tuple(map(_build_log_line, event.logs)), **known, **fields)
 
 
-def _end_last(attempts: list[Attempt], at: float, **fields: object) -> None:
+def _end_last(attempts: list[AttemptView], at: float, **fields: object) -> None:
     """What ends after its last attempt has ended was not ended by it: a map, a crash loop."""
     if attempts and attempts[-1].outcome in OPEN_OUTCOMES:
-        _update_last(attempts, finished_at=at, **fields)
+        _update_last(attempts, finished_at=Timestamp(at), **fields)
 
 
-def _update_last(attempts: list[Attempt], **fields: object) -> None:
+def _update_last(attempts: list[AttemptView], **fields: object) -> None:
     if attempts:
         attempts[-1] = replace(attempts[-1], **fields)
+
+
+def _build_log_line(line: TaskLogLine) -> LogLine:
+    return LogLine(at=Timestamp(line.at), level=line.level, text=line.text)

@@ -1,7 +1,8 @@
 """Workers, queues, concurrency keys and partitions, and what a server is."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -9,7 +10,14 @@ from msgspec import Meta
 from runnel.core.ids import ExecutionId
 from runnel.views import Timestamp
 
-WorkerState: TypeAlias = Literal["alive", "draining", "silent", "dead"]
+
+class WorkerStatus(StrEnum):
+    """`silent`: not dead yet, but its heartbeats are overdue."""
+
+    ALIVE = "alive"
+    DRAINING = "draining"
+    SILENT = "silent"
+    DEAD = "dead"
 
 
 class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +39,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     worker: str
-    state: WorkerState
+    state: WorkerStatus
     holds: Annotated[int, Meta(description="Tasks that it has claimed and not reported")]
     silent_s: Annotated[float, Meta(description="Since its last heartbeat")]
     host: str | None
@@ -96,12 +104,6 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     unread_s: Annotated[float, Meta(description="How long the oldest message has not been read")]
     unarchived: Annotated[int, Meta(description="Commits that the archive does not have yet")]
     problem: str
-
-
-class ExecutionPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an execution is decided."""
-
-    partition: int
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):

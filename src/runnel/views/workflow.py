@@ -1,21 +1,86 @@
-"""A graph as data, for programs."""
+"""Stored workflows, and their graphs as data and as Mermaid text."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from runnel.core.graph import CompiledNode, Graph
+from runnel.core.ids import DefinitionHash
 from runnel.core.values import Json
 from runnel.core.workflow import WAIT_FOR_SIGNAL
+from runnel.views import build_document
+
+
+class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a workflow; `workflow_definition_id` is the hash of its content."""
+
+    name: str
+    version: int
+    workflow_definition_id: DefinitionHash
+    nodes: int
+
+
+class ListedWorkflow(StoredWorkflow, frozen=True, kw_only=True):
+    """One version of a workflow, with its document if that was asked for."""
+
+    document: Annotated[
+        dict[str, Json] | None,
+        Meta(description="As it could be written in a file, if that was asked for"),
+    ] = None
+
+
+class WorkflowDocument(StoredWorkflow, frozen=True, kw_only=True):
+    """One version of a workflow with its content."""
+
+    document: Annotated[dict[str, Json], Meta(description="As it could be written in a file")]
+
+
+class DeletedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow that is gone."""
+
+    versions: Annotated[int, Meta(description="How many there were")]
+
+
+class ValidWorkflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that would be taken."""
+
+    name: str
+    nodes: int
+    layers: int
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    handler: str
+
+
+class GraphView(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes, edges from parent to child, and layers: each holds what may run at once."""
+
+    workflow: str
+    nodes: Sequence[GraphNode]
+    edges: Sequence[tuple[str, str]]
+    layers: Sequence[Sequence[str]]
+
+
+def build_graph_view(graph: Graph) -> GraphView:
+    return GraphView(
+        workflow=graph.workflow.name,
+        nodes=[GraphNode(id=child.node.id, handler=child.node.handler) for child in graph.nodes],
+        edges=[
+            (graph.nodes[parent].node.id, child.node.id)
+            for child in graph.nodes
+            for parent in child.parents
+        ],
+        layers=graph.layers(),
+    )
 
 
 def build_graph_document(graph: Graph) -> dict[str, Json]:
-    return {
-        "workflow": graph.workflow.name,
-        "nodes": [{"id": each.node.id, "handler": each.node.handler} for each in graph.nodes],
-        "edges": [
-            [graph.nodes[parent].node.id, each.node.id]
-            for each in graph.nodes
-            for parent in each.parents
-        ],
-        "layers": graph.layers(),
-    }
+    document: dict[str, Json] = build_document(build_graph_view(graph))
+    return document
 
 
 # Mermaid text: nodes are numbered, so that any id is only a label.
@@ -26,9 +91,9 @@ _UNESCAPED_CHARS = frozenset(" _-.,:/()")
 
 def render_mermaid(graph: Graph) -> str:
     lines = ["flowchart TD"]
-    lines += [f"    {_render_node(each)}" for each in graph.nodes]
-    for each in graph.nodes:
-        lines += [f"    n{parent} --> n{each.index}" for parent in each.parents]
+    lines += [f"    {_render_node(compiled)}" for compiled in graph.nodes]
+    for compiled in graph.nodes:
+        lines += [f"    n{parent} --> n{compiled.index}" for parent in compiled.parents]
     return "\n".join(lines)
 
 

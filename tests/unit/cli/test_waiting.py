@@ -10,13 +10,13 @@ from runnel.cli.render.progress_view import WAITING_NODES_MAX, PlainProgressView
 from runnel.cli.render.sentences import describe_change, describe_reason
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.progress import ExecutionProgress, apply_events
+from runnel.client.execution_views import load_execution_view
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.views.execution import (
     ExecutionView,
-    load_execution_view,
     summarize_waiting_items,
 )
 from tests.driver import CoreDriver, make_node, make_workflow

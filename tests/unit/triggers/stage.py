@@ -18,9 +18,10 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.ports.records import Records
 from runnel.ports.store import ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.triggers.schedule import Schedule, ScheduleProgress
+from runnel.triggers.schedule import ScheduleProgress
 from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.scheduler import Scheduler
+from runnel.views.trigger import Schedule
 from tests.driver import make_node, make_workflow
 
 NIGHTLY = msgspec.structs.replace(make_workflow(make_node("a")), name="report")

@@ -9,9 +9,9 @@ from runnel.client.store_client import StoreClient
 from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import Archive
-from runnel.triggers.schedule import Overlap
 from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.scheduler import Scheduler
+from runnel.views.trigger import Overlap
 from tests.unit.triggers.stage import START, Stage
 
 CALLS_MAX = 40

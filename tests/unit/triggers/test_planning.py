@@ -12,15 +12,14 @@ from runnel.triggers.planning import (
     record_results,
 )
 from runnel.triggers.schedule import (
-    Overlap,
     PlannedTick,
-    Schedule,
     ScheduleProgress,
     ScheduleRecord,
     decode_schedule,
     encode_schedule,
 )
 from runnel.triggers.ticks import DueTicks
+from runnel.views.trigger import Overlap, Schedule
 
 LAST = ExecutionId("before")
 NOW = 100.0

@@ -4,7 +4,7 @@ import pytest
 
 from runnel.errors import WebhookRefusedError
 from runnel.triggers.deliveries import Delivery, verify_delivery
-from runnel.triggers.webhook import Webhook, WebhookKind
+from runnel.views.trigger import Webhook, WebhookKind
 
 K = WebhookKind
 # The examples of GitHub's and Slack's own pages.

@@ -4,7 +4,6 @@ from datetime import datetime
 
 import pytest
 
-from runnel.triggers.schedule import Schedule
 from runnel.triggers.ticks import (
     CATCH_UP_MAX,
     COUNTED_TICKS_MAX,
@@ -12,6 +11,7 @@ from runnel.triggers.ticks import (
     compute_due_ticks,
     compute_next_ticks,
 )
+from runnel.views.trigger import Schedule
 
 HOUR = 3_600.0
 START = 1_000_000.0

@@ -4,27 +4,14 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
-from runnel.api.models import (
-    BulkRetried,
-    BulkRetryRequest,
-    DeadLetterCount,
-    DeadLetterDetail,
-    DeadLetterPage,
-    NotRetried,
-    Purged,
-    RetriedAnswer,
-    RetryRequest,
-    Selection,
-)
-from runnel.api.requests import AfterParam, LimitParam, StrictRoute
-from runnel.api.responses import BODY_STATUSES, describe_problems
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
-from runnel.api.state import AppStateDependency
+from runnel.api.requests import AfterParam, BulkRetryRequest, LimitParam, RetryRequest, Selection
+from runnel.api.routing import BODY_STATUSES, ResourceRouter
+from runnel.api.state import AppState, AppStateDependency
 from runnel.client.dead_letters import (
-    build_letter_document,
+    build_letter_detail,
+    build_letter_view,
     check_editable,
     find_letter,
     format_letter_name,
@@ -39,12 +26,21 @@ from runnel.client.operations import to_queue_key
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import get_root_id
 from runnel.core.validation.checks import NAME_CHARS_MAX
-from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import DeadLetterFilter
+from runnel.views.dead_letter import (
+    BulkRetryResult,
+    DeadLetterCount,
+    DeadLetterDetail,
+    DeadLetterView,
+    PurgedLetters,
+    RefusedRetry,
+    RetriedLetters,
+)
+from runnel.views.page import Page
+from runnel.views.token import Scope
 
-router = APIRouter(tags=["dead letters"], route_class=StrictRoute, prefix="/dead-letters")
-READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]
+routes = ResourceRouter("dead letters", prefix="/dead-letters")
 
 LetterNameParam = Annotated[
     str, Path(description="As listed; the first characters of the execution do", max_length=1_000)
@@ -54,14 +50,7 @@ WorkflowParam = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
 ExecutionPrefixParam = Annotated[str, Query(max_length=500, description="The beginning of its id")]
 
 
-@router.get(
-    "",
-    operation_id="list_dead_letters",
-    summary="Dead letters, the newest first",
-    response_model=DeadLetterPage,
-    dependencies=READ,
-    responses=describe_problems(422),
-)
+@routes.operation("GET", "", "Dead letters, the newest first", scope=Scope.READ, problems=(422,))
 async def list_dead_letters(
     app_state: AppStateDependency,
     *,
@@ -70,84 +59,83 @@ async def list_dead_letters(
     execution: ExecutionPrefixParam = "",
     limit: LimitParam = 50,
     after: AfterParam = None,
-) -> dict[str, Json]:
-    wanted = DeadLetterFilter(
+) -> Page[DeadLetterView]:
+    criteria = DeadLetterFilter(
         queue=to_queue_key(queue), workflow=workflow, execution=execution, limit=limit
     )
-    found, more = await read_letter_page(app_state.backend.archive, wanted, after=after)
-    return {"items": [build_letter_document(each) for each in found], "next": more}
+    letters, cursor = await read_letter_page(app_state.backend.archive, criteria, after=after)
+    return Page(items=[build_letter_view(letter) for letter in letters], next=cursor)
 
 
-@router.get(
-    "/count",
-    operation_id="count_dead_letters",
-    summary="How many dead letters there are",
-    dependencies=READ,
-    responses=describe_problems(422),
+@routes.operation(
+    "GET", "/count", "How many dead letters there are", scope=Scope.READ, problems=(422,)
 )
-async def count(
+async def count_dead_letters(
     app_state: AppStateDependency,
     *,
     queue: QueueParam = None,
     workflow: WorkflowParam = None,
     execution: ExecutionPrefixParam = "",
 ) -> DeadLetterCount:
-    wanted = DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, execution=execution)
-    return DeadLetterCount(count=await app_state.backend.archive.count_dead_letters(wanted))
+    criteria = DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, execution=execution)
+    return DeadLetterCount(count=await app_state.backend.archive.count_dead_letters(criteria))
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/retry",
-    operation_id="retry_dead_letters",
-    summary="Run again what failed in every execution that has such a letter, the oldest first",
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES),
+    "Run again what failed in every execution that has such a letter, the oldest first",
+    scope=Scope.OPERATE,
+    problems=BODY_STATUSES,
 )
-async def retry_many(app_state: AppStateDependency, body: BulkRetryRequest) -> BulkRetried:
+async def retry_dead_letters(
+    app_state: AppStateDependency, body: BulkRetryRequest
+) -> BulkRetryResult:
     archive = app_state.backend.archive
-    trees = await group_letters_by_root(archive, _build_filter(app_state, body))
+    letters_per_root = await group_letters_by_root(archive, _build_filter(app_state, body))
     await app_state.check_capacity()
-    answer = BulkRetried(retried=[], refused=[], left=max(0, len(trees) - body.limit))
-    chosen = dict(islice(trees.items(), body.limit))
-    async for each in retry_each_root(app_state.client, archive, chosen):
-        names = _list_names(each.letters)
-        if each.execution_id is not None:
-            answer.retried.append(
-                RetriedAnswer(execution_id=each.execution_id, rerun_of=each.root, letters=names)
+    chosen = dict(islice(letters_per_root.items(), body.limit))
+    retried: list[RetriedLetters] = []
+    refused: list[RefusedRetry] = []
+    async for result in retry_each_root(app_state.client, archive, chosen):
+        root, names, error = result.root, _list_names(result.letters), result.error
+        if result.execution_id is not None:
+            retried.append(
+                RetriedLetters(execution_id=result.execution_id, rerun_of=root, letters=names)
             )
-        elif each.error is not None:
-            message = str(each.error)
-            answer.refused.append(
-                NotRetried(rerun_of=each.root, letters=names, code=each.error.code, message=message)
+        elif error is not None:
+            refused.append(
+                RefusedRetry(rerun_of=root, letters=names, code=error.code, message=str(error))
             )
-    return answer
+    left = max(0, len(letters_per_root) - body.limit)
+    return BulkRetryResult(retried=retried, refused=refused, left=left)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/purge",
-    operation_id="purge_dead_letters",
-    summary="Remove dead letters for good; their executions stay as they are",
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES),
+    "Remove dead letters for good; their executions stay as they are",
+    scope=Scope.OPERATE,
+    problems=BODY_STATUSES,
 )
-async def purge_many(app_state: AppStateDependency, body: Selection) -> Purged:
+async def purge_dead_letters(app_state: AppStateDependency, body: Selection) -> PurgedLetters:
     archive = app_state.backend.archive
-    found = [each async for each in iter_letters(archive, _build_filter(app_state, body))]
-    return Purged(purged=await archive.delete_dead_letters(found) if found else 0)
+    letters = [letter async for letter in iter_letters(archive, _build_filter(app_state, body))]
+    return PurgedLetters(purged=await archive.delete_dead_letters(letters) if letters else 0)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/{name:path}/retry",
-    operation_id="retry_dead_letter",
-    summary="Run again what failed in the execution of a letter, with other configs if given",
-    status_code=201,
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Run again what failed in the execution of a letter, with other configs if given",
+    scope=Scope.OPERATE,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=201,
 )
-async def retry(
-    name: LetterNameParam, app_state: AppStateDependency, wanted: RetryRequest | None = None
-) -> RetriedAnswer:
-    configs = {} if wanted is None else wanted.configs
+async def retry_dead_letter(
+    name: LetterNameParam, app_state: AppStateDependency, body: RetryRequest | None = None
+) -> RetriedLetters:
+    configs = {} if body is None else body.configs
     archive = app_state.backend.archive
     letter = await find_letter(archive, name)
     if configs:
@@ -156,38 +144,38 @@ async def retry(
     root = get_root_id(letter.token.execution_id)
     letters = await list_execution_letters(archive, root) if root else [letter]
     new_id = await retry_letters(app_state.client, archive, letters, configs=configs)
-    return RetriedAnswer(execution_id=new_id, rerun_of=root, letters=_list_names(letters))
+    return RetriedLetters(execution_id=new_id, rerun_of=root, letters=_list_names(letters))
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/{name:path}",
-    operation_id="read_dead_letter",
-    summary="One dead letter, with the state of its execution",
-    response_model=DeadLetterDetail,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "One dead letter, with the state of its execution",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def read(name: LetterNameParam, app_state: AppStateDependency) -> dict[str, Json]:
+async def read_dead_letter(
+    name: LetterNameParam, app_state: AppStateDependency
+) -> DeadLetterDetail:
     letter = await find_letter(app_state.backend.archive, name)
     root = get_root_id(letter.token.execution_id)
     header = await app_state.backend.archive.get_header(root) if root else None
-    state = None if header is None else header.state
-    return {**build_letter_document(letter), "execution_status": state}
+    return build_letter_detail(letter, None if header is None else header.state)
 
 
-@router.delete(
+@routes.operation(
+    "DELETE",
     "/{name:path}",
-    operation_id="purge_dead_letter",
-    summary="Remove one dead letter for good",
-    dependencies=OPERATE,
-    responses=describe_problems(404, 422),
+    "Remove one dead letter for good",
+    scope=Scope.OPERATE,
+    problems=(404, 422),
 )
-async def purge(name: LetterNameParam, app_state: AppStateDependency) -> Purged:
+async def purge_dead_letter(name: LetterNameParam, app_state: AppStateDependency) -> PurgedLetters:
     letter = await find_letter(app_state.backend.archive, name)
-    return Purged(purged=await app_state.backend.archive.delete_dead_letters([letter]))
+    return PurgedLetters(purged=await app_state.backend.archive.delete_dead_letters([letter]))
 
 
-def _build_filter(app_state: AppStateDependency, body: Selection) -> DeadLetterFilter:
+def _build_filter(app_state: AppState, body: Selection) -> DeadLetterFilter:
     """Raises InputError for what would be all of them without saying so, or both."""
     has_filter = bool(body.queue or body.workflow or body.execution or body.older_than_s)
     if has_filter is body.all:
@@ -201,4 +189,4 @@ def _build_filter(app_state: AppStateDependency, body: Selection) -> DeadLetterF
 
 
 def _list_names(letters: Sequence[DeadLetter]) -> list[str]:
-    return [format_letter_name(each) for each in letters]
+    return [format_letter_name(letter) for letter in letters]

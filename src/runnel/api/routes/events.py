@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import Header, Query, Request, Response
 
 from runnel.api.event_streams import (
     KEEPALIVE_COMMENT,
@@ -14,17 +13,16 @@ from runnel.api.event_streams import (
     make_message_id,
     parse_message_id,
 )
-from runnel.api.models import Changes
-from runnel.api.requests import ExecutionIdParam, StrictRoute
-from runnel.api.responses import describe_problems
-from runnel.api.security.guard import get_token_id, require_scope
-from runnel.api.security.tokens import Scope
+from runnel.api.requests import ExecutionIdParam
+from runnel.api.routing import OtherAnswer, ResourceRouter
+from runnel.api.security.guard import get_token_id
 from runnel.api.state import AppState, AppStateDependency
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
-from runnel.core.values import Json
 from runnel.ports.feed import FeedPosition
-from runnel.ports.store import ExecutionHeader as Header_of_streams
+from runnel.ports.store import ExecutionHeader
+from runnel.views.page import ChangesPage, ChangeView
+from runnel.views.token import Scope
 
 # Server-sent events: what happens in one execution, or to which executions something happens.
 #
@@ -81,7 +79,7 @@ async def stream_all(
             rests_until = app_state.clock.monotonic() + SEND_INTERVAL_S
 
 
-async def has_received_all(app_state: AppState, header: Header_of_streams, after: str) -> bool:
+async def has_received_all(app_state: AppState, header: ExecutionHeader, after: str) -> bool:
     """Whether a client that comes back has got all that there will ever be."""
     if header.state not in FINAL_EXECUTION_STATES or not after:
         return False
@@ -91,13 +89,9 @@ async def has_received_all(app_state: AppState, header: Header_of_streams, after
 WAIT_S_MAX = 30.0
 CHANGES_PER_PAGE = 500
 
-router = APIRouter(tags=["events"], route_class=StrictRoute)
-READ = [require_scope(Scope.READ)]
-_STREAM_RESPONSE = {
-    "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-    "description": "A stream",
-}
-_ALREADY_RECEIVED_RESPONSE = {"description": "All of it was told before: do not come back"}
+routes = ResourceRouter("events")
+_STREAM = OtherAnswer("A stream", content={MEDIA_TYPE: {"schema": {"type": "string"}}})
+_ALREADY_RECEIVED = OtherAnswer("All of it was told before: do not come back")
 
 LastEventIdHeader: TypeAlias = Annotated[
     str | None,
@@ -109,19 +103,15 @@ LastEventIdHeader: TypeAlias = Annotated[
 ]
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions/{execution_id}/events",
-    operation_id="follow_execution",
-    summary="What happens in an execution, until it is final",
-    response_class=StreamingResponse,
-    dependencies=READ,
-    responses={
-        **describe_problems(404, 422),
-        200: _STREAM_RESPONSE,
-        204: _ALREADY_RECEIVED_RESPONSE,
-    },
+    "What happens in an execution, until it is final",
+    scope=Scope.READ,
+    problems=(404, 422),
+    others={200: _STREAM, 204: _ALREADY_RECEIVED},
 )
-async def follow(
+async def follow_execution(
     request: Request,
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
@@ -135,13 +125,13 @@ async def follow(
     return app_state.make_stream_response(messages, token_id=get_token_id(request))
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/events",
-    operation_id="follow_all",
-    summary="Which executions change, and their new states",
-    response_class=StreamingResponse,
-    dependencies=READ,
-    responses={**describe_problems(422), 200: _STREAM_RESPONSE},
+    "Which executions change, and their new states",
+    scope=Scope.READ,
+    problems=(422,),
+    others={200: _STREAM},
 )
 async def follow_all(
     request: Request,
@@ -158,34 +148,33 @@ async def follow_all(
     )
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/changes",
-    operation_id="list_changes",
-    summary="The same in pages, for programs: waits until something changes",
-    response_model=Changes,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "The same in pages, for programs: waits until something changes",
+    scope=Scope.READ,
+    problems=(422,),
 )
-async def changes(
+async def list_changes(
     app_state: AppStateDependency,
     *,
     after: Annotated[
         str | None, Query(max_length=500, description="`position` of the page before")
     ] = None,
     wait: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 0.0,
-) -> dict[str, Json]:
+) -> ChangesPage:
     """Without `after`, where the end is: nothing that changes from now on is missed behind it."""
     feed = app_state.backend.feed
     if after is None:
-        return {"items": [], "position": await feed.end(), "has_gap": False}
-    asked = FeedPosition(after)
+        return ChangesPage(items=[], position=await feed.end(), has_gap=False)
+    position = FeedPosition(after)
     page = await app_state.run_unless_stopping(
-        feed.read(asked, limit=CHANGES_PER_PAGE, wait_s=wait)
+        feed.read(position, limit=CHANGES_PER_PAGE, wait_s=wait)
     )
     if page is None:
-        return {"items": [], "position": asked, "has_gap": False}
-    items = [
-        {"execution_id": each.execution_id, "status": each.state, "position": each.position}
-        for each in page.changes
+        return ChangesPage(items=[], position=position, has_gap=False)
+    changes = [
+        ChangeView(execution_id=change.execution_id, status=change.state, position=change.position)
+        for change in page.changes
     ]
-    return {"items": items, "position": page.position, "has_gap": page.has_gap}
+    return ChangesPage(items=changes, position=page.position, has_gap=page.has_gap)

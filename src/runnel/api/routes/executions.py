@@ -1,253 +1,230 @@
-"""Executions: trigger, read, list, wait, cancel, rerun, signal."""
+"""Executions: trigger, read, list, wait, cancel, rerun, signal; one node; many by a filter."""
 
 from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query
 
-from runnel.api.models import (
-    Accepted,
-    Begun,
-    BulkAnswer,
+from runnel.api.requests import (
+    LIMIT_MAX,
     BulkCancelRequest,
     BulkRequest,
     BulkRerunRequest,
     CancelRequest,
-    Counts,
-    ExecutionAnswer,
-    ExecutionPage,
-    HistoryAnswer,
-    NodeDetailAnswer,
-    RerunRequest,
-    SignalRequest,
-    Triggered,
-    TriggerRequest,
-)
-from runnel.api.requests import (
-    LIMIT_MAX,
     ExecutionIdParam,
     ExecutionPageQuery,
     ExecutionQuery,
     IdempotencyKeyHeader,
-    StrictRoute,
+    RerunRequest,
+    SignalRequest,
+    TriggerRequest,
 )
-from runnel.api.responses import (
-    BODY_STATUSES,
-    build_listed_execution,
-    describe_problems,
-    make_json_response,
-)
-from runnel.api.routes.workflows import build_started_answer
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
+from runnel.api.routes.workflows import build_new_execution
+from runnel.api.routing import BODY_STATUSES, ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.bulk import cancel_many, rerun_many
-from runnel.client.nodes import ITEMS_PAGE_SIZE, build_node_document
+from runnel.client.execution_views import build_execution_summary
+from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.views.execution import build_execution_document, format_time
-from runnel.views.page import BulkStep
+from runnel.views.execution import (
+    AcceptedRequest,
+    ExecutionCounts,
+    ExecutionSummary,
+    ExecutionView,
+    HistoryView,
+    NewExecution,
+    StateCount,
+    TriggeredExecution,
+)
+from runnel.views.node import NodeDetail
+from runnel.views.page import BulkStep, Page
+from runnel.views.token import Scope
 
-router = APIRouter(tags=["executions"], route_class=StrictRoute)
-READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]
+routes = ResourceRouter("executions")
 WAIT_S_MAX = 60.0
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workflow/trigger/{execution_id}",
-    operation_id="trigger_execution",
-    summary="Start an execution that was submitted",
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Start an execution that was submitted",
+    scope=Scope.RUN,
+    problems=(*BODY_STATUSES, 404, 409),
 )
-async def trigger(
+async def trigger_execution(
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
-    wanted: TriggerRequest | None = None,
+    body: TriggerRequest | None = None,
     key: IdempotencyKeyHeader = None,
-) -> Triggered:
+) -> TriggeredExecution:
     id_ = ExecutionId(execution_id)
-    input_ = None if wanted is None else wanted.input_params
+    input_ = None if body is None else body.input_params
     await app_state.check_capacity()
     await app_state.client.trigger(id_, input_, idempotency_key=key)
     header = await app_state.backend.archive.get_header(id_)
     state = ExecutionState.PENDING if header is None else header.state
-    return Triggered(execution_id=execution_id, status=state)
+    return TriggeredExecution(execution_id=id_, status=state)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions",
-    operation_id="list_executions",
-    summary="Executions, the newest first",
-    response_model=ExecutionPage,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "Executions, the newest first",
+    scope=Scope.READ,
+    problems=(422,),
 )
 async def list_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionPageQuery, Query()]
-) -> Response:
-    wanted = query.to_filter(limit=query.limit, after=query.after)
-    page = await app_state.client.list_executions(wanted)
-    return make_json_response(
-        {"items": [build_listed_execution(each) for each in page], "next": page.next}
-    )
+) -> Page[ExecutionSummary]:
+    criteria = query.to_filter(limit=query.limit, after=query.after)
+    page = await app_state.client.list_executions(criteria)
+    return Page(items=[build_execution_summary(header) for header in page], next=page.next)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions/count",
-    operation_id="count_executions",
-    summary="How many executions there are in each state",
-    response_model=Counts,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "How many executions there are in each state",
+    scope=Scope.READ,
+    problems=(422,),
 )
-async def count(
+async def count_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionQuery, Query()]
-) -> dict[str, Json]:
-    found = await app_state.client.count_executions(query.to_filter())
-    return {
-        "states": {
-            state: {"number": each.number, "is_least": each.is_least}
-            for state, each in found.items()
+) -> ExecutionCounts:
+    counts = await app_state.client.count_executions(query.to_filter())
+    return ExecutionCounts(
+        states={
+            state: StateCount(number=count.number, is_least=count.is_least)
+            for state, count in counts.items()
         }
-    }
-
-
-@router.get(
-    "/workflow/{execution_id}",
-    operation_id="read_execution_of_workflow",
-    summary="An execution with its nodes",
-    response_model=ExecutionAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
-)
-@router.get(
-    "/executions/{execution_id}",
-    operation_id="read_execution",
-    summary="An execution with its nodes",
-    response_model=ExecutionAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
-)
-async def read(execution_id: ExecutionIdParam, app_state: AppStateDependency) -> Response:
-    return make_json_response(
-        build_execution_document(await app_state.client.get(ExecutionId(execution_id)))
     )
 
 
-@router.get(
-    "/executions/{execution_id}/wait",
-    operation_id="wait_for_execution",
-    summary="An execution once it is final, or after so many seconds as it is then",
-    response_model=ExecutionAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+@routes.operation(
+    "GET",
+    "/workflow/{execution_id}",
+    "An execution with its nodes",
+    operation_id="read_execution_of_workflow",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def wait(
+@routes.operation(
+    "GET",
+    "/executions/{execution_id}",
+    "An execution with its nodes",
+    scope=Scope.READ,
+    problems=(404, 422),
+)
+async def read_execution(
+    execution_id: ExecutionIdParam, app_state: AppStateDependency
+) -> ExecutionView:
+    return await app_state.client.get(ExecutionId(execution_id))
+
+
+@routes.operation(
+    "GET",
+    "/executions/{execution_id}/wait",
+    "An execution once it is final, or after so many seconds as it is then",
+    scope=Scope.READ,
+    problems=(404, 422),
+)
+async def wait_for_execution(
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
     timeout: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 30.0,
-) -> Response:
+) -> ExecutionView:
     await app_state.wait_until_final(ExecutionId(execution_id), timeout)
-    return await read(execution_id, app_state)
+    return await app_state.client.get(ExecutionId(execution_id))
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions/{execution_id}/history",
-    operation_id="read_history",
-    summary="Everything that has happened in an execution",
-    response_model=HistoryAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "Everything that has happened in an execution",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def history(
+async def read_history(
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
     after: Annotated[
         int, Query(ge=0, le=2**31, description="So many are known already, and left out")
     ] = 0,
-) -> Response:
-    found = await app_state.client.history(ExecutionId(execution_id), after=after)
-    items = [
-        {"at": format_time(each.at), "event": each.event, "fields": each.fields} for each in found
-    ]
-    return make_json_response({"items": items})
+) -> HistoryView:
+    return HistoryView(items=await app_state.client.history(ExecutionId(execution_id), after=after))
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/executions/{execution_id}/cancel",
-    operation_id="cancel_execution",
-    summary="End an execution; its clean-up nodes still run, unless it is forced",
-    status_code=202,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "End an execution; its clean-up nodes still run, unless it is forced",
+    scope=Scope.RUN,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=202,
 )
-async def cancel(
+async def cancel_execution(
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
-    wanted: CancelRequest | None = None,
-) -> Accepted:
-    wanted = wanted or CancelRequest()
+    body: CancelRequest | None = None,
+) -> AcceptedRequest:
+    body = body or CancelRequest()
     id_ = ExecutionId(execution_id)
-    await app_state.client.cancel(id_, reason=wanted.reason, is_forced=wanted.force)
-    return Accepted(execution_id=execution_id)
+    await app_state.client.cancel(id_, reason=body.reason, is_forced=body.force)
+    return AcceptedRequest(execution_id=id_)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/executions/{execution_id}/signal",
-    operation_id="signal_execution",
-    summary="Tell an execution what one of its nodes waits for",
-    status_code=202,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Tell an execution what one of its nodes waits for",
+    scope=Scope.RUN,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=202,
 )
-async def signal(
+async def signal_execution(
     execution_id: ExecutionIdParam, app_state: AppStateDependency, body: SignalRequest
-) -> Accepted:
-    await app_state.client.signal(
-        ExecutionId(execution_id), body.name, body.payload, signal_id=body.signal_id
-    )
-    return Accepted(execution_id=execution_id)
+) -> AcceptedRequest:
+    id_ = ExecutionId(execution_id)
+    await app_state.client.signal(id_, body.name, body.payload, signal_id=body.signal_id)
+    return AcceptedRequest(execution_id=id_)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/executions/{execution_id}/rerun",
-    operation_id="rerun_execution",
-    summary="Run a finished execution again, by default only what did not complete",
-    status_code=201,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Run a finished execution again, by default only what did not complete",
+    scope=Scope.RUN,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=201,
 )
-async def rerun(
+async def rerun_execution(
     execution_id: ExecutionIdParam,
     app_state: AppStateDependency,
-    wanted: RerunRequest | None = None,
+    body: RerunRequest | None = None,
     key: IdempotencyKeyHeader = None,
-) -> Begun:
-    wanted = wanted or RerunRequest()
+) -> NewExecution:
+    body = body or RerunRequest()
     await app_state.check_capacity()
     new_id = await app_state.client.rerun(
-        ExecutionId(execution_id), wanted.to_rerun(), input=wanted.input, idempotency_key=key
+        ExecutionId(execution_id), body.to_rerun(), input=body.input, idempotency_key=key
     )
-    return build_started_answer(await app_state.client.get_header(new_id))
+    return build_new_execution(await app_state.client.get_header(new_id))
 
 
 # One node of an execution.
 
-nodes_router = APIRouter(tags=["executions"], route_class=StrictRoute)
+node_routes = ResourceRouter("executions")
 ITEM_INDEX_MAX = 2**31 - 1
 
 
-@nodes_router.get(
+@node_routes.operation(
+    "GET",
     "/executions/{execution_id}/nodes/{node_id:path}",
-    operation_id="read_node",
-    summary="A node: its attempts, config, inputs, output, error and logs; items of a map in pages",
-    response_model=NodeDetailAnswer,
-    dependencies=[require_scope(Scope.READ)],
-    responses=describe_problems(404, 422),
+    "A node: its attempts, config, inputs, output, error and logs; items of a map in pages",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
 async def read_node(
     execution_id: ExecutionIdParam,
@@ -257,74 +234,59 @@ async def read_node(
     item: Annotated[int | None, Query(ge=0, le=ITEM_INDEX_MAX, description="One of a map")] = None,
     items_after: Annotated[int, Query(ge=-1, le=ITEM_INDEX_MAX)] = -1,
     items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS_PAGE_SIZE,
-) -> dict[str, Json]:
-    detail = await app_state.client.node(
+) -> NodeDetail:
+    return await app_state.client.node(
         ExecutionId(execution_id),
         node_id,
         item=item,
         items_after=items_after,
         items_limit=items_limit,
     )
-    return build_node_document(detail)
 
 
 # Many executions at once, by a filter.
 
-bulk_router = APIRouter(tags=["executions"], route_class=StrictRoute)
-OPERATE = [require_scope(Scope.OPERATE)]
+bulk_routes = ResourceRouter("executions")
 
 
-@bulk_router.post(
+@bulk_routes.operation(
+    "POST",
     "/executions/cancel",
-    operation_id="cancel_executions",
-    summary="End all executions that a filter finds, up to 500 in each step",
-    response_model=BulkAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES),
+    "End all executions that a filter finds, up to 500 in each step",
+    scope=Scope.OPERATE,
+    problems=BODY_STATUSES,
 )
-async def cancel_executions(
-    app_state: AppStateDependency, body: BulkCancelRequest
-) -> dict[str, Json]:
-    step = await cancel_many(
+async def cancel_executions(app_state: AppStateDependency, body: BulkCancelRequest) -> BulkStep:
+    return await cancel_many(
         app_state.client,
         app_state.backend.mailbox,
         _build_filter(body),
         reason=body.reason,
         is_forced=body.force,
     )
-    return _to_document(step)
 
 
-@bulk_router.post(
+@bulk_routes.operation(
+    "POST",
     "/executions/rerun",
-    operation_id="rerun_executions",
-    summary="Rerun all executions that a filter finds, up to 100 in each step",
-    response_model=BulkAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES),
+    "Rerun all executions that a filter finds, up to 100 in each step",
+    scope=Scope.OPERATE,
+    problems=BODY_STATUSES,
 )
-async def rerun_executions(
-    app_state: AppStateDependency, body: BulkRerunRequest
-) -> dict[str, Json]:
+async def rerun_executions(app_state: AppStateDependency, body: BulkRerunRequest) -> BulkStep:
     await app_state.check_capacity()
-    step = await rerun_many(
+    return await rerun_many(
         app_state.client,
         app_state.backend.archive,
         _build_filter(body),
         body.to_rerun(),
         key=body.key,
     )
-    return _to_document(step)
 
 
 def _build_filter(body: BulkRequest) -> ExecutionFilter:
     """Everything has to be asked for in so many words."""
-    chosen = ExecutionQuery(**body.model_dump(include=set(ExecutionQuery.model_fields)))
-    if chosen == ExecutionQuery() and not body.every:
+    query = ExecutionQuery(**body.model_dump(include=set(ExecutionQuery.model_fields)))
+    if query == ExecutionQuery() and not body.every:
         raise InputError("which executions? Say status, workflow, label …, or 'every': true")
-    return chosen.to_filter(after=body.after)
-
-
-def _to_document(step: BulkStep) -> dict[str, Json]:
-    document: dict[str, Json] = msgspec.to_builtins(step)
-    return document
+    return query.to_filter(after=body.after)

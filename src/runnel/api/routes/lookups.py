@@ -2,24 +2,24 @@
 
 from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from runnel import __version__
-from runnel.api.models import FoundList, PartitionAnswer, ServerAnswer, WorkflowDocument
-from runnel.api.requests import LIMIT_MAX, ExecutionIdParam, StrictRoute
-from runnel.api.responses import build_listed_execution, describe_problems
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
+from runnel.api.requests import LIMIT_MAX, ExecutionIdParam
+from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
+from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.values import Json
 from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
+from runnel.views.execution import ExecutionSummary
+from runnel.views.operations import PartitionView, ServerInfo
+from runnel.views.page import Listing
+from runnel.views.token import Scope
+from runnel.views.workflow import WorkflowDocument
 
-router = APIRouter(tags=["lookups"], route_class=StrictRoute)
-READ = [require_scope(Scope.READ)]
+routes = ResourceRouter("lookups")
 ID_CHARS_MAX = 500
 PREFIX_MATCHES_MAX = 2
 
@@ -33,76 +33,66 @@ DefinitionHashParam = Annotated[
 ]
 
 
-@router.get(
-    "/server",
-    operation_id="read_server",
-    summary="What this server is",
-    dependencies=READ,
-    responses=describe_problems(),
-)
-async def server(app_state: AppStateDependency) -> ServerAnswer:
-    return ServerAnswer(
+@routes.operation("GET", "/server", "What this server is", scope=Scope.READ)
+async def read_server(app_state: AppStateDependency) -> ServerInfo:
+    return ServerInfo(
         version=__version__, engine="redis" if app_state.settings.has_redis else "embedded"
     )
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions/lookup",
-    operation_id="look_up_executions",
-    summary="Executions by their ids, those that there are; or two of those that begin so",
-    response_model=FoundList,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "Executions by their ids, those that there are; or two of those that begin so",
+    scope=Scope.READ,
+    problems=(422,),
 )
-async def look_up(
+async def look_up_executions(
     app_state: AppStateDependency,
     id: Annotated[list[str] | None, Query(max_length=LIMIT_MAX)] = None,
     begins: Annotated[str | None, Query(max_length=ID_CHARS_MAX)] = None,
-) -> dict[str, Json]:
+) -> Listing[ExecutionSummary]:
     archive = app_state.backend.archive
-    wanted = [ExecutionId(each) for each in id or ()]
+    ids = [ExecutionId(text) for text in id or ()]
     if begins is not None:
-        wanted += await archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
-    found = await archive.get_headers(list(dict.fromkeys(wanted)))
-    return {"items": [build_listed_execution(each) for each in found.values()]}
+        ids += await archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
+    headers = await archive.get_headers(list(dict.fromkeys(ids)))
+    return Listing(items=[build_execution_summary(header) for header in headers.values()])
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/executions/{execution_id}/partition",
-    operation_id="read_partition_of_execution",
-    summary="The partition that an execution is decided in, and who decides for it",
-    response_model=PartitionAnswer,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "The partition that an execution is decided in, and who decides for it",
+    scope=Scope.READ,
+    problems=(422,),
 )
-async def partition(
+async def read_partition_of_execution(
     execution_id: ExecutionIdParam, app_state: AppStateDependency
-) -> dict[str, Json]:
+) -> PartitionView:
     number = await app_state.backend.store.route(ExecutionId(execution_id))
-    view: dict[str, Json] = msgspec.to_builtins(
-        await app_state.partitions.inspect_partition(number)
-    )
-    return view
+    return await app_state.partitions.inspect_partition(number)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/definitions/{workflow_definition_id}",
-    operation_id="read_definition",
-    summary="The content that an execution runs, as it could be written in a file",
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "The content that an execution runs, as it could be written in a file",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def definition(
+async def read_definition(
     workflow_definition_id: DefinitionHashParam, app_state: AppStateDependency
 ) -> WorkflowDocument:
-    found = await app_state.backend.archive.get_definition(DefinitionHash(workflow_definition_id))
-    if found is None:
+    hash_ = DefinitionHash(workflow_definition_id)
+    definition = await app_state.backend.archive.get_definition(hash_)
+    if definition is None:
         raise NotFoundError("definition", workflow_definition_id)
-    workflow = decode_workflow(found.document)
+    workflow = decode_workflow(definition.document)
     return WorkflowDocument(
-        name=found.name,
-        version=found.version,
-        workflow_definition_id=found.hash,
+        name=definition.name,
+        version=definition.version,
+        workflow_definition_id=definition.hash,
         nodes=len(workflow.nodes),
         document=to_document(workflow),
     )

@@ -1,172 +1,143 @@
-"""What an operator looks at: workers, queues, concurrency keys and partitions."""
+"""What an operator looks at: workers, queues, concurrency keys, partitions, health and metrics."""
 
 from asyncio import gather
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, Field
+from fastapi import Path, Response
 
-from runnel.api.models import (
-    Draining,
-    LimitPage,
-    PartitionList,
-    QueueList,
-    WorkerAnswer,
-    WorkerList,
-)
-from runnel.api.requests import AfterParam, LimitParam, StrictRoute
-from runnel.api.responses import describe_problems
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
+from runnel.api.requests import AfterParam, LimitParam
+from runnel.api.responses import make_view_response
+from runnel.api.routing import OtherAnswer, ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.operations import (
     build_queue_views,
-    build_worker_document,
+    build_worker_view,
     drain_worker,
     find_worker,
     get_worker_state,
     list_concurrency_keys,
-    list_workers,
 )
-from runnel.core.values import Json
+from runnel.client.operations import list_workers as list_worker_records
 from runnel.telemetry.prometheus import MEDIA_TYPE
+from runnel.views.operations import (
+    ConcurrencyKeyView,
+    DrainingWorker,
+    Liveness,
+    PartitionView,
+    QueueView,
+    Readiness,
+    WorkerStatus,
+    WorkerView,
+)
+from runnel.views.page import Listing, Page
+from runnel.views.token import Scope
 
-router = APIRouter(tags=["operations"], route_class=StrictRoute)
-READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]
+routes = ResourceRouter("operations")
 
 WorkerNameParam = Annotated[str, Path(description="As listed", max_length=500)]
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/workers",
-    operation_id="list_workers",
-    summary="The workers: what each one takes, what it runs and since when, how it is",
-    response_model=WorkerList,
-    dependencies=READ,
-    responses=describe_problems(),
+    "The workers: what each one takes, what it runs and since when, how it is",
+    scope=Scope.READ,
 )
-async def workers(app_state: AppStateDependency) -> dict[str, Json]:
-    found = await list_workers(app_state.backend.tasks)
-    return {"items": [build_worker_document(each, app_state.settings) for each in found]}
+async def list_workers(app_state: AppStateDependency) -> Listing[WorkerView]:
+    records = await list_worker_records(app_state.backend.tasks)
+    return Listing(items=[build_worker_view(record, app_state.settings) for record in records])
 
 
-@router.get(
-    "/workers/{name}",
-    operation_id="read_worker",
-    summary="One worker",
-    response_model=WorkerAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
-)
-async def worker(name: WorkerNameParam, app_state: AppStateDependency) -> dict[str, Json]:
-    return build_worker_document(
-        await find_worker(app_state.backend.tasks, name), app_state.settings
-    )
+@routes.operation("GET", "/workers/{name}", "One worker", scope=Scope.READ, problems=(404, 422))
+async def read_worker(name: WorkerNameParam, app_state: AppStateDependency) -> WorkerView:
+    record = await find_worker(app_state.backend.tasks, name)
+    return build_worker_view(record, app_state.settings)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workers/{name}/drain",
+    "Let a worker finish what it runs, and end its process",
     operation_id="drain_worker",
-    summary="Let a worker finish what it runs, and end its process",
-    status_code=202,
-    dependencies=OPERATE,
-    responses=describe_problems(404, 409, 422),
+    scope=Scope.OPERATE,
+    problems=(404, 409, 422),
+    status=202,
 )
-async def drain(name: WorkerNameParam, app_state: AppStateDependency) -> Draining:
+async def drain(name: WorkerNameParam, app_state: AppStateDependency) -> DrainingWorker:
     await drain_worker(app_state.backend.tasks, name)
-    return Draining(worker=name)
+    return DrainingWorker(worker=name)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/queues",
-    operation_id="list_queues",
-    summary="The queues: what waits, since when, who takes it, and what is wrong with that",
-    response_model=QueueList,
-    dependencies=READ,
-    responses=describe_problems(),
+    "The queues: what waits, since when, who takes it, and what is wrong with that",
+    scope=Scope.READ,
 )
-async def queues(app_state: AppStateDependency) -> dict[str, Json]:
+async def list_queues(app_state: AppStateDependency) -> Listing[QueueView]:
     tasks = app_state.backend.tasks
-    lines = build_queue_views(await tasks.queues(), await tasks.workers(), app_state.settings)
-    return {"items": msgspec.to_builtins(lines)}
+    queues, workers = await tasks.queues(), await tasks.workers()
+    return Listing(items=build_queue_views(queues, workers, app_state.settings))
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/limits",
-    operation_id="list_limits",
-    summary="The concurrency keys that somebody holds or waits for, by key",
-    response_model=LimitPage,
-    dependencies=READ,
-    responses=describe_problems(422),
+    "The concurrency keys that somebody holds or waits for, by key",
+    scope=Scope.READ,
+    problems=(422,),
 )
-async def limits(
+async def list_limits(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
-) -> dict[str, Json]:
-    found = await list_concurrency_keys(app_state.backend.store, after=after or "", limit=limit)
-    last = found[-1].key if len(found) == limit else None
-    return {"items": msgspec.to_builtins(found), "next": last}
+) -> Page[ConcurrencyKeyView]:
+    keys = await list_concurrency_keys(app_state.backend.store, after=after or "", limit=limit)
+    return Page(items=keys, next=keys[-1].key if len(keys) == limit else None)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/partitions",
-    operation_id="list_partitions",
-    summary="The partitions: who decides for each, and what lies there undone",
-    response_model=PartitionList,
-    dependencies=READ,
-    responses=describe_problems(),
+    "The partitions: who decides for each, and what lies there undone",
+    scope=Scope.READ,
 )
-async def partitions(app_state: AppStateDependency) -> dict[str, Json]:
-    return {"items": msgspec.to_builtins(await app_state.partitions.inspect())}
+async def list_partitions(app_state: AppStateDependency) -> Listing[PartitionView]:
+    return Listing(items=await app_state.partitions.inspect())
 
 
 # Whether this process lives, and whether it can be given work.
 
-health_router = APIRouter(tags=["health"], prefix="/health")
+health_routes = ResourceRouter("health", prefix="/health")
 
 
-class Live(BaseModel):
-    status: Literal["live"] = "live"
+@health_routes.operation("GET", "/live", "This process answers", problems=None)
+async def is_live() -> Liveness:
+    return Liveness()
 
 
-class Ready(BaseModel):
-    """`parts` says of each why it is not ready; null when it is."""
-
-    status: Literal["ready", "degraded", "not ready"] = Field(
-        description="degraded: requests are taken, and nobody acts on them for now"
-    )
-    parts: dict[str, str | None]
-
-
-@health_router.get("/live", operation_id="is_live", summary="This process answers")
-async def live() -> Live:
-    return Live()
-
-
-@health_router.get(
+@health_routes.operation(
+    "GET",
     "/ready",
-    operation_id="is_ready",
-    summary="All parts that a request needs can be reached",
-    responses={503: {"model": Ready, "description": "One of them can't be reached"}},
+    "All parts that a request needs can be reached",
+    problems=None,
+    others={503: OtherAnswer("One of them can't be reached", view=Readiness)},
 )
-async def ready(app_state: AppStateDependency, response: Response) -> Ready:
-    found = await gather(
+async def is_ready(app_state: AppStateDependency) -> Readiness | Response:
+    problems = await gather(
         *(
             app_state.probes.find_problem(part, partial(READINESS_CHECKS[part], app_state))
             for part in READINESS_CHECKS
         )
     )
-    parts = dict(zip(READINESS_CHECKS, found, strict=True))
+    parts = dict(zip(READINESS_CHECKS, problems, strict=True))
     needed = {part: parts[part] for part in REQUIRED_PARTS}
     if app_state.stopping.is_set():
         needed["server"] = "it is ending"
     acting = {part: parts[part] for part in READINESS_CHECKS if part not in REQUIRED_PARTS}
     parts = {**needed, **acting}
     if any(needed.values()):
-        response.status_code = 503
-        return Ready(status="not ready", parts=parts)
-    return Ready(status="degraded" if any(acting.values()) else "ready", parts=parts)
+        return make_view_response(Readiness(status="not ready", parts=parts), status=503)
+    return Readiness(status="degraded" if any(acting.values()) else "ready", parts=parts)
 
 
 async def _check_store(app_state: AppStateDependency) -> str | None:
@@ -180,20 +151,19 @@ async def _check_archive(app_state: AppStateDependency) -> str | None:
 
 
 async def _check_orchestrators(app_state: AppStateDependency) -> str | None:
-    found = await app_state.partitions.inspect()
-    orphaned = [each.partition for each in found if each.owner is None or each.is_silent]
+    partitions = await app_state.partitions.inspect()
+    orphaned = [view.partition for view in partitions if view.owner is None or view.is_silent]
     if not orphaned:
         return None
-    if len(orphaned) == len(found):
+    if len(orphaned) == len(partitions):
         return "no orchestrator is there: nothing is decided"
-    return f"{len(orphaned)} of {len(found)} partitions have no living orchestrator"
+    return f"{len(orphaned)} of {len(partitions)} partitions have no living orchestrator"
 
 
 async def _check_workers(app_state: AppStateDependency) -> str | None:
-    found = await app_state.backend.tasks.workers()
-    if any(get_worker_state(each, app_state.settings) == "alive" for each in found):
-        return None
-    return "no worker is there: tasks wait"
+    workers = await app_state.backend.tasks.workers()
+    states = {get_worker_state(worker, app_state.settings) for worker in workers}
+    return None if WorkerStatus.ALIVE in states else "no worker is there: tasks wait"
 
 
 REQUIRED_PARTS = ("store", "archive")
@@ -207,20 +177,16 @@ READINESS_CHECKS = {
 
 # Numbers for Prometheus.
 
-metrics_router = APIRouter(tags=["health"])
+metrics_routes = ResourceRouter("health")
 
 
-@metrics_router.get(
+@metrics_routes.operation(
+    "GET",
     "/metrics",
-    operation_id="read_metrics",
-    summary="Numbers of this process and of the store, as Prometheus reads them",
-    response_class=Response,
-    dependencies=[require_scope(Scope.READ)],
-    responses={
-        **describe_problems(),
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-    },
+    "Numbers of this process and of the store, as Prometheus reads them",
+    scope=Scope.READ,
+    others={200: OtherAnswer(content={"text/plain": {"schema": {"type": "string"}}})},
 )
-async def metrics(app_state: AppStateDependency) -> Response:
+async def read_metrics(app_state: AppStateDependency) -> Response:
     await app_state.gauges.refresh()
     return Response(app_state.exposition.render(), media_type=MEDIA_TYPE)

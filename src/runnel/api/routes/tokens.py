@@ -1,72 +1,48 @@
 """Tokens: make, list, revoke."""
 
-from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from runnel.api.models import NewTokenAnswer, TokenAnswer, TokenList, TokenRequest
-from runnel.api.requests import StrictRoute
-from runnel.api.responses import BODY_STATUSES, describe_problems
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import ApiToken, Scope, generate_token
+from runnel.api.requests import TokenRequest
+from runnel.api.routing import BODY_STATUSES, ResourceRouter
+from runnel.api.security.tokens import StoreTokens, build_token_view
 from runnel.api.state import AppStateDependency
-from runnel.views.execution import format_time
+from runnel.views.page import Listing
+from runnel.views.token import NewTokenView, Scope, TokenView
 
-router = APIRouter(tags=["tokens"], route_class=StrictRoute)
-ADMIN = [require_scope(Scope.ADMIN)]
+routes = ResourceRouter("tokens")
 
 
-@router.get(
+@routes.operation("GET", "/tokens", "All tokens, without what is secret of them", scope=Scope.ADMIN)
+async def list_tokens(app_state: AppStateDependency) -> Listing[TokenView]:
+    return Listing(items=[build_token_view(token) for token in await app_state.tokens.all()])
+
+
+@routes.operation(
+    "POST",
     "/tokens",
-    operation_id="list_tokens",
-    summary="All tokens, without what is secret of them",
-    dependencies=ADMIN,
-    responses=describe_problems(),
+    "Make a token, which is shown once",
+    scope=Scope.ADMIN,
+    problems=BODY_STATUSES,
+    status=201,
 )
-async def list_tokens(app_state: AppStateDependency) -> TokenList:
-    return TokenList(items=[_build_answer(each) for each in await app_state.tokens.all()])
-
-
-@router.post(
-    "/tokens",
-    operation_id="create_token",
-    summary="Make a token, which is shown once",
-    status_code=201,
-    dependencies=ADMIN,
-    responses=describe_problems(*BODY_STATUSES),
-)
-async def create(app_state: AppStateDependency, body: TokenRequest) -> NewTokenAnswer:
-    ends = None
-    if body.days is not None:
-        ends = app_state.clock.now() + timedelta(days=body.days).total_seconds()
+async def create_token(app_state: AppStateDependency, body: TokenRequest) -> NewTokenView:
+    tokens = StoreTokens(app_state.tokens, app_state.clock)
     scopes = tuple(dict.fromkeys(body.scopes))
-    new = generate_token(body.name, scopes, expires_at=ends, per_minute=body.per_minute)
-    text = await app_state.tokens.create(new)
-    return NewTokenAnswer(id=new.id, name=new.name, scopes=list(new.scopes), token=text)
+    return await tokens.create(body.name, scopes, days=body.days, per_minute=body.per_minute)
 
 
-@router.delete(
+@routes.operation(
+    "DELETE",
     "/tokens/{token_id}",
-    operation_id="revoke_token",
-    summary="Make a token useless, within seconds",
-    status_code=204,
-    dependencies=ADMIN,
-    responses=describe_problems(404, 422),
+    "Make a token useless, within seconds",
+    scope=Scope.ADMIN,
+    problems=(404, 422),
+    status=204,
 )
-async def revoke(
+async def revoke_token(
     token_id: Annotated[str, Path(description="As listed", max_length=100)],
     app_state: AppStateDependency,
 ) -> None:
     await app_state.tokens.revoke(token_id)
-
-
-def _build_answer(token: ApiToken) -> TokenAnswer:
-    return TokenAnswer(
-        id=token.id,
-        name=token.name,
-        scopes=list(token.scopes),
-        created_at=format_time(token.created_at) or "",
-        expires_at=format_time(token.expires_at),
-        per_minute=token.per_minute,
-    )

@@ -1,173 +1,165 @@
-"""Schedules: add, change, pause, remove; and a door for schedulers from outside."""
+"""Schedules and webhooks: add, change, remove; a door for schedulers and callers from outside."""
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Path, Query, Request, Response
 
-from runnel.api.models import (
-    Challenge,
-    Delivered,
-    Dispatched,
+from runnel.api.requests import (
+    AfterParam,
     DispatchRequest,
+    LimitParam,
     NewSchedule,
-    ScheduleAnswer,
     ScheduleBody,
-    SchedulePage,
-    WebhookAnswer,
     WebhookBody,
-    WebhookPage,
+    WorkflowNameParam,
 )
-from runnel.api.requests import AfterParam, LimitParam, StrictRoute, WorkflowNameParam
-from runnel.api.responses import BODY_STATUSES, describe_problems
-from runnel.api.security.guard import check_caller_scope, require_scope
-from runnel.api.security.tokens import Scope
+from runnel.api.responses import make_view_response
+from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
+from runnel.api.security.guard import check_caller_scope
 from runnel.api.state import AppState, AppStateDependency
 from runnel.core.states import ExecutionState
-from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.triggers.deliveries import Delivery
-from runnel.triggers.schedule import Schedule, ScheduleRecord
-from runnel.triggers.schedule_store import build_schedule_document, build_webhook_document
-from runnel.triggers.webhook import Webhook
-from runnel.views.execution import format_time
-
-schedules_router = APIRouter(tags=["triggers"], route_class=StrictRoute)
-READ, RUN, OPERATE = (
-    [require_scope(Scope.READ)],
-    [require_scope(Scope.RUN)],
-    [require_scope(Scope.OPERATE)],
+from runnel.triggers.schedule import ScheduleRecord
+from runnel.triggers.schedule_store import build_schedule_view, build_webhook_view
+from runnel.views import Timestamp
+from runnel.views.page import Page
+from runnel.views.token import Scope
+from runnel.views.trigger import (
+    AcceptedDelivery,
+    ChallengeReply,
+    FiredTick,
+    FiredTicks,
+    Schedule,
+    ScheduleView,
+    Webhook,
+    WebhookView,
 )
+
+schedule_routes = ResourceRouter("triggers")
 
 ScheduleIdParam: TypeAlias = Annotated[
     str, Path(alias="schedule_id", description="The id of a schedule", max_length=200)
 ]
 
 
-@schedules_router.post(
+@schedule_routes.operation(
+    "POST",
     "/schedules",
-    operation_id="add_schedule",
-    summary="Run a workflow by the clock",
-    status_code=201,
-    response_model=ScheduleAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Run a workflow by the clock",
+    scope=Scope.OPERATE,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=201,
 )
-async def add(app_state: AppStateDependency, body: NewSchedule) -> dict[str, Json]:
-    return _build_answer(app_state, await app_state.schedules.add(_build_schedule(body.id, body)))
+async def add_schedule(app_state: AppStateDependency, body: NewSchedule) -> ScheduleView:
+    record = await app_state.schedules.add(_build_schedule(body.id, body))
+    return _build_view(app_state, record)
 
 
-@schedules_router.get(
-    "/schedules",
-    operation_id="list_schedules",
-    summary="All schedules, by id",
-    response_model=SchedulePage,
-    dependencies=READ,
-    responses=describe_problems(422),
+@schedule_routes.operation(
+    "GET", "/schedules", "All schedules, by id", scope=Scope.READ, problems=(422,)
 )
 async def list_schedules(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
-) -> dict[str, Json]:
-    found = await app_state.schedules.list(after=after or "", limit=limit)
-    last = found[-1].schedule.id if len(found) == limit else None
-    return {"items": [_build_answer(app_state, each) for each in found], "next": last}
+) -> Page[ScheduleView]:
+    records = await app_state.schedules.list(after=after or "", limit=limit)
+    last = records[-1].schedule.id if len(records) == limit else None
+    return Page(items=[_build_view(app_state, record) for record in records], next=last)
 
 
-@schedules_router.get(
+@schedule_routes.operation(
+    "GET",
     "/schedules/{schedule_id}",
-    operation_id="read_schedule",
-    summary="A schedule with its next ticks",
-    response_model=ScheduleAnswer,
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "A schedule with its next ticks",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
 async def read_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
-) -> dict[str, Json]:
-    return _build_answer(app_state, (await app_state.schedules.get(schedule_id)).record)
+) -> ScheduleView:
+    return _build_view(app_state, (await app_state.schedules.get(schedule_id)).record)
 
 
-@schedules_router.put(
+@schedule_routes.operation(
+    "PUT",
     "/schedules/{schedule_id}",
-    operation_id="replace_schedule",
-    summary="Change a schedule; ticks of before are not made up for",
-    response_model=ScheduleAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Change a schedule; ticks of before are not made up for",
+    scope=Scope.OPERATE,
+    problems=(*BODY_STATUSES, 404, 409),
 )
-async def replace(
+async def replace_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency, body: ScheduleBody
-) -> dict[str, Json]:
+) -> ScheduleView:
     changed = _build_schedule(schedule_id, body)
-    return _build_answer(
-        app_state, await app_state.schedules.change(schedule_id, lambda _former: changed)
-    )
+    record = await app_state.schedules.change(schedule_id, lambda _former: changed)
+    return _build_view(app_state, record)
 
 
-@schedules_router.post(
+@schedule_routes.operation(
+    "POST",
     "/schedules/{schedule_id}/pause",
-    operation_id="pause_schedule",
-    summary="Fire nothing until it is resumed",
-    response_model=ScheduleAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(404, 422),
+    "Fire nothing until it is resumed",
+    scope=Scope.OPERATE,
+    problems=(404, 422),
 )
-async def pause(schedule_id: ScheduleIdParam, app_state: AppStateDependency) -> dict[str, Json]:
-    return _build_answer(app_state, await app_state.schedules.pause(schedule_id))
+async def pause_schedule(
+    schedule_id: ScheduleIdParam, app_state: AppStateDependency
+) -> ScheduleView:
+    return _build_view(app_state, await app_state.schedules.pause(schedule_id))
 
 
-@schedules_router.post(
+@schedule_routes.operation(
+    "POST",
     "/schedules/{schedule_id}/resume",
-    operation_id="resume_schedule",
-    summary="Go on with a schedule; what fell into the pause is not made up for",
-    response_model=ScheduleAnswer,
-    dependencies=OPERATE,
-    responses=describe_problems(404, 422),
+    "Go on with a schedule; what fell into the pause is not made up for",
+    scope=Scope.OPERATE,
+    problems=(404, 422),
 )
-async def resume(schedule_id: ScheduleIdParam, app_state: AppStateDependency) -> dict[str, Json]:
-    return _build_answer(app_state, await app_state.schedules.pause(schedule_id, is_paused=False))
+async def resume_schedule(
+    schedule_id: ScheduleIdParam, app_state: AppStateDependency
+) -> ScheduleView:
+    return _build_view(app_state, await app_state.schedules.pause(schedule_id, is_paused=False))
 
 
-@schedules_router.delete(
+@schedule_routes.operation(
+    "DELETE",
     "/schedules/{schedule_id}",
-    operation_id="remove_schedule",
-    summary="Remove a schedule; what it has started goes on",
-    status_code=204,
-    dependencies=OPERATE,
-    responses=describe_problems(404, 422),
+    "Remove a schedule; what it has started goes on",
+    scope=Scope.OPERATE,
+    problems=(404, 422),
+    status=204,
 )
 async def remove_schedule(schedule_id: ScheduleIdParam, app_state: AppStateDependency) -> None:
     await app_state.schedules.remove(schedule_id)
 
 
-@schedules_router.post(
+@schedule_routes.operation(
+    "POST",
     "/triggers/cron/dispatch",
-    operation_id="dispatch_schedules",
-    summary="Fire all ticks that are due, for a scheduler from outside",
-    response_model=Dispatched,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES),
+    "Fire all ticks that are due, for a scheduler from outside",
+    scope=Scope.RUN,
+    problems=BODY_STATUSES,
 )
-async def dispatch(
-    request: Request, app_state: AppStateDependency, wanted: DispatchRequest | None = None
-) -> dict[str, Json]:
+async def dispatch_schedules(
+    request: Request, app_state: AppStateDependency, body: DispatchRequest | None = None
+) -> FiredTicks:
     """`now` needs the scope `operate`: what lies before it is not fired by the clock any more."""
-    if wanted is not None and wanted.now is not None:
+    if body is not None and body.now is not None:
         check_caller_scope(request, Scope.OPERATE)
-    now = None if wanted is None or wanted.now is None else wanted.now.timestamp()
+    now = None if body is None or body.now is None else body.now.timestamp()
     outcomes = await app_state.scheduler.dispatch(now)
-    return {
-        "items": [
-            {
-                "schedule_id": each.schedule_id,
-                "tick": format_time(each.tick),
-                "execution_id": each.execution_id,
-                "error": each.error,
-            }
-            for each in outcomes
+    return FiredTicks(
+        items=[
+            FiredTick(
+                schedule_id=outcome.schedule_id,
+                tick=Timestamp(outcome.tick),
+                execution_id=outcome.execution_id,
+                error=outcome.error,
+            )
+            for outcome in outcomes
         ]
-    }
+    )
 
 
 def _build_schedule(schedule_id: str, body: ScheduleBody) -> Schedule:
@@ -189,14 +181,13 @@ def _build_schedule(schedule_id: str, body: ScheduleBody) -> Schedule:
     )
 
 
-def _build_answer(app_state: AppState, kept: ScheduleRecord) -> dict[str, Json]:
-    return build_schedule_document(kept, app_state.clock.now())
+def _build_view(app_state: AppState, record: ScheduleRecord) -> ScheduleView:
+    return build_schedule_view(record, app_state.clock.now())
 
 
 # Webhooks: who may call from outside, and the calls themselves.
 
-webhooks_router = APIRouter(tags=["triggers"], route_class=StrictRoute)
-WEBHOOKS_READ, WEBHOOKS_OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]
+webhook_routes = ResourceRouter("triggers")
 WEBHOOK_PATH = "/workflows/{name:path}/triggers/webhook"
 _ANY_BODY = {
     "requestBody": {
@@ -209,51 +200,46 @@ _ANY_BODY = {
 }
 
 
-@webhooks_router.post(
+@webhook_routes.operation(
+    "POST",
     WEBHOOK_PATH,
-    operation_id="call_webhook",
-    summary="Begin an execution from outside; who calls is known by its secret or signature",
-    status_code=202,
-    response_model=Delivered,
-    responses={
-        **describe_problems(404, 409, 413, 422),
-        200: {"model": Challenge, "description": "Slack's challenge is answered"},
-    },
-    openapi_extra=_ANY_BODY,
+    "Begin an execution from outside; who calls is known by its secret or signature",
+    problems=(404, 409, 413, 422),
+    status=202,
+    others={200: OtherAnswer("Slack's challenge is answered", view=ChallengeReply)},
+    request_body=_ANY_BODY,
 )
-async def call(
+async def call_webhook(
     name: WorkflowNameParam, request: Request, app_state: AppStateDependency
-) -> Response:
+) -> AcceptedDelivery | Response:
     webhook = await app_state.webhooks.find(name)
     if webhook is None:  # and nothing of those that there are, to whom nobody knows
         raise NotFoundError("webhook of workflow", escape_unprintable(name))
     query = request.query_params.multi_items()
     delivery = Delivery.from_pairs(request.headers.items(), query, await request.body())
     received = await app_state.receiver.receive(webhook, delivery)
-    if received.challenge is not None:
-        return JSONResponse({"challenge": received.challenge})
-    found = received.execution_id
-    header = None if found is None else await app_state.backend.archive.get_header(found)
+    id_ = received.execution_id
+    if id_ is None:
+        return make_view_response(ChallengeReply(challenge=received.challenge or ""))
+    header = await app_state.backend.archive.get_header(id_)
     state = ExecutionState.PENDING if header is None else header.state
-    answer = {"execution_id": found, "run_id": found, "status": state}
-    return JSONResponse(answer, status_code=202)
+    return AcceptedDelivery(execution_id=id_, run_id=id_, status=state)
 
 
-@webhooks_router.put(
+@webhook_routes.operation(
+    "PUT",
     WEBHOOK_PATH,
-    operation_id="put_webhook",
-    summary="Let a workflow be started from outside, or change how",
-    response_model=WebhookAnswer,
-    dependencies=WEBHOOKS_OPERATE,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Let a workflow be started from outside, or change how",
+    scope=Scope.OPERATE,
+    problems=(*BODY_STATUSES, 404, 409),
 )
-async def put(
+async def put_webhook(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
     body: WebhookBody,
     *,
     is_new: Annotated[bool, Query(description="Refuse to replace one")] = False,
-) -> dict[str, Json]:
+) -> WebhookView:
     webhook = Webhook(
         workflow=name,
         version=body.version,
@@ -264,44 +250,34 @@ async def put(
         delivery_id=body.delivery_id,
         labels=body.labels,
     )
-    return build_webhook_document(await app_state.webhooks.add(webhook, replaces=not is_new))
+    return build_webhook_view(await app_state.webhooks.add(webhook, replaces=not is_new))
 
 
-@webhooks_router.get(
-    WEBHOOK_PATH,
-    operation_id="read_webhook",
-    summary="The webhook of a workflow",
-    response_model=WebhookAnswer,
-    dependencies=WEBHOOKS_READ,
-    responses=describe_problems(404, 422),
+@webhook_routes.operation(
+    "GET", WEBHOOK_PATH, "The webhook of a workflow", scope=Scope.READ, problems=(404, 422)
 )
-async def read_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> dict[str, Json]:
-    return build_webhook_document(await app_state.webhooks.get(name))
+async def read_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> WebhookView:
+    return build_webhook_view(await app_state.webhooks.get(name))
 
 
-@webhooks_router.delete(
+@webhook_routes.operation(
+    "DELETE",
     WEBHOOK_PATH,
-    operation_id="remove_webhook",
-    summary="Let nobody start the workflow from outside any more",
-    status_code=204,
-    dependencies=WEBHOOKS_OPERATE,
-    responses=describe_problems(404, 422),
+    "Let nobody start the workflow from outside any more",
+    scope=Scope.OPERATE,
+    problems=(404, 422),
+    status=204,
 )
 async def remove_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> None:
     await app_state.webhooks.remove(name)
 
 
-@webhooks_router.get(
-    "/webhooks",
-    operation_id="list_webhooks",
-    summary="All webhooks, by workflow",
-    response_model=WebhookPage,
-    dependencies=WEBHOOKS_READ,
-    responses=describe_problems(422),
+@webhook_routes.operation(
+    "GET", "/webhooks", "All webhooks, by workflow", scope=Scope.READ, problems=(422,)
 )
 async def list_webhooks(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
-) -> dict[str, Json]:
-    found = await app_state.webhooks.list(after=after or "", limit=limit)
-    last = found[-1].workflow if len(found) == limit else None
-    return {"items": [build_webhook_document(each) for each in found], "next": last}
+) -> Page[WebhookView]:
+    webhooks = await app_state.webhooks.list(after=after or "", limit=limit)
+    last = webhooks[-1].workflow if len(webhooks) == limit else None
+    return Page(items=[build_webhook_view(webhook) for webhook in webhooks], next=last)

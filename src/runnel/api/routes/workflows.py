@@ -2,69 +2,64 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi import Query, Request, Response
+from fastapi.responses import PlainTextResponse
 
-from runnel.api.models import (
-    Begun,
-    Deleted,
-    GraphAnswer,
-    ListedWorkflow,
-    RunRequest,
-    StoredWorkflow,
-    Submitted,
-    Valid,
-    WorkflowDocument,
-    WorkflowPage,
-)
 from runnel.api.requests import (
     AfterParam,
     IdempotencyKeyHeader,
     LimitParam,
-    StrictRoute,
+    RunRequest,
     VersionParam,
     WorkflowNameParam,
-    read_workflow,
 )
-from runnel.api.responses import BODY_STATUSES, WORKFLOW_REQUEST_BODY, describe_problems
+from runnel.api.requests import read_workflow as read_workflow_body
+from runnel.api.responses import WORKFLOW_REQUEST_BODY
+from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
-from runnel.api.security.guard import require_scope
-from runnel.api.security.tokens import Scope
-from runnel.api.state import AppStateDependency
+from runnel.api.state import AppState, AppStateDependency
 from runnel.authoring.documents.export import to_document
-from runnel.core.graph import Graph
 from runnel.core.validation import build_graph
-from runnel.core.workflow import decode_workflow
+from runnel.core.workflow import Workflow, decode_workflow
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.schedule_checks import find_label_problems
-from runnel.views.execution import format_time
-from runnel.views.workflow import build_graph_document, render_mermaid
+from runnel.views import Timestamp
+from runnel.views.execution import HeldExecution, NewExecution
+from runnel.views.page import Page
+from runnel.views.token import Scope
+from runnel.views.workflow import (
+    DeletedWorkflow,
+    GraphView,
+    ListedWorkflow,
+    StoredWorkflow,
+    ValidWorkflow,
+    WorkflowDocument,
+    build_graph_view,
+    render_mermaid,
+)
 
-router = APIRouter(tags=["workflows"], route_class=StrictRoute)
+routes = ResourceRouter("workflows")
 _MERMAID_CONTENT = {"text/plain": {"schema": {"type": "string"}}}
 WithDocumentsParam = Annotated[bool, Query(description="With what could be written in a file")]
-READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workflow",
-    operation_id="submit_workflow",
-    summary="Store a workflow and an execution of it that waits to be triggered",
-    status_code=201,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES),
-    openapi_extra=WORKFLOW_REQUEST_BODY,
+    "Store a workflow and an execution of it that waits to be triggered",
+    scope=Scope.RUN,
+    problems=BODY_STATUSES,
+    status=201,
+    request_body=WORKFLOW_REQUEST_BODY,
 )
-async def submit(
+async def submit_workflow(
     request: Request, app_state: AppStateDependency, key: IdempotencyKeyHeader = None
-) -> Submitted:
-    workflow = await read_workflow(
-        app_state, await request.body(), parse_media_type(request.headers)
-    )
+) -> HeldExecution:
+    workflow = await _read_body(request, app_state)
     header = await app_state.client.create_execution(workflow, is_held=True, idempotency_key=key)
-    return Submitted(
+    return HeldExecution(
         workflow_definition_id=header.definition,
         workflow=header.workflow,
         version=header.version,
@@ -73,45 +68,45 @@ async def submit(
     )
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workflows",
-    operation_id="store_workflow",
-    summary="Store a workflow, without an execution",
-    status_code=201,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES),
-    openapi_extra=WORKFLOW_REQUEST_BODY,
+    "Store a workflow, without an execution",
+    scope=Scope.RUN,
+    problems=BODY_STATUSES,
+    status=201,
+    request_body=WORKFLOW_REQUEST_BODY,
 )
-async def store(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
-    workflow = await read_workflow(
-        app_state, await request.body(), parse_media_type(request.headers)
+async def store_workflow(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
+    stored = await app_state.client.library.store(await _read_body(request, app_state))
+    return StoredWorkflow(
+        name=stored.name,
+        version=stored.version,
+        workflow_definition_id=stored.graph.hash,
+        nodes=len(stored.graph),
     )
-    stored = await app_state.client.library.store(workflow)
-    return _build_stored_workflow(stored.name, stored.version, stored.graph)
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workflows/validate",
-    operation_id="validate_workflow",
-    summary="Judge a workflow, and store nothing",
-    dependencies=READ,
-    responses=describe_problems(*BODY_STATUSES),
-    openapi_extra=WORKFLOW_REQUEST_BODY,
+    "Judge a workflow, and store nothing",
+    scope=Scope.READ,
+    problems=BODY_STATUSES,
+    request_body=WORKFLOW_REQUEST_BODY,
 )
-async def validate(request: Request, app_state: AppStateDependency) -> Valid:
-    workflow = await read_workflow(
-        app_state, await request.body(), parse_media_type(request.headers)
-    )
+async def validate_workflow(request: Request, app_state: AppStateDependency) -> ValidWorkflow:
+    workflow = await _read_body(request, app_state)
     graph = build_graph(workflow)
-    return Valid(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
+    return ValidWorkflow(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/workflows",
-    operation_id="list_workflows",
-    summary="The newest version of each workflow, by name",
-    dependencies=READ,
-    responses=describe_problems(422),
+    "The newest version of each workflow, by name",
+    scope=Scope.READ,
+    problems=(422,),
 )
 async def list_workflows(
     app_state: AppStateDependency,
@@ -119,121 +114,128 @@ async def list_workflows(
     limit: LimitParam = 50,
     after: AfterParam = None,
     documents: WithDocumentsParam = False,
-) -> WorkflowPage:
-    found = await app_state.client.library.list(after=after or "", limit=limit)
-    return WorkflowPage(
-        items=[_build_listed_workflow(each, with_document=documents) for each in found],
-        next=found[-1].name if len(found) == limit else None,
+) -> Page[ListedWorkflow]:
+    definitions = await app_state.client.library.list(after=after or "", limit=limit)
+    return Page(
+        items=[_build_listed_workflow(each, with_document=documents) for each in definitions],
+        next=definitions[-1].name if len(definitions) == limit else None,
     )
 
 
-@router.post(
+@routes.operation(
+    "POST",
     "/workflows/{name:path}/run",
-    operation_id="run_workflow",
-    summary="Begin an execution of a stored workflow",
-    status_code=201,
-    dependencies=RUN,
-    responses=describe_problems(*BODY_STATUSES, 404, 409),
+    "Begin an execution of a stored workflow",
+    scope=Scope.RUN,
+    problems=(*BODY_STATUSES, 404, 409),
+    status=201,
 )
-async def run(
+async def run_workflow(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
-    wanted: RunRequest | None = None,
+    body: RunRequest | None = None,
     key: IdempotencyKeyHeader = None,
-) -> Begun:
-    wanted = wanted or RunRequest()
-    for problem in find_label_problems(wanted.labels):
+) -> NewExecution:
+    body = body or RunRequest()
+    for problem in find_label_problems(body.labels):
         raise PayloadError(problem)
-    stored = await app_state.client.library.find(name, wanted.version)
+    stored = await app_state.client.library.find(name, body.version)
     await app_state.check_capacity()
     header = await app_state.client.create_execution(
         stored.graph.workflow,
-        wanted.input,
-        labels=wanted.labels,
+        body.input,
+        labels=body.labels,
         idempotency_key=key,
         version=stored.version,
     )
-    return build_started_answer(header)
+    return build_new_execution(header)
 
 
-def build_started_answer(header: ExecutionHeader) -> Begun:
-    return Begun(
+def build_new_execution(header: ExecutionHeader) -> NewExecution:
+    return NewExecution(
         execution_id=header.execution_id,
         workflow=header.workflow,
         version=header.version,
         status=header.state,
-        created_at=format_time(header.created_at),
+        created_at=Timestamp(header.created_at),
     )
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/workflows/{name:path}/versions",
-    operation_id="list_versions",
-    summary="The versions of a workflow, newest first",
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "The versions of a workflow, newest first",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def versions(
+async def list_versions(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
     *,
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
-) -> WorkflowPage:
-    found = await app_state.client.library.versions(name, limit=limit)
-    items = [_build_listed_workflow(each, with_document=documents) for each in found]
-    return WorkflowPage(items=items, next=None)
+) -> Page[ListedWorkflow]:
+    definitions = await app_state.client.library.versions(name, limit=limit)
+    items = [_build_listed_workflow(each, with_document=documents) for each in definitions]
+    return Page(items=items, next=None)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/workflows/{name:path}/graph",
-    operation_id="draw_workflow",
-    summary="The graph of a workflow: nodes, edges and layers, or Mermaid text",
-    response_model=GraphAnswer,
-    dependencies=READ,
-    responses={**describe_problems(404, 422), 200: {"content": _MERMAID_CONTENT}},
+    "The graph of a workflow: nodes, edges and layers, or Mermaid text",
+    scope=Scope.READ,
+    problems=(404, 422),
+    others={200: OtherAnswer(view=GraphView, content=_MERMAID_CONTENT)},
 )
-async def draw(
+async def draw_workflow(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
     version: VersionParam = None,
     format: Annotated[Literal["json", "mermaid"], Query()] = "json",
-) -> Response:
+) -> GraphView | Response:
     stored = await app_state.client.library.find(name, version)
     if format == "mermaid":
         return PlainTextResponse(render_mermaid(stored.graph))
-    return JSONResponse(build_graph_document(stored.graph))
+    return build_graph_view(stored.graph)
 
 
-@router.get(
+@routes.operation(
+    "GET",
     "/workflows/{name:path}",
-    operation_id="read_workflow",
-    summary="A workflow as it could be written in a file",
-    dependencies=READ,
-    responses=describe_problems(404, 422),
+    "A workflow as it could be written in a file",
+    scope=Scope.READ,
+    problems=(404, 422),
 )
-async def read(
+async def read_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
 ) -> WorkflowDocument:
     stored = await app_state.client.library.find(name, version)
-    about = _build_stored_workflow(stored.name, stored.version, stored.graph)
-    return WorkflowDocument(**about.model_dump(), document=to_document(stored.graph.workflow))
+    return WorkflowDocument(
+        name=stored.name,
+        version=stored.version,
+        workflow_definition_id=stored.graph.hash,
+        nodes=len(stored.graph),
+        document=to_document(stored.graph.workflow),
+    )
 
 
-@router.delete(
+@routes.operation(
+    "DELETE",
     "/workflows/{name:path}",
-    operation_id="delete_workflow",
-    summary="Delete all versions of a workflow; executions that have ended stay readable",
-    dependencies=[require_scope(Scope.OPERATE)],
-    responses=describe_problems(404, 409, 422),
+    "Delete all versions of a workflow; executions that have ended stay readable",
+    scope=Scope.OPERATE,
+    problems=(404, 409, 422),
 )
-async def delete(name: WorkflowNameParam, app_state: AppStateDependency) -> Deleted:
-    return Deleted(versions=await app_state.client.library.delete(name))
+async def delete_workflow(
+    name: WorkflowNameParam, app_state: AppStateDependency
+) -> DeletedWorkflow:
+    return DeletedWorkflow(versions=await app_state.client.library.delete(name))
 
 
-def _build_stored_workflow(name: str, version: int, graph: Graph) -> StoredWorkflow:
-    return StoredWorkflow(
-        name=name, version=version, workflow_definition_id=graph.hash, nodes=len(graph)
+async def _read_body(request: Request, app_state: AppState) -> Workflow:
+    return await read_workflow_body(
+        app_state, await request.body(), parse_media_type(request.headers)
     )
 
 

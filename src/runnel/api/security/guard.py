@@ -9,9 +9,10 @@ import msgspec
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from runnel.api.security.tokens import ApiToken, Scope, TokenStore, check_scope
+from runnel.api.security.tokens import ApiToken, TokenStore, check_scope
 from runnel.errors import ForeignRequestError, NotAuthenticatedError, TooManyRequestsError
 from runnel.ports.records import RequestWindows
+from runnel.views.token import Scope
 
 # Which hosts and pages a request may come from, so that no web page can use a local server.
 #

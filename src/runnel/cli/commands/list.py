@@ -34,11 +34,11 @@ from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
-from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
-from runnel.views.execution import ExecutionView, HistoryView, format_time
+from runnel.views import Timestamp, build_document
+from runnel.views.execution import ExecutionView, HistoryEvent, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ async def _load_executions(
 
 def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import to_compact_json
-    from runnel.views.execution import build_header_document, format_time
+    from runnel.client.execution_views import build_header_document
 
     if as_json:
         for header in executions.headers:
@@ -238,8 +238,8 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: NodeState
     waits_for: str
-    since: float | None
-    due: float | None = None
+    since: Timestamp | None
+    due: Timestamp | None = None
     signal: str | None = None
 
 
@@ -273,7 +273,7 @@ async def print_stuck(
         now = session.clock.now()
     if as_json:
         for each in found:
-            print(to_compact_json(_to_document(each)))
+            print(to_compact_json(build_document(each)))
     elif not found:
         print("nothing is unfinished")
     else:
@@ -319,7 +319,7 @@ def suggest_commands(
     return tuple(commands)
 
 
-def list_node_waits(view: ExecutionView, events: list[HistoryView]) -> list[NodeWait]:
+def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[NodeWait]:
     """Unsettled nodes that have begun: the others wait for these."""
     since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
     waits = []
@@ -350,13 +350,6 @@ _WAIT_TEXT_BY_STATE = {
     NodeState.RUNNING: "its own code",
     NodeState.WAITING: "something",
 }
-
-
-def _to_document(stuck: StuckExecution) -> dict[str, Json]:
-    document: dict[str, Json] = msgspec.to_builtins(stuck)
-    for wait in document["waits"]:
-        wait["since"], wait["due"] = format_time(wait["since"]), format_time(wait["due"])
-    return document
 
 
 def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:

@@ -19,9 +19,9 @@ from runnel.cli.options import (
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from runnel.client.nodes import NodeDetail
     from runnel.core.values import Json
-    from runnel.views.execution import ExecutionView, HistoryView
+    from runnel.views.execution import ExecutionView, HistoryEvent
+    from runnel.views.node import NodeDetail
 
 
 NodeName = Annotated[
@@ -210,7 +210,7 @@ def history(
     return exits.OK
 
 
-async def _load_history(text: str, location: StoreLocation) -> "list[HistoryView]":
+async def _load_history(text: str, location: StoreLocation) -> "list[HistoryEvent]":
     from runnel.cli.options import configure
     from runnel.cli.session.open_client import find_execution_id, open_client
 
@@ -218,7 +218,7 @@ async def _load_history(text: str, location: StoreLocation) -> "list[HistoryView
         return await session.client.history(await find_execution_id(session.client, text))
 
 
-def _print_history(events: "list[HistoryView]") -> None:
+def _print_history(events: "list[HistoryEvent]") -> None:
     from runnel.cli.render.text import Cell, format_clock_time, print_table
 
     rows = [

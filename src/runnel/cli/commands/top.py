@@ -20,6 +20,7 @@ from runnel.cli.render.text import (
 )
 from runnel.cli.session.open_client import ClientSession
 from runnel.cli.session.takeover import UNFINISHED_STATES
+from runnel.client.execution_views import build_header_document
 from runnel.client.listing import list_newest_executions
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
@@ -27,7 +28,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 from runnel.views import build_document
-from runnel.views.execution import build_header_document, format_time
+from runnel.views.execution import format_time
 from runnel.views.operations import QueueView, WorkerView
 
 ROWS_PRINTED_MAX = 10

@@ -16,11 +16,10 @@ from runnel.cli.render.text import (
     to_compact_json,
     to_pretty_json,
 )
-from runnel.client.nodes import ItemsPage, NodeDetail
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.views.execution import ExecutionView, NodeView
-from runnel.views.node import Attempt
+from runnel.views.node import AttemptView, ItemsPage, NodeDetail
 
 VALUE_CHARS_MAX = 60
 NODES_MAX = 200
@@ -184,13 +183,13 @@ def _print_attempts(detail: NodeDetail, now: float) -> None:
         print(last.error.traceback.rstrip())
 
 
-def _format_attempt_elapsed(attempt: Attempt, now: float) -> str:
+def _format_attempt_elapsed(attempt: AttemptView, now: float) -> str:
     if attempt.started_at is None:
         return ""
     return format_duration((attempt.finished_at or now) - attempt.started_at)
 
 
-def _describe_attempt(attempt: Attempt) -> str:
+def _describe_attempt(attempt: AttemptView) -> str:
     said = str(attempt.error) if attempt.error is not None else attempt.reason
     if attempt.child_id is not None:
         said = f"child execution {attempt.child_id} {said}"

@@ -9,7 +9,7 @@ from runnel.app import stores
 from runnel.app.stores import StoreSession
 from runnel.client.listing import list_newest_executions
 from runnel.client.operations import StoreOperations
-from runnel.client.protocol import Client, Operations, find_owner
+from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
@@ -20,9 +20,6 @@ from runnel.settings.model import Settings
 
 if TYPE_CHECKING:
     from runnel.client.http_client import HttpClient
-    from runnel.client.http_resources import HttpSchedules, HttpWebhooks
-    from runnel.triggers.schedule_store import ScheduleStore
-    from runnel.triggers.webhook import WebhookStore
     from runnel.views.operations import ServerInfo
 
 # A person waits: longer for a server that is busy than for one that is not there.
@@ -109,32 +106,50 @@ async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations,
 
 
 @asynccontextmanager
-async def open_schedules(
-    settings: Settings,
-) -> "AsyncIterator[tuple[ScheduleStore | HttpSchedules, Clock]]":
+async def open_schedules(settings: Settings) -> AsyncIterator[Schedules]:
     """Raises NoDataError as `open_client` does."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
-            yield http.schedules, RealClock()
+            yield http.schedules
         return
     from runnel.engine.clock import RandomIdGenerator
-    from runnel.triggers.schedule_store import ScheduleStore
+    from runnel.triggers.schedule_store import ScheduleStore, StoreSchedules
 
     async with stores.open_store_session(settings) as store:
-        yield ScheduleStore(store.backend, store.clock, RandomIdGenerator()), store.clock
+        schedules = ScheduleStore(store.backend, store.clock, RandomIdGenerator())
+        yield StoreSchedules(schedules, store.clock)
 
 
 @asynccontextmanager
-async def open_webhooks(settings: Settings) -> "AsyncIterator[WebhookStore | HttpWebhooks]":
+async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
     """Raises NoDataError as `open_client` does."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.webhooks
         return
+    from runnel.triggers.schedule_store import StoreWebhooks
     from runnel.triggers.webhook import WebhookStore
 
     async with stores.open_store_session(settings) as store:
-        yield WebhookStore(store.backend, store.clock)
+        yield StoreWebhooks(WebhookStore(store.backend, store.clock))
+
+
+@asynccontextmanager
+async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]:
+    """Makes an empty data directory if there is none."""
+    clock = RealClock()
+    if settings.has_server:
+        async with open_http_client(settings) as (http, _server):
+            yield http.tokens, clock
+        return
+    from runnel.api.security.tokens import StoreTokens, TokenStore
+    from runnel.engine.clock import RandomIdGenerator
+
+    backend = await stores.open_backend(settings, clock, RandomIdGenerator())
+    try:
+        yield StoreTokens(TokenStore(backend.records, clock), clock), clock
+    finally:
+        await backend.close()
 
 
 def format_location(settings: Settings) -> str:
