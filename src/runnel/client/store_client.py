@@ -50,6 +50,7 @@ from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter,
 from runnel.ports import Backend
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.feed import Feed
 from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
 from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
 from runnel.views.node import NodeDetail
@@ -116,7 +117,10 @@ class StoreClient:
         self._triggers = TriggerGuard(backend, clock)
         self.dead_letters = StoreDeadLetters(self, backend.archive, clock)
         self.many = StoreBulk(self, backend.archive, backend.mailbox)
-        self.changes = backend.feed
+
+    @property
+    def changes(self) -> Feed:
+        return self._backend.feed
 
     async def submit(
         self,
