@@ -76,7 +76,7 @@ class SimulatedCallers:
         await self.process.clock.sleep(order.at)
         while order.execution_id not in self.final_states:
             try:
-                header = await self._client.wait(order.execution_id)
+                header = await self._client.wait_for_end(order.execution_id)
                 self.final_states[order.execution_id] = str(header.state)
             except (StoreError, NotFoundError):
                 await self.process.clock.sleep(RETRY_DELAY_S)

@@ -134,7 +134,7 @@ async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) 
 
 
 async def wait_for_end(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
-    await engine.client.wait(execution_id, timeout_s=DEADLINE_S)
+    await engine.client.wait_for_end(execution_id, timeout_s=DEADLINE_S)
     return await engine.client.get(execution_id)
 
 

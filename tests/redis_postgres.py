@@ -91,7 +91,7 @@ class ArchivedEngine:
 
     async def ends(self, ids: Sequence[ExecutionId]) -> list[str]:
         """The final states."""
-        waits = [self.client.wait(each, timeout_s=DEADLINE_S) for each in ids]
+        waits = [self.client.wait_for_end(each, timeout_s=DEADLINE_S) for each in ids]
         return [str(header.state) for header in await asyncio.gather(*waits)]
 
     async def archive_all(self) -> None:

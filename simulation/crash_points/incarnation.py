@@ -158,7 +158,7 @@ def _run_engine(
 async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
     await caller.call_until_answered(lambda: _find_or_submit(scenario, caller))
     await scenario.caller_actions(caller)
-    await caller.call_until_answered(lambda: caller.client.wait(caller.execution_id))
+    await caller.call_until_answered(lambda: caller.client.wait_for_end(caller.execution_id))
 
 
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:

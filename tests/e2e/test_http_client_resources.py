@@ -6,13 +6,13 @@ from functools import partial
 import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
+from runnel.client.dead_letters import LettersOf
 from runnel.client.http_resources import (
     HttpBulk,
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
     HttpWebhooks,
-    LettersOf,
 )
 from runnel.client.sync_client import (
     SyncBulk,
@@ -72,13 +72,13 @@ async def test_schedules_are_kept(server: DevServer) -> None:
         with pytest.raises(NotFoundError):
             await client.schedules.get("nightly")
 
-    assert (added.schedule.cron, added.schedule.labels, added.progress.fired) == (
+    assert (added.cron, added.labels, added.fired) == (
         "0 3 * * *",
         {"by": "us"},
         0,
     )
-    assert [each.schedule.id for each in listed] == ["nightly"]
-    assert (paused.schedule.is_paused, resumed.schedule.is_paused) == (True, False)
+    assert [each.id for each in listed] == ["nightly"]
+    assert (paused.is_paused, resumed.is_paused) == (True, False)
 
 
 async def test_webhooks_are_kept(server: DevServer) -> None:
@@ -168,7 +168,7 @@ def test_the_parts_have_a_face_without_an_event_loop(server: DevServer) -> None:
         client.store(waiting("plain"))
         begun = client.submit("plain")
         client.schedules.add(Schedule(id="plain", workflow="plain", interval_s=3_600))
-        listed = [each.schedule.id for each in client.schedules.list()]
+        listed = [each.id for each in client.schedules.list()]
         client.schedules.remove("plain")
         letters = list(client.dead_letters.list(workflow="nobody"))
         workers = client.operations.workers()

@@ -175,7 +175,7 @@ async def test_what_proves_the_caller_does_not_reach_the_workflow(local: ApiUnde
 
     answer = await deliver(local, BODY, {**seen, "Authorization": "Bearer of another"})
     execution_id = answer.json()["execution_id"]
-    await local.site.client.wait(execution_id, timeout_s=10.0)
+    await local.site.client.wait_for_end(execution_id, timeout_s=10.0)
     execution = await local.site.client.get(execution_id)
 
     assert execution.input["headers"]["x-kind"] == "push"

@@ -281,7 +281,7 @@ async def test_what_was_recorded_and_never_sent_is_sent_by_the_owner(
         shared_redis, shared_postgres, WorkHandler(), resend_s=0.1
     ) as running:
         known = await running.client.submit(CHAIN)
-        header = await running.client.wait(known)
+        header = await running.client.wait_for_end(known)
         id_ = ExecutionId("x1")
         command = CreateExecution(
             execution_id=id_,

@@ -238,7 +238,7 @@ async def test_waiting_for_an_unknown_execution_is_refused_at_once(
     desk: ClientWithoutEngine, timeout_s: float | None
 ) -> None:
     with pytest.raises(NotFoundError, match="no execution 'nope'"):
-        await desk.client.wait(UNKNOWN, timeout_s=timeout_s)
+        await desk.client.wait_for_end(UNKNOWN, timeout_s=timeout_s)
 
 
 async def test_waiting_for_an_unknown_execution_is_refused_by_a_running_engine(
@@ -246,14 +246,14 @@ async def test_waiting_for_an_unknown_execution_is_refused_by_a_running_engine(
 ) -> None:
     async with open_engine("memory", tmp_path, WorkHandler()) as engine:
         with pytest.raises(NotFoundError, match="no execution 'nope'"):
-            await engine.client.wait(UNKNOWN)
+            await engine.client.wait_for_end(UNKNOWN)
 
 
 async def test_waiting_for_what_another_process_will_run_goes_on(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(desk.client.wait(execution_id))
+        waiting = group.create_task(desk.client.wait_for_end(execution_id))
         await desk.clock.advance(1)
         await _fail(desk, execution_id)
         await desk.clock.advance(10)

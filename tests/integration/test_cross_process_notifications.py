@@ -51,7 +51,7 @@ async def test_who_waits_for_an_end_is_told(
         asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
-        waits = [group.create_task(look.client.wait(execution_id)) for _ in range(5)]
+        waits = [group.create_task(look.client.wait_for_end(execution_id)) for _ in range(5)]
         await work.entered["b"].wait()
 
         gate.set()
@@ -72,7 +72,7 @@ async def test_who_waits_for_what_it_has_submitted_itself_is_told(
         for _ in range(5):
             execution_id = await look.client.submit(CHAIN)
 
-            header = await look.client.wait(execution_id)
+            header = await look.client.wait_for_end(execution_id)
 
             assert header.state is ExecutionState.COMPLETED
 
@@ -91,10 +91,10 @@ async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
         asyncio.TaskGroup() as group,
     ):
         look.event_bus.watch(seen.append)
-        remote = RemoteFollower(look, missing_process_warning=None, warn=lambda _: None)
+        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
         group.create_task(remote.run())
         execution_id = await engine.client.submit(CHAIN)
-        waiting = group.create_task(remote.client.wait(execution_id))
+        waiting = group.create_task(remote.wait_until_final(execution_id))
         await work.entered["a"].wait()
 
         for gate in gates:

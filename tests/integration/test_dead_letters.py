@@ -179,7 +179,7 @@ async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: W
     client, archive = engine.client, engine.backend.archive
     execution_id, (only,) = await failed(engine, work, "parse")
     done = await client.submit(make_workflow(make_node("x")))
-    await client.wait(done)
+    await client.wait_for_end(done)
     gate = work.gate("slow")
     running = await client.submit(make_workflow(make_node("slow")))
     await asyncio.wait_for(work.entered["slow"].wait(), DEADLINE_S)
@@ -199,7 +199,7 @@ async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: W
     with pytest.raises(InputError, match="has no node 'nope'"):
         await retry_letters(client, archive, [only], configs={"nope": {}})
     gate.set()
-    assert (await client.wait(execution_id)).state is ExecutionState.FAILED
+    assert (await client.wait_for_end(execution_id)).state is ExecutionState.FAILED
     assert await archive.count_dead_letters() == 1
 
 

@@ -224,5 +224,5 @@ async def test_a_waiter_looks_again_when_a_partition_can_not_be_given_back(
 async def _wait_in_vain(engine: Engine, execution_id: ExecutionId) -> str:
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(StoreError) as caught:
-            await engine.client.wait(execution_id)
+            await engine.client.wait_for_end(execution_id)
     return str(caught.value)

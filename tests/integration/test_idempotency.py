@@ -121,16 +121,16 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHa
 
 async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
     former = await engine.client.submit(FRAGILE, {"n": 1})
-    await engine.client.wait(former)
+    await engine.client.wait_for_end(former)
     whole = RerunSpec(is_whole=True)
-    used = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
+    used = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
 
-    same = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
+    same = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
 
     assert same == used
     problem = f"'k' belongs to execution {used}.*other nodes, configs or input; give another key"
     with pytest.raises(KeyReusedError, match=problem):
-        await engine.client.rerun(former, whole, input_={"n": 3}, idempotency_key="k")
+        await engine.client.rerun(former, whole, input={"n": 3}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match=problem):
         await engine.client.rerun(former, RerunSpec(again=["b"]), idempotency_key="k")
 
@@ -142,7 +142,7 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
     wanted = RerunSpec(is_newest=True)
     work.failures["b"] = [ValueError("no")]
     former = await engine.client.submit(make_workflow(make_node("a"), *FRAGILE.nodes[1:]))
-    header = await engine.client.wait(former)
+    header = await engine.client.wait_for_end(former)
     rest = derive_execution_id(former, "retry")
     command = CreateExecution(
         execution_id=rest,

@@ -57,7 +57,7 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     )
     view = await run_to_end(engine, flow)
 
-    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
+    detail = await engine.client.node(ExecutionId(view.execution_id), "b")
 
     first, second = detail.attempts
     assert (first.number, first.outcome, second.number) == (1, AttemptOutcome.FAILED, 2)
@@ -94,8 +94,8 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     view = await run_to_end(engine, flow)
     id_ = ExecutionId(view.execution_id)
 
-    loud = await engine.client.nodes.get(id_, "loud")
-    silent = await engine.client.nodes.get(id_, "silent")
+    loud = await engine.client.node(id_, "loud")
+    silent = await engine.client.node(id_, "silent")
     history = await engine.client.history(id_)
 
     kept = [line.text for line in loud.attempts[0].logs]
@@ -116,12 +116,10 @@ async def test_items_of_a_map_come_in_pages_and_one_by_one(
     view = await run_to_end(engine, flow)
     id_ = ExecutionId(view.execution_id)
 
-    first = await engine.client.nodes.get(id_, "each", items_limit=4)
+    first = await engine.client.node(id_, "each", items_limit=4)
     assert first.items is not None
-    rest = await engine.client.nodes.get(
-        id_, "each", items_after=first.items.next or 0, items_limit=4
-    )
-    one = await engine.client.nodes.get(id_, "each", item=5)
+    rest = await engine.client.node(id_, "each", items_after=first.items.next or 0, items_limit=4)
+    one = await engine.client.node(id_, "each", item=5)
 
     assert rest.items is not None
     assert (first.items.count, first.items.settled, first.items.next) == (7, 7, 3)
@@ -146,8 +144,8 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
     )
     view = await run_to_end(engine, flow)
 
-    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "each")
-    failed = await engine.client.nodes.get(ExecutionId(view.execution_id), "each", item=1)
+    detail = await engine.client.node(ExecutionId(view.execution_id), "each")
+    failed = await engine.client.node(ExecutionId(view.execution_id), "each", item=1)
 
     assert detail.items is not None
     assert [each.state for each in detail.items.items] == [
@@ -179,11 +177,11 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     id_ = await engine.client.submit(flow)
     await work.entered["inner"].wait()
 
-    child, ok, last = [await engine.client.nodes.get(id_, each) for each in ("child", "ok", "last")]
+    child, ok, last = [await engine.client.node(id_, each) for each in ("child", "ok", "last")]
     gate.set()
     await engine.client.signal(id_, "go", {"by": "me"})
     await wait_for_end(engine, id_)
-    ended = await engine.client.nodes.get(id_, "child")
+    ended = await engine.client.node(id_, "child")
 
     assert child.child_id is not None
     assert child.waits_for == f"child execution {child.child_id}"
@@ -213,7 +211,7 @@ async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> Non
     await run_to_end(engine, flow, values)
     view = await run_to_end(engine, flow, values)
 
-    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "c")
+    detail = await engine.client.node(ExecutionId(view.execution_id), "c")
 
     assert (detail.is_cached, detail.reason) == (True, "from the cache")
     assert detail.config == {"size": len(large)}
@@ -227,7 +225,7 @@ async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> Non
     )
     view = await run_to_end(engine, flow)
 
-    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
+    detail = await engine.client.node(ExecutionId(view.execution_id), "b")
 
     assert detail.config is None
     assert "nothing" in (detail.config_error or "")
@@ -239,19 +237,17 @@ async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> N
     id_ = ExecutionId(view.execution_id)
 
     with pytest.raises(NotFoundError, match=r"no node 'alpa'.*alpha"):
-        await engine.client.nodes.get(id_, "alpa")
+        await engine.client.node(id_, "alpa")
     with pytest.raises(NotFoundError, match=r"no item 'alpha\[0\]'; it is no map"):
-        await engine.client.nodes.get(id_, "alpha", item=0)
+        await engine.client.node(id_, "alpha", item=0)
     with pytest.raises(NotFoundError):
-        await engine.client.nodes.get(ExecutionId("nobody"), "alpha")
+        await engine.client.node(ExecutionId("nobody"), "alpha")
 
 
 async def test_the_document_of_a_node_has_moments_as_texts(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
-    document = build_node_document(
-        await engine.client.nodes.get(ExecutionId(view.execution_id), "a")
-    )
+    document = build_node_document(await engine.client.node(ExecutionId(view.execution_id), "a"))
 
     [attempt] = document["attempts"]
     assert document["started_at"].endswith("Z")

@@ -93,7 +93,7 @@ async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: P
         await big_is_done.wait()
         await engine.backend.blobs.delete(execution_id)
         gate.set()
-        header = await engine.client.wait(execution_id, timeout_s=10)
+        header = await engine.client.wait_for_end(execution_id, timeout_s=10)
 
     assert header.state == "FAILED"
     assert "no blob" in (header.error or "")
@@ -113,7 +113,7 @@ async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
     gate.set()
     monkeypatch.setattr(FileBlobs, "get", failing_once(FileBlobs.get))
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
-        header = await engine.client.wait(execution_id, timeout_s=10)
+        header = await engine.client.wait_for_end(execution_id, timeout_s=10)
 
     assert header.state == "COMPLETED"
 
@@ -176,7 +176,7 @@ async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
             created_at=1.0,
         )
         await engine.backend.mailbox.send([command])
-        header = await engine.client.wait(ExecutionId("large"), timeout_s=10)
+        header = await engine.client.wait_for_end(ExecutionId("large"), timeout_s=10)
 
         assert header.state == "FAILED"
         assert "the config of node 'a' has 1,200," in (header.error or "")
@@ -200,9 +200,9 @@ async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from
 
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
         await engine.client.signal(other, "go")
-        ended = await engine.client.wait(broken, timeout_s=10)
+        ended = await engine.client.wait_for_end(broken, timeout_s=10)
 
-        assert (await engine.client.wait(other, timeout_s=10)).state == "COMPLETED"
+        assert (await engine.client.wait_for_end(other, timeout_s=10)).state == "COMPLETED"
         assert ended.state == "FAILED"
         assert "no blob" in (ended.error or "")
 

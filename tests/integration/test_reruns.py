@@ -87,14 +87,12 @@ async def test_another_input_runs_everything_unless_told_otherwise(
     former = await failed(engine, work)
 
     whole = await wait_for_end(
-        engine, await engine.client.rerun(former, input_={"text": "longer text"})
+        engine, await engine.client.rerun(former, input={"text": "longer text"})
     )
     calls, work.calls = work.calls, []
     part = await wait_for_end(
         engine,
-        await engine.client.rerun(
-            former, RerunSpec(is_whole=False), input_={"text": "longer text"}
-        ),
+        await engine.client.rerun(former, RerunSpec(is_whole=False), input={"text": "longer text"}),
     )
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])

@@ -67,11 +67,11 @@ async def test_waiting_ends_when_somebody_else_ended_the_execution(tmp_path: Pat
         async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as second:
             execution_id = await second.client.submit(make_workflow(make_node("a"), WAIT))
             with pytest.raises(TimeoutError):
-                await first.client.wait(execution_id, timeout_s=0.05)
+                await first.client.wait_for_end(execution_id, timeout_s=0.05)
             await second.client.signal(execution_id, "go")
-            await second.client.wait(execution_id, timeout_s=20)
+            await second.client.wait_for_end(execution_id, timeout_s=20)
 
-        assert (await first.client.wait(execution_id, timeout_s=20)).state == "COMPLETED"
+        assert (await first.client.wait_for_end(execution_id, timeout_s=20)).state == "COMPLETED"
 
 
 async def test_a_damaged_history_ends_its_execution_and_no_other(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ async def test_a_damaged_history_ends_its_execution_and_no_other(tmp_path: Path)
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
         await engine.client.signal(innocent, "go")
 
-        assert (await engine.client.wait(innocent, timeout_s=20)).state == "COMPLETED"
-        assert (await engine.client.wait(damaged, timeout_s=20)).state == "FAILED"
+        assert (await engine.client.wait_for_end(innocent, timeout_s=20)).state == "COMPLETED"
+        assert (await engine.client.wait_for_end(damaged, timeout_s=20)).state == "FAILED"
 
 
 async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the_others(
@@ -105,7 +105,7 @@ async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the
     async with open_engine("sqlite", tmp_path, WorkHandler(), adopts=True) as engine:
         await engine.client.signal(within_reach, "go")
 
-        assert (await engine.client.wait(within_reach, timeout_s=20)).state == "COMPLETED"
+        assert (await engine.client.wait_for_end(within_reach, timeout_s=20)).state == "COMPLETED"
 
 
 async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_a_key_is_free_again_after_its_partition_went_to_another_process(
         store.commit = failing_at(1, store.commit)  # type: ignore[method-assign]
         gate.set()
 
-        assert (await first.client.wait(held, timeout_s=20)).state == "COMPLETED"
+        assert (await first.client.wait_for_end(held, timeout_s=20)).state == "COMPLETED"
         again = await run_to_end(first, make_workflow(make_node("next", concurrency_key="k")))
 
     assert again.status == "COMPLETED"

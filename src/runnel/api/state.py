@@ -222,7 +222,7 @@ class AppState:
 
     async def _wait_for_end(self, execution_id: ExecutionId, timeout_s: float) -> None:
         with suppress(TimeoutError):
-            await self.client.wait(execution_id, timeout_s=timeout_s)
+            await self.client.wait_for_end(execution_id, timeout_s=timeout_s)
 
 
 async def _return_error(work: Coroutine[Any, Any, T]) -> T | RunnelError:

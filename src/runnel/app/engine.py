@@ -96,6 +96,10 @@ class Engine:
             secrets=self.secrets,
         )
 
+    async def wait_until_final(self, execution_id: ExecutionId) -> None:
+        """Raises NotFoundError at once for an id that no execution has."""
+        await self.client.wait_for_end(execution_id)
+
     def _build_orchestrator(self, clock_and_ids: ClockAndIds, policy: EnginePolicy) -> Orchestrator:
         parts = OrchestratorDependencies(
             store=self.backend.store,

@@ -246,7 +246,7 @@ async def _signal_when_final(
 ) -> None:
     patience = StoreRetry(engine.clock, engine.event_bus, engine.name)
     try:
-        await patience.run(lambda: engine.client.wait(execution_id), "wait")
+        await patience.run(lambda: engine.client.wait_for_end(execution_id), "wait")
     finally:
         live.finished.set()
 

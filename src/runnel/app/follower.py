@@ -5,21 +5,18 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from runnel.app.engine import AdoptedPartitions, StopEvents
-from runnel.app.stores import StoreSession
-from runnel.client.store_client import StoreClient
-from runnel.core.codec import decode_entry
+from runnel.client.listing import execution_not_found_error
+from runnel.client.operations import to_queue_key
+from runnel.client.protocol import Client, Operations, find_owner
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
-from runnel.engine.liveness import FailureDetector
 from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import EventBus
-from runnel.ports import Backend
+from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.feed import FeedPage
-from runnel.ports.store import ExecutionHeader, LeaseRecord
-from runnel.ports.workers import WorkerRecord
-from runnel.settings.model import Settings
+from runnel.ports.store import ExecutionHeader
 
 WarnFunction: TypeAlias = Callable[[str], None]
 
@@ -30,6 +27,7 @@ CHECK_INTERVAL_S = 1.0
 NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
 NO_WORKER = "no worker is alive: start one with 'runnel worker'"
 QUEUE_NOT_SERVED = "no worker that is alive takes tasks of the queue"
+_ALIVE = ("alive", "draining")
 
 
 class MissingProcessWarning:
@@ -38,15 +36,10 @@ class MissingProcessWarning:
     `queues` are those that the execution may put tasks into.
     """
 
-    def __init__(
-        self, backend: Backend, clock: Clock, settings: Settings, *, queues: frozenset[str]
-    ) -> None:
+    def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:
         self._queues = queues
-        self._backend = backend
+        self._operations = operations
         self._clock = clock
-        self._owners: FailureDetector[int, LeaseRecord] = FailureDetector(clock, settings.lease_s)
-        self._dead_after_s = settings.heartbeat_timeout_s
-        self._workers: FailureDetector[str, int] = FailureDetector(clock, self._dead_after_s)
         self._created_at = clock.monotonic()
         self._checked_at = float("-inf")
         self._reported: frozenset[str] = frozenset()
@@ -66,28 +59,22 @@ class MissingProcessWarning:
         self._reported = frozenset(missing)
 
     async def _find_missing(self, execution_id: ExecutionId) -> list[str]:
-        store = self._backend.store
-        partition = await store.route(execution_id)
-        record = await store.observe(partition)
-        is_owned = record is not None and not self._owners.is_dead(partition, record)
-        workers = await self._backend.tasks.workers()
-        # Each one is looked at, so that each one's silence is counted.
-        alive = [worker for worker in workers if not self._is_dead(worker)]
-        missing = [] if is_owned else [NO_ORCHESTRATOR]
-        if not alive:
+        owner = await find_owner(self._operations, execution_id)
+        workers = [view for view in await self._operations.workers() if view.state in _ALIVE]
+        missing = [] if owner is not None else [NO_ORCHESTRATOR]
+        if not workers:
             return [*missing, NO_WORKER]
-        waiting = [queue.queue for queue in await self._backend.tasks.queues() if queue.depth]
-        abouts = [worker.about for worker in alive if worker.about is not None]
-        unserved = [
-            queue
-            for queue in self._queues.intersection(waiting)
-            if abouts and not any(about.serves(queue) for about in abouts)
+        if all(worker.host is None for worker in workers):
+            return missing  # none has said yet which queues it takes
+        unserved = {
+            to_queue_key(queue.queue)
+            for queue in await self._operations.queues()
+            if queue.waiting and not queue.workers
+        }
+        return [
+            *missing,
+            *(f"{QUEUE_NOT_SERVED} '{queue}'" for queue in sorted(self._queues & unserved)),
         ]
-        return [*missing, *(f"{QUEUE_NOT_SERVED} '{queue}'" for queue in sorted(unserved))]
-
-    def _is_dead(self, record: WorkerRecord) -> bool:
-        grace_s = record.grace_s(self._dead_after_s)
-        return self._workers.is_dead(record.worker, record.counter, grace_s=grace_s)
 
 
 # How often all awaited executions are polled, should a change not have been published, and how
@@ -95,6 +82,7 @@ class MissingProcessWarning:
 POLL_INTERVAL_S = 1.0
 # A long history is not read so often that it keeps the server busy, unless it has ended.
 PAUSE_PER_POLL = 20
+END_POLL_INTERVAL_S = 5.0
 PAUSE_S_MAX = 5.0
 
 
@@ -106,24 +94,27 @@ class RemoteFollower:
 
     def __init__(
         self,
-        session: StoreSession,
+        client: Client,
+        clock: Clock,
+        event_bus: EventBus,
+        feed_broadcaster: FeedBroadcaster,
         *,
-        missing_process_warning: MissingProcessWarning | None,
-        warn: WarnFunction,
+        missing_process_warning: MissingProcessWarning | None = None,
+        warn: WarnFunction = lambda _sentence: None,
     ) -> None:
-        self.client: StoreClient = session.client
-        self.event_bus: EventBus = session.event_bus
-        self.clock: Clock = session.clock
+        self.client = client
+        self.event_bus = event_bus
+        self.clock = clock
         self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = NoSecrets()
         self.recovered = asyncio.Event()
         self.recovered.set()
         self.name = "onlooker"
-        self._session = session
+        self._feed_broadcaster = feed_broadcaster
         self._missing_process_warning = missing_process_warning
         self._warn = warn
         self._entries_read: dict[str, int] = {}
-        self._store_retry = StoreRetry(session.clock, session.event_bus, self.name)
+        self._store_retry = StoreRetry(clock, event_bus, self.name)
         self._changed: set[str] = set()
         self._wakeup = asyncio.Event()
         self._skip_pause = asyncio.Event()
@@ -135,7 +126,7 @@ class RemoteFollower:
         self.event_bus.on_awaited = self._wakeup.set
         try:
             async with (
-                self._session.feed_broadcaster.subscribe(self._on_page),
+                self._feed_broadcaster.subscribe(self._on_page),
                 asyncio.TaskGroup() as group,
             ):
                 stopping = group.create_task(self._wake_on_stop())
@@ -144,6 +135,26 @@ class RemoteFollower:
                 stopping.cancel()
         finally:
             self.event_bus.on_awaited = None
+
+    async def wait_until_final(self, execution_id: ExecutionId) -> None:
+        """Returns after everything that happened before the end was published.
+
+        The store is asked first, and again every few seconds: an execution that could not even be
+        created ends without an event. Raises NotFoundError.
+        """
+        completion = self.event_bus.get_completion(execution_id)
+        news = completion.add_listener()
+        try:
+            while completion.header is None:
+                header = (await self.client.summaries([execution_id])).get(execution_id)
+                if header is None:
+                    raise execution_not_found_error(execution_id)
+                if header.state in FINAL_EXECUTION_STATES:
+                    return
+                await self.clock.wait(news, END_POLL_INTERVAL_S)
+                news.clear()
+        finally:
+            completion.remove_listener(news)
 
     async def _wake_on_stop(self) -> None:
         await self.stops.drain.wait()
@@ -192,12 +203,11 @@ class RemoteFollower:
         ]
 
     async def _publish_new_events(self, execution_id: ExecutionId) -> None:
-        archive = self._session.backend.archive
         known = self._entries_read.get(execution_id, 0)
         entries = await self._store_retry.run(
-            lambda: archive.load(execution_id, after=known), "load"
+            lambda: self.client.read_entries(execution_id, after=known), "load"
         )
-        for entry in map(decode_entry, entries):
+        for entry in entries:
             is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)
             header = await self._load_header(execution_id) if is_end else None
             self.event_bus.committed(execution_id, entry.at, entry.events, header)
@@ -207,5 +217,7 @@ class RemoteFollower:
             await self._store_retry.run(lambda: absence.check(execution_id, self._warn), "look")
 
     async def _load_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
-        archive = self._session.backend.archive
-        return await self._store_retry.run(lambda: archive.get_header(execution_id), "header")
+        headers = await self._store_retry.run(
+            lambda: self.client.summaries([execution_id]), "header"
+        )
+        return headers.get(execution_id)

@@ -205,7 +205,7 @@ async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
     settings = arguments.settings
     if settings.has_redis:
         async with open_store_session(settings) as look, asyncio.TaskGroup() as group:
-            remote = RemoteFollower(look, missing_process_warning=None, warn=lambda _: None)
+            remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
             group.create_task(remote.run())
             try:
                 yield RunContext(
@@ -273,7 +273,7 @@ def _abort_engine_if_last(shared: SharedResource[RunContext], context: RunContex
 
 async def _wait_briefly(context: RunContext, execution_id: ExecutionId) -> ExecutionHeader | None:
     try:
-        return await context.client.wait(execution_id, timeout_s=OWNER_POLL_INTERVAL_S)
+        return await context.client.wait_for_end(execution_id, timeout_s=OWNER_POLL_INTERVAL_S)
     except TimeoutError:
         return None
 

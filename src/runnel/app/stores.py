@@ -1,26 +1,25 @@
 """Opens the store that the settings name: servers that are set, or else the data directory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
+from runnel.client.operations import StoreOperations
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
 from runnel.notify.event_bus import EventBus
 from runnel.notify.feed_reader import FeedBroadcaster
-from runnel.notify.waiter import Completion, ListenForEnd
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.store import LeaseRecord, TaskQueue
 from runnel.settings import SettingsError
 from runnel.settings.model import Settings
 from runnel.settings.variables import hide_password
@@ -256,7 +255,7 @@ class NoDataError(InputError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreSession:
-    """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`.
+    """`event_bus` tells the client how executions end, if a `RemoteFollower` publishes there.
 
     `has_workers`: tasks are run by workers in processes of their own.
     """
@@ -267,11 +266,6 @@ class StoreSession:
     event_bus: EventBus
     feed_broadcaster: FeedBroadcaster
     has_workers: bool
-
-    async def find_owner(self, execution_id: ExecutionId) -> LeaseRecord | None:
-        """None when no living process has it."""
-        store = self.backend.store
-        return await store.observe(await store.route(execution_id))
 
 
 def has_data(settings: Settings) -> bool:
@@ -312,37 +306,26 @@ async def open_store_session(
         await backend.close()
 
 
-class ClientFactory(Protocol):
-    def __call__(
-        self,
-        backend: Backend,
-        clock: Clock,
-        ids: IdGenerator,
-        *,
-        get_completion: Callable[[str], Completion],
-        listen: ListenForEnd,
-    ) -> StoreClient: ...
-
-
 def build_store_session(
     backend: Backend,
     clock: Clock,
     ids: IdGenerator,
     *,
     has_workers: bool = False,
-    client_factory: ClientFactory = StoreClient,
 ) -> StoreSession:
     """The backend stays the caller's to close."""
-    hub = EventBus()
-    newsroom = FeedBroadcaster(backend.feed, clock, hub)
-    listen = partial(_listen_for_end, newsroom, hub)
-    client = client_factory(backend, clock, ids, get_completion=hub.get_completion, listen=listen)
+    event_bus = EventBus()
+    broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
+    listen = partial(_listen_for_end, broadcaster, event_bus)
+    client = StoreClient(
+        backend, clock, ids, get_completion=event_bus.get_completion, listen=listen
+    )
     return StoreSession(
         client=client,
         backend=backend,
         clock=clock,
-        event_bus=hub,
-        feed_broadcaster=newsroom,
+        event_bus=event_bus,
+        feed_broadcaster=broadcaster,
         has_workers=has_workers,
     )
 
@@ -360,11 +343,13 @@ def _listen_for_end(
 
 
 @asynccontextmanager
-async def open_task_queue(settings: Settings) -> AsyncIterator[tuple[TaskQueue, Clock]]:
-    """Of a server: its archive is not needed for that, and may be down."""
+async def open_store_operations(
+    settings: Settings,
+) -> AsyncIterator[tuple[StoreOperations, Clock]]:
+    """Of a Redis: its archive is not needed for that, and may be down."""
     clock = RealClock()
     backend = await open_redis(settings, clock, RandomIdGenerator())
     try:
-        yield backend.tasks, clock
+        yield StoreOperations(backend, clock, settings), clock
     finally:
         await backend.close()

@@ -50,7 +50,7 @@ class ClientCompletionWaiter:
         self._clock = clock
 
     async def wait_until_completed(self, execution_id: ExecutionId) -> float:
-        header = await self._client.wait(execution_id)
+        header = await self._client.wait_for_end(execution_id)
         at = self._clock.monotonic()
         check_completed(execution_id, header.state)
         return at

@@ -16,7 +16,7 @@ from runnel.core.wording import quote_name
 from runnel.errors import InputError
 
 if TYPE_CHECKING:
-    from runnel.app.stores import StoreSession
+    from runnel.client.protocol import Client
     from runnel.core.states import ExecutionState
     from runnel.ports.archive import ExecutionFilter
     from runnel.settings.model import Settings
@@ -40,7 +40,7 @@ def complete_workflow(incomplete: str) -> list[str]:
 
 
 def _complete_prefix(
-    incomplete: str, load: "Callable[[StoreSession], Awaitable[Sequence[str]]]"
+    incomplete: str, load: "Callable[[Client], Awaitable[Sequence[str]]]"
 ) -> list[str]:
     import asyncio
 
@@ -52,25 +52,23 @@ def _complete_prefix(
         settings = configure(StoreLocation())
         if settings.is_remote:
             return ()
-        async with open_store_session(settings) as look:
-            return await load(look)
+        async with open_store_session(settings) as session:
+            return await load(session.client)
 
     with suppress(RunnelError):
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
     return []
 
 
-async def _load_ids(session: "StoreSession") -> Sequence[str]:
+async def _load_ids(client: "Client") -> Sequence[str]:
     from runnel.ports.archive import ExecutionFilter
 
-    found = await session.client.list_executions(ExecutionFilter(limit=COMPLETIONS_MAX))
+    found = await client.list_executions(ExecutionFilter(limit=COMPLETIONS_MAX))
     return ["@last", *(header.execution_id for header in found)]
 
 
-async def _load_workflow_names(session: "StoreSession") -> Sequence[str]:
-    return [
-        each.name for each in await session.backend.archive.list_workflows(limit=COMPLETIONS_MAX)
-    ]
+async def _load_workflow_names(client: "Client") -> Sequence[str]:
+    return [each.name for each in await client.library.list(limit=COMPLETIONS_MAX)]
 
 
 WorkflowFile: TypeAlias = Annotated[

@@ -1,7 +1,8 @@
 """Many executions at once, by a filter: in bounded steps, each of which may be repeated."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -10,12 +11,11 @@ from runnel.authoring.payloads import shorten_reason
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.listing import check_filter
 from runnel.client.reruns import RerunSpec
-from runnel.client.store_client import StoreClient
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, ExecutionFilter
+from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage, PageCursor
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
@@ -27,8 +27,53 @@ FAILURES_MAX = 100
 UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
+class BulkClient(Protocol):
+    """What a step needs of a client."""
+
+    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
+
+    async def rerun(
+        self,
+        execution_id: ExecutionId,
+        options: RerunSpec | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId: ...
+
+
+class StoreBulk:
+    """`Bulk` of a store."""
+
+    def __init__(self, client: BulkClient, archive: Archive, mailbox: Mailbox) -> None:
+        self._client = client
+        self._archive = archive
+        self._mailbox = mailbox
+
+    async def cancel(
+        self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
+    ) -> AsyncIterator[BulkStep]:
+        while True:
+            step = await cancel_many(
+                self._client, self._mailbox, criteria, reason=reason, is_forced=is_forced
+            )
+            yield step
+            if step.next is None:
+                return
+            criteria = replace(criteria, after=PageCursor(step.next))
+
+    async def rerun(
+        self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
+    ) -> AsyncIterator[BulkStep]:
+        while True:
+            step = await rerun_many(self._client, self._archive, criteria, options, key=key)
+            yield step
+            if step.next is None:
+                return
+            criteria = replace(criteria, after=PageCursor(step.next))
+
+
 async def cancel_many(
-    client: StoreClient,
+    client: BulkClient,
     mailbox: Mailbox,
     criteria: ExecutionFilter,
     *,
@@ -52,7 +97,7 @@ async def cancel_many(
 
 
 async def rerun_many(
-    client: StoreClient,
+    client: BulkClient,
     archive: Archive,
     criteria: ExecutionFilter,
     options: RerunSpec | None = None,

@@ -4,14 +4,14 @@ import base64
 import binascii
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import islice
 from math import inf, isfinite, nextafter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from runnel.client.operations import to_queue_name
+from runnel.client.operations import to_queue_key, to_queue_name
 from runnel.client.reruns import RerunSpec
-from runnel.client.store_client import StoreClient
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
@@ -20,10 +20,143 @@ from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, DeadLetterFilter
+from runnel.ports.clock import Clock
 from runnel.views import Timestamp, build_document
-from runnel.views.dead_letter import DeadLetterDetail, DeadLetterView
+from runnel.views.dead_letter import (
+    BulkRetryResult,
+    DeadLetterDetail,
+    DeadLetterView,
+    RefusedRetry,
+    RetriedLetters,
+)
 
 PAGE_SIZE = 500
+RETRIES_PER_STEP = 100
+
+
+class RerunClient(Protocol):
+    """What a retry needs of a client."""
+
+    async def load(self, execution_id: ExecutionId) -> Execution: ...
+
+    async def rerun(
+        self,
+        execution_id: ExecutionId,
+        options: RerunSpec | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId: ...
+
+
+class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters are meant: those that all of the given fields hold for.
+
+    `execution` is the beginning of an execution's id. All letters have to be asked for in so many
+    words: `is_all`.
+    """
+
+    queue: str | None = None
+    workflow: str | None = None
+    execution: str = ""
+    older_than_s: float = 0.0
+    is_all: bool = False
+
+
+class StoreDeadLetters:
+    """`DeadLetters` of a store."""
+
+    def __init__(self, client: RerunClient, archive: Archive, clock: Clock) -> None:
+        self._client = client
+        self._archive = archive
+        self._clock = clock
+
+    async def list(
+        self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
+    ) -> AsyncIterator[DeadLetterView]:
+        criteria = DeadLetterFilter(
+            queue=to_queue_key(queue), workflow=workflow, execution=execution
+        )
+        async for letter in iter_letters(self._archive, criteria):
+            yield build_letter_view(letter)
+
+    async def count(
+        self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
+    ) -> int:
+        return await self._archive.count_dead_letters(
+            DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, execution=execution)
+        )
+
+    async def get(self, name: str) -> DeadLetterDetail:
+        letter = await find_letter(self._archive, name)
+        root = get_root_id(letter.token.execution_id)
+        header = await self._archive.get_header(root) if root else None
+        return build_letter_detail(letter, None if header is None else header.state)
+
+    async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
+        letter = await find_letter(self._archive, name)
+        if configs:
+            check_editable(format_letter_name(letter), letter.token.execution_id)
+        root = get_root_id(letter.token.execution_id)
+        letters = await list_execution_letters(self._archive, root) if root else [letter]
+        new_id = await retry_letters(self._client, self._archive, letters, configs=configs)
+        return RetriedLetters(
+            execution_id=new_id, rerun_of=root, letters=[format_letter_name(one) for one in letters]
+        )
+
+    async def retry_many(
+        self, selection: LettersOf, *, limit: int = RETRIES_PER_STEP
+    ) -> BulkRetryResult:
+        by_root = await group_letters_by_root(self._archive, self._build_filter(selection))
+        retried: list[RetriedLetters] = []
+        refused: list[RefusedRetry] = []
+        chosen = dict(islice(by_root.items(), limit))
+        async for result in retry_each_root(self._client, self._archive, chosen):
+            names = [format_letter_name(letter) for letter in result.letters]
+            if result.execution_id is not None:
+                retried.append(
+                    RetriedLetters(
+                        execution_id=result.execution_id, rerun_of=result.root, letters=names
+                    )
+                )
+            elif result.error is not None:
+                refused.append(
+                    RefusedRetry(
+                        rerun_of=result.root,
+                        letters=names,
+                        code=result.error.code,
+                        message=str(result.error),
+                    )
+                )
+        return BulkRetryResult(
+            retried=retried, refused=refused, left=max(0, len(by_root) - len(chosen))
+        )
+
+    async def purge(self, name: str) -> None:
+        await self._archive.delete_dead_letters([await find_letter(self._archive, name)])
+
+    async def purge_many(self, selection: LettersOf) -> int:
+        letters = iter_letters(self._archive, self._build_filter(selection))
+        found = [letter async for letter in letters]
+        return await self._archive.delete_dead_letters(found) if found else 0
+
+    def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
+        check_selection(selection)
+        return DeadLetterFilter(
+            queue=to_queue_key(selection.queue or None),
+            workflow=selection.workflow or None,
+            execution=selection.execution,
+            before=self._clock.now() - selection.older_than_s,
+        )
+
+
+def check_selection(selection: LettersOf) -> None:
+    """Raises InputError for what would be all of them without saying so, or both."""
+    has_filter = bool(
+        selection.queue or selection.workflow or selection.execution or selection.older_than_s
+    )
+    if has_filter is selection.is_all:
+        raise InputError("say which dead letters: by queue, workflow, execution or age, or 'all'")
+
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -45,11 +178,11 @@ def compute_letter_digest(letter: DeadLetter) -> str:
     return _hash(msgspec.json.encode(letter))
 
 
-def check_editable(letter: DeadLetter) -> None:
+def check_editable(name: str, execution_id: ExecutionId) -> None:
     """Raises InputError for one that can't be retried with another config."""
-    if "." in letter.token.execution_id:
+    if "." in execution_id:
         raise InputError(
-            f"dead letter {format_letter_name(letter)} is of a child execution, whose config "
+            f"dead letter {name} is of a child execution, whose config "
             f"can't be "
             "changed: change the workflow, and rerun its root with --newest"
         )
@@ -97,7 +230,7 @@ async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[De
 
 
 async def retry_letters(
-    client: StoreClient,
+    client: RerunClient,
     archive: Archive,
     letters: Sequence[DeadLetter],
     *,
@@ -242,7 +375,7 @@ async def group_letters_by_root(
 
 
 async def retry_each_root(
-    client: StoreClient,
+    client: RerunClient,
     archive: Archive,
     letters_per_root: Mapping[ExecutionId, Sequence[DeadLetter]],
     *,

@@ -172,12 +172,16 @@ class WorkflowLibrary:
         if version is None:
             found = (await self.versions(name, limit=1))[0]
         else:
-            _check_name(name)
-            known = await self._archive.find_version(name, version)
-            if known is None:
-                raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
-            found = known
+            found = await self.get(name, version)
         return StoredVersion(found.name, found.version, await self.load_graph(found.hash))
+
+    async def get(self, name: str, version: int) -> Definition:
+        """Raises NotFoundError."""
+        _check_name(name)
+        definition = await self._archive.find_version(name, version)
+        if definition is None:
+            raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
+        return definition
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         return await self._definitions.load_graph(hash_)

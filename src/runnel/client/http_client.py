@@ -1,52 +1,57 @@
 """A Runnel server from outside: its workflows and executions, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
 from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.documents import load_file
-from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.client.definitions import VERSION_KNOWN_S
 from runnel.client.http_resources import (
     HttpBulk,
     HttpDeadLetters,
+    HttpFeed,
     HttpOperations,
     HttpSchedules,
+    HttpTokens,
     HttpWebhooks,
+    HttpWorkflows,
     build_filter_query,
     build_rerun_body,
+    build_workflow_document,
     parse_answer,
-    parse_execution_view,
+    parse_header,
     parse_header_page,
-    parse_history,
-    parse_history_event,
-    parse_node_detail,
     parse_states,
 )
+from runnel.client.listing import check_execution_id, choose_by_prefix
 from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
+    Query,
     ServerRequest,
     Transport,
     quote_path_segment,
     resolve_server_address,
 )
+from runnel.core.codec import FORMAT_VERSION, HistoryEntry, decode_entry
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.errors import InputError, WorkflowFailedError
+from runnel.errors import InputError, NotFoundError, WorkflowFailedError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import ExecutionView, HistoryEvent
@@ -76,14 +81,9 @@ def load_remote_workflow(source: WorkflowSource) -> Workflow:
     return workflow
 
 
-def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
-    """With each node's whole retry policy: what is left out would be that of the server."""
-    document = to_document(workflow)
-    for node, written in zip(workflow.nodes, document["nodes"], strict=True):
-        written["retry"] = msgspec.structs.asdict(node.retry)
-        if node.child is not None:
-            written["config"]["definition"] = build_workflow_document(node.child)
-    return document
+def _build_entry(view: HistoryEvent) -> HistoryEntry:
+    event = {"type": view.event, **view.fields}
+    return decode_entry(msgspec.json.encode([FORMAT_VERSION, float(view.at), [event]]))
 
 
 def _load_source(source: WorkflowSource) -> Workflow:
@@ -106,6 +106,16 @@ def _load_source(source: WorkflowSource) -> Workflow:
 LONG_POLL_S = 30.0
 PAGE_SIZE = 200
 DEFAULT_RETRIES = 4
+PAGE_SIZE_MAX = 500
+# So many ids make an address of 10 kB, which servers and proxies take.
+IDS_PER_LOOKUP = 200
+
+
+class _KnownWorkflow(NamedTuple):
+    source: WorkflowSource
+    name: str
+    version: int
+    until: float
 
 
 class HttpClient:
@@ -141,7 +151,12 @@ class HttpClient:
         self.webhooks = HttpWebhooks(self.transport)
         self.dead_letters = HttpDeadLetters(self.transport)
         self.operations = HttpOperations(self.transport)
+        self.tokens = HttpTokens(self.transport)
         self.many = HttpBulk(self.transport)
+        self.library = HttpWorkflows(self.transport)
+        self.changes = HttpFeed(self.transport)
+        self._stored: _KnownWorkflow | None = None
+        self._storing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,8 +188,7 @@ class HttpClient:
         """
         name = workflow
         if not isinstance(name, str):
-            stored = await self.store(name)
-            name, version = stored.name, stored.version
+            name, version = await self._store_once(name)
         body = {
             "input": msgspec.Raw(encode_payload(input, where="input")),
             "labels": dict(labels or {}),
@@ -239,12 +253,13 @@ class HttpClient:
         while True:
             left_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
             poll_s = max(0.0, min(LONG_POLL_S, left_s))
-            found = parse_execution_view(
+            found = parse_answer(
                 await self.transport.get(
                     f"/v1/executions/{quote_path_segment(execution_id)}/wait",
                     [("timeout", f"{poll_s:.3f}")],
                     long_poll_s=poll_s,
-                )
+                ),
+                ExecutionView,
             )
             if found.status in FINAL_EXECUTION_STATES:
                 return found
@@ -253,9 +268,8 @@ class HttpClient:
 
     async def get(self, execution_id: str) -> ExecutionView:
         """With its nodes and their outputs."""
-        return parse_execution_view(
-            await self.transport.get(f"/v1/executions/{quote_path_segment(execution_id)}")
-        )
+        path = f"/v1/executions/{quote_path_segment(execution_id)}"
+        return parse_answer(await self.transport.get(path), ExecutionView)
 
     async def node(
         self,
@@ -275,12 +289,13 @@ class HttpClient:
         path = (
             f"/v1/executions/{quote_path_segment(execution_id)}/nodes/{quote_path_segment(node_id)}"
         )
-        return parse_node_detail(await self.transport.get(path, query))
+        return parse_answer(await self.transport.get(path, query), NodeDetail)
 
     async def history(self, execution_id: str) -> list[HistoryEvent]:
         """Everything that has happened in it, in order."""
         path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
-        return parse_history(await self.transport.get(path))
+        answer = await self.transport.get(path)
+        return parse_answer(answer["items"], list[HistoryEvent])
 
     async def follow(self, execution_id: str) -> AsyncIterator[HistoryEvent]:
         """Everything that happens in it, from its beginning, as it happens; until it is final."""
@@ -289,12 +304,13 @@ class HttpClient:
         ):
             if each.event == "end":
                 return
-            yield parse_history_event(each.data)
+            yield parse_answer(each.data, HistoryEvent)
 
     async def list_executions(self, criteria: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
-        """One page, newest first."""
+        """One page, newest first; of 500 at most, whatever the `limit`."""
+        limited = msgspec.structs.replace(criteria, limit=min(PAGE_SIZE_MAX, criteria.limit))
         return parse_header_page(
-            await self.transport.get("/v1/executions", build_filter_query(criteria))
+            await self.transport.get("/v1/executions", build_filter_query(limited))
         )
 
     async def executions(
@@ -337,6 +353,39 @@ class HttpClient:
         query = build_filter_query(criteria, with_page=False)
         found = await self.transport.get("/v1/executions/count", query)
         return parse_answer(found["states"], dict[ExecutionState, ExecutionCount])
+
+    async def find(self, text: str) -> ExecutionId:
+        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        check_execution_id(text)
+        headers = await self._look_up([("begins", text)])
+        return choose_by_prefix(text, [header.execution_id for header in headers][:2])
+
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
+        """Of the ids that exist."""
+        headers: dict[ExecutionId, ExecutionHeader] = {}
+        for first in range(0, len(ids), IDS_PER_LOOKUP):
+            page = await self._look_up([("id", id_) for id_ in ids[first : first + IDS_PER_LOOKUP]])
+            headers |= {header.execution_id: header for header in page}
+        return headers
+
+    async def _look_up(self, query: Query) -> list[ExecutionHeader]:
+        answer = await self.transport.get("/v1/executions/lookup", query)
+        return [parse_header(each) for each in answer["items"]]
+
+    async def read_entries(
+        self, execution_id: ExecutionId, *, after: int = 0
+    ) -> Sequence[HistoryEntry]:
+        """The history after its first `after` events, each of which is an entry here.
+
+        Empty for an unknown execution. Times are known to the millisecond.
+        """
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
+        try:
+            answer = await self.transport.get(path, [("after", str(after))] if after else ())
+        except NotFoundError:
+            return ()
+        events = parse_answer(answer["items"], list[HistoryEvent])
+        return [_build_entry(event) for event in events]
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
         """Clean-up nodes still run, unless it `is_forced`."""
@@ -443,6 +492,16 @@ class HttpClient:
             accepted_statuses=[HTTPStatus.SERVICE_UNAVAILABLE],
         )
         return parse_answer(await self.transport.send(call), Readiness)
+
+    async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
+        """A batch submits the same workflow again and again: it is stored once a second."""
+        async with self._storing:
+            known, now = self._stored, self._clock.monotonic()
+            if known is None or known.source is not workflow or now >= known.until:
+                stored = await self.store(workflow)
+                until = self._clock.monotonic() + VERSION_KNOWN_S
+                known = self._stored = _KnownWorkflow(workflow, stored.name, stored.version, until)
+            return known.name, known.version
 
     def _make_key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"

@@ -1,13 +1,16 @@
-"""`Client.dead_letters`: tasks of a server that need a person."""
+"""The groups of `HttpClient`: what a server knows and does, by one request each."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
 from math import isfinite
 from typing import TypeVar
 
 import msgspec
 
+from runnel.authoring.documents import read_document
+from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
+from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
+from runnel.client.definitions import StoredVersion
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -16,41 +19,54 @@ from runnel.client.transport import (
     Transport,
     quote_path_segment,
 )
-from runnel.core.ids import ExecutionId
+from runnel.core.graph import Graph
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
+from runnel.core.workflow import Workflow, encode_workflow
 from runnel.errors import InputError
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.archive import ALL_EXECUTIONS, Definition, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
 from runnel.ports.store import ExecutionHeader
-from runnel.triggers.schedule import ScheduleProgress, ScheduleRecord, StoredSchedule
-from runnel.views import convert_view
+from runnel.views import Timestamp, convert_view
 from runnel.views.dead_letter import (
     BulkRetryResult,
     DeadLetterDetail,
     DeadLetterView,
     RetriedLetters,
 )
-from runnel.views.execution import ExecutionView, HistoryEvent, format_time
-from runnel.views.node import NodeDetail
+from runnel.views.execution import ExecutionSummary, format_time
 from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
 from runnel.views.page import BulkStep
-from runnel.views.trigger import TOKEN_HEADER, Overlap, Schedule, Webhook, WebhookKind
+from runnel.views.token import NewTokenView, Scope, TokenView
+from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
 
 # What a server answers, as the values that a local client returns.
 
 T = TypeVar("T")
 
-_TIME_FIELDS = frozenset(
-    {"created_at", "queued_at", "started_at", "finished_at", "next_at", "due", "at"}
-)
-
 
 def parse_header(document: Mapping[str, Json]) -> ExecutionHeader:
-    fields = _parse_times(document)
-    fields["state"] = fields.pop("status")
-    fields["definition"] = fields.pop("workflow_definition_id", "")
-    return parse_answer(fields, ExecutionHeader)
+    view = parse_answer(document, ExecutionSummary)
+    return ExecutionHeader(
+        execution_id=view.execution_id,
+        workflow=view.workflow,
+        version=view.version,
+        state=view.status,
+        error=view.error,
+        created_at=float(view.created_at),
+        started_at=_to_seconds(view.started_at),
+        finished_at=_to_seconds(view.finished_at),
+        parent_id=view.parent_id,
+        rerun_of=view.rerun_of,
+        labels=view.labels,
+        definition=view.workflow_definition_id,
+    )
+
+
+def _to_seconds(time: Timestamp | None) -> float | None:
+    return None if time is None else float(time)
 
 
 def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
@@ -59,33 +75,6 @@ def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
         headers=[parse_header(each) for each in document["items"]],
         next=None if after is None else PageCursor(after),
     )
-
-
-def parse_execution_view(document: Mapping[str, Json]) -> ExecutionView:
-    fields = _parse_times(document)
-    fields["nodes"] = {name: _parse_times(node) for name, node in document["nodes"].items()}
-    return parse_answer(fields, ExecutionView)
-
-
-def parse_node_detail(document: Mapping[str, Json]) -> NodeDetail:
-    fields = _parse_times(document)
-    fields["attempts"] = [_parse_attempt(each) for each in document["attempts"]]
-    if document["items"] is not None:
-        items = [_parse_times(each) for each in document["items"]["items"]]
-        fields["items"] = {**document["items"], "items": items}
-    return parse_answer(fields, NodeDetail)
-
-
-def _parse_attempt(document: Mapping[str, Json]) -> dict[str, Json]:
-    return _parse_times(document)
-
-
-def parse_history(document: Mapping[str, Json]) -> list[HistoryEvent]:
-    return [parse_history_event(each) for each in document["items"]]
-
-
-def parse_history_event(document: Mapping[str, Json]) -> HistoryEvent:
-    return parse_answer(_parse_times(document), HistoryEvent)
 
 
 def parse_answer(document: Json, kind: type[T]) -> T:
@@ -98,34 +87,8 @@ def parse_answer(document: Json, kind: type[T]) -> T:
         raise
 
 
-def _parse_times(document: Mapping[str, Json]) -> dict[str, Json]:
-    """Moments as seconds, to the millisecond."""
-    return {
-        name: parse_time(value) if name in _TIME_FIELDS and value is not None else value
-        for name, value in document.items()
-    }
-
-
-def parse_time(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
-
-
 DEAD_LETTERS_PATH = "/v1/dead-letters"
 PAGE_SIZE = 200
-
-
-class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters are meant: those that all of the given fields hold for.
-
-    `execution` is the beginning of an execution's id. All letters have to be asked for in so many
-    words: `is_all`.
-    """
-
-    queue: str | None = None
-    workflow: str | None = None
-    execution: str = ""
-    older_than_s: float = 0.0
-    is_all: bool = False
 
 
 class HttpDeadLetters:
@@ -157,10 +120,8 @@ class HttpDeadLetters:
 
     async def get(self, name: str) -> DeadLetterDetail:
         """By its name, in which the first characters of the execution do."""
-        return parse_answer(
-            await self._transport.get(f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"),
-            DeadLetterDetail,
-        )
+        path = f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"
+        return parse_answer(await self._transport.get(path), DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
         """Runs again what failed in its execution, with other configs of its nodes if given.
@@ -261,7 +222,7 @@ class HttpBulk:
     async def _iter_steps(
         self, path: str, criteria: ExecutionFilter, body: Mapping[str, Json]
     ) -> AsyncIterator[BulkStep]:
-        after = criteria.after
+        after: str | None = criteria.after
         while True:
             given = {**_build_filter_body(criteria), **body, "after": after}
             found = parse_answer(await self._transport.post(path, given), BulkStep)
@@ -333,6 +294,121 @@ class HttpOperations:
             (await self._transport.get("/v1/partitions"))["items"], list[PartitionView]
         )
 
+    async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
+        """The partition that decides an execution."""
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
+        return parse_answer(await self._transport.get(path), PartitionView)
+
+
+# The workflows that a server has.
+
+DEFINITIONS_PAGE_SIZE = 500
+
+
+class HttpWorkflows:
+    """`Workflows` of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        definitions: list[Definition] = []
+        cursor: str | None = after or None
+        while len(definitions) < limit:
+            page_size = min(DEFINITIONS_PAGE_SIZE, limit - len(definitions))
+            query = [("limit", str(page_size)), ("documents", "true")]
+            query += [] if cursor is None else [("after", cursor)]
+            page = await self._transport.get("/v1/workflows", query)
+            definitions += map(_parse_definition, page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                break
+        return definitions
+
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        query = [("limit", str(min(DEFINITIONS_PAGE_SIZE, limit))), ("documents", "true")]
+        path = f"/v1/workflows/{quote_path_segment(name)}/versions"
+        page = await self._transport.get(path, query)
+        return [_parse_definition(each) for each in page["items"]]
+
+    async def get(self, name: str, version: int) -> Definition:
+        path = f"/v1/workflows/{quote_path_segment(name)}"
+        return _parse_definition(await self._transport.get(path, [("version", str(version))]))
+
+    async def load_graph(self, hash_: DefinitionHash) -> Graph:
+        path = f"/v1/definitions/{quote_path_segment(hash_)}"
+        return _parse_graph(await self._transport.get(path))
+
+    async def store(self, workflow: Workflow) -> StoredVersion:
+        document = build_workflow_document(workflow)
+        call = ServerRequest(
+            method="POST",
+            path="/v1/workflows",
+            body=encode_payload(document, where="workflow"),
+            is_repeatable=True,
+        )
+        answer = await self._transport.send(call)
+        return StoredVersion(workflow.name, parse_answer(answer["version"], int), Graph(workflow))
+
+    async def delete(self, name: str) -> int:
+        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
+        return parse_answer((await self._transport.send(call))["versions"], int)
+
+
+def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
+    """With each node's whole retry policy: what is left out would be that of the server."""
+    document = to_document(workflow)
+    for node, written in zip(workflow.nodes, document["nodes"], strict=True):
+        written["retry"] = msgspec.structs.asdict(node.retry)
+        if node.child is not None:
+            written["config"]["definition"] = build_workflow_document(node.child)
+    return document
+
+
+def _parse_definition(answer: Mapping[str, Json]) -> Definition:
+    return Definition(
+        hash=DefinitionHash(answer["workflow_definition_id"]),
+        name=answer["name"],
+        version=answer["version"],
+        document=encode_workflow(read_document(answer["document"])),
+    )
+
+
+def _parse_graph(answer: Mapping[str, Json]) -> Graph:
+    return Graph(read_document(answer["document"]))
+
+
+# The feed of a server: asked for what is new, it answers when something is.
+
+CHANGES_PATH = "/v1/changes"
+CHANGES_WAIT_S_MAX = 30.0
+
+
+class HttpFeed:
+    """The `Feed` port of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def end(self) -> FeedPosition:
+        return FeedPosition((await self._transport.get(CHANGES_PATH))["position"])
+
+    async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
+        """As many as the server gives, whatever the `limit`."""
+        wait_s = min(wait_s, CHANGES_WAIT_S_MAX)
+        query = [("after", after), ("wait", str(wait_s))]
+        answer = await self._transport.get(CHANGES_PATH, query, long_poll_s=wait_s)
+        changes = [
+            ExecutionChange(
+                ExecutionId(each["execution_id"]),
+                None if each["status"] is None else ExecutionState(each["status"]),
+                FeedPosition(each["position"]),
+            )
+            for each in answer["items"]
+        ]
+        position = FeedPosition(answer["position"])
+        return FeedPage(changes=changes, position=position, has_gap=answer["has_gap"])
+
 
 # Schedules and webhooks of a server, as commands keep those of a store.
 
@@ -345,7 +421,7 @@ class HttpSchedules:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, schedule: Schedule) -> ScheduleRecord:
+    async def add(self, schedule: Schedule) -> ScheduleView:
         body = {
             "id": schedule.id,
             "workflow": schedule.workflow,
@@ -361,22 +437,21 @@ class HttpSchedules:
             "starts_at": format_time(schedule.starts_at),
             "ends_at": format_time(schedule.ends_at),
         }
-        return _parse_schedule(await self._transport.post(SCHEDULES_PATH, body))
+        return parse_answer(await self._transport.post(SCHEDULES_PATH, body), ScheduleView)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
         answer = await self._transport.get(SCHEDULES_PATH, query)
-        return [_parse_schedule(each) for each in answer["items"]]
+        return parse_answer(answer["items"], list[ScheduleView])
 
-    async def get(self, schedule_id: str) -> StoredSchedule:
-        found = await self._transport.get(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}")
-        return StoredSchedule(_parse_schedule(found), 0)
+    async def get(self, schedule_id: str) -> ScheduleView:
+        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}"
+        return parse_answer(await self._transport.get(path), ScheduleView)
 
-    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
-        what = "pause" if is_paused else "resume"
-        return _parse_schedule(
-            await self._transport.post(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{what}")
-        )
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
+        action = "pause" if is_paused else "resume"
+        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{action}"
+        return parse_answer(await self._transport.post(path), ScheduleView)
 
     async def remove(self, schedule_id: str) -> None:
         await self._transport.send(
@@ -390,7 +465,7 @@ class HttpWebhooks:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
         """Without `replaces`, raises ConflictError when the workflow has one."""
         body = {
             "version": webhook.version,
@@ -405,15 +480,15 @@ class HttpWebhooks:
         data = msgspec.json.encode(body)
         path = _build_webhook_path(webhook.workflow)
         call = ServerRequest(method="PUT", path=path, query=query, body=data)
-        return _parse_webhook(await self._transport.send(call))
+        return parse_answer(await self._transport.send(call), WebhookView)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
         answer = await self._transport.get(WEBHOOKS_PATH, query)
-        return [_parse_webhook(each) for each in answer["items"]]
+        return parse_answer(answer["items"], list[WebhookView])
 
-    async def get(self, workflow: str) -> Webhook:
-        return _parse_webhook(await self._transport.get(_build_webhook_path(workflow)))
+    async def get(self, workflow: str) -> WebhookView:
+        return parse_answer(await self._transport.get(_build_webhook_path(workflow)), WebhookView)
 
     async def remove(self, workflow: str) -> None:
         await self._transport.send(
@@ -425,54 +500,36 @@ def _build_webhook_path(workflow: str) -> str:
     return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
 
 
-def _parse_schedule(document: Mapping[str, Json]) -> ScheduleRecord:
-    schedule = Schedule(
-        id=document["id"],
-        workflow=document["workflow"],
-        version=document["version"],
-        input=document["input"],
-        labels=document["labels"],
-        cron=document["cron"],
-        interval_s=document["interval_s"],
-        timezone=document["timezone"],
-        overlap=Overlap(document["overlap"]),
-        catch_up=document["catch_up"],
-        is_paused=document["is_paused"],
-        starts_at=_parse_optional_time(document["starts_at"]),
-        ends_at=_parse_optional_time(document["ends_at"]),
-    )
-    last = document["last_execution_id"]
-    progress = ScheduleProgress(
-        cursor=0.0,
-        fired=document["fired"],
-        skipped=document["skipped"],
-        missed=document["missed"],
-        failed=document["failed"],
-        last_tick=_parse_optional_time(document["last_tick"]),
-        last_execution=None if last is None else ExecutionId(last),
-        last_skipped=_parse_optional_time(document["last_skipped"]),
-        last_error=document["last_error"],
-    )
-    created_at = parse_time(document["created_at"])
-    return ScheduleRecord(schedule=schedule, nonce="", created_at=created_at, progress=progress)
+# The tokens that a server takes.
+
+TOKENS_PATH = "/v1/tokens"
 
 
-def _parse_webhook(document: Mapping[str, Json]) -> Webhook:
-    return Webhook(
-        workflow=document["workflow"],
-        version=document["version"],
-        kind=WebhookKind(document["kind"]),
-        secret=document["secret"],
-        header=document["header"] or TOKEN_HEADER,
-        mapping=document["mapping"],
-        delivery_id=document["delivery_id"],
-        labels=document["labels"],
-        created_at=parse_time(document["created_at"]),
-    )
+class HttpTokens:
+    """`Tokens` of a server."""
 
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
-def _parse_optional_time(text: str | None) -> float | None:
-    return None if text is None else parse_time(text)
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        body = {"name": name, "scopes": scopes, "days": days, "per_minute": per_minute}
+        return parse_answer(await self._transport.post(TOKENS_PATH, body), NewTokenView)
+
+    async def list(self) -> Sequence[TokenView]:
+        answer = await self._transport.get(TOKENS_PATH)
+        return parse_answer(answer["items"], list[TokenView])
+
+    async def revoke(self, token_id: str) -> None:
+        """Raises NotFoundError."""
+        path = f"{TOKENS_PATH}/{quote_path_segment(token_id)}"
+        await self._transport.send(ServerRequest(method="DELETE", path=path))
 
 
 # Which executions are meant, as parameters of a request.

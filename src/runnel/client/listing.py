@@ -1,13 +1,15 @@
 """Executions, page after page, for callers that want them all or a certain number."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from msgspec import structs
 
 from runnel.authoring.payloads import check_labels, check_text
+from runnel.core.ids import ExecutionId
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
-from runnel.ports.archive import Archive, ExecutionFilter
+from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage
 from runnel.ports.store import ExecutionHeader
 
 TEXT_CHARS_MAX = 2_000
@@ -32,6 +34,39 @@ async def iter_headers(
         if page.next is None:
             return
         criteria = structs.replace(criteria, after=page.next)
+
+
+class ExecutionLister(Protocol):
+    """A client, as far as it lists executions."""
+
+    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
+
+
+async def iter_executions(
+    client: ExecutionLister, criteria: ExecutionFilter
+) -> AsyncIterator[ExecutionHeader]:
+    """Yields all executions of a filter, newest first; `limit` is the size of a page."""
+    while True:
+        page = await client.list_executions(criteria)
+        for header in page:
+            yield header
+        if page.next is None:
+            return
+        criteria = structs.replace(criteria, after=page.next)
+
+
+async def list_newest_executions(
+    client: ExecutionLister, criteria: ExecutionFilter
+) -> list[ExecutionHeader]:
+    """Returns `limit` executions if there are so many, however many pages that takes."""
+    headers: list[ExecutionHeader] = []
+    while True:
+        page = await client.list_executions(criteria)
+        headers += page
+        missing = criteria.limit - len(page.headers)
+        if page.next is None or missing <= 0:
+            return headers
+        criteria = structs.replace(criteria, after=page.next, limit=missing)
 
 
 async def list_newest_headers(archive: Archive, criteria: ExecutionFilter) -> list[ExecutionHeader]:
@@ -62,3 +97,17 @@ def execution_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
         "execution", escape_unprintable(name), hint="'runnel list' shows those that exist"
     )
+
+
+def choose_by_prefix(text: str, ids: Sequence[ExecutionId]) -> ExecutionId:
+    """Returns the execution that `text` names among those whose ids begin with it.
+
+    Raises NotFoundError when there is none, and when there are several and none is `text`.
+    """
+    if len(ids) > 1 and text not in ids:
+        raise NotFoundError(
+            "single execution", text, hint="several ids begin so, give more characters"
+        )
+    if not ids:
+        raise execution_not_found_error(text)
+    return ExecutionId(text) if text in ids else ids[0]

@@ -1,8 +1,8 @@
-"""Workers as people see them, and how one is told to end."""
+"""Workers, queues, partitions and concurrency keys of a store, and their gauges."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from heapq import nsmallest
 
 from runnel.core.commands import make_limit_id
@@ -184,9 +184,9 @@ class PartitionMonitor:
         """All of them, by number; raises StoreError."""
         numbers = sorted(await self._store.partitions())
         self._liveness.retain_only(set(numbers))
-        return await asyncio.gather(*[self._inspect_partition(number) for number in numbers])
+        return await asyncio.gather(*[self.inspect_partition(number) for number in numbers])
 
-    async def _inspect_partition(self, number: int) -> PartitionView:
+    async def inspect_partition(self, number: int) -> PartitionView:
         problem, lease = "", None
         try:
             lease = await self._store.observe(number)
@@ -257,6 +257,49 @@ def _build_holder(token: TaskToken, limit: int) -> KeyHolder:
         attempt=token.attempt,
         limit=limit,
     )
+
+
+LIMITS_PAGE_SIZE = 200
+
+
+class StoreOperations:
+    """`Operations` of a store; its partition monitor judges owners by what it saw before."""
+
+    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+        self._store = backend.store
+        self._tasks = backend.tasks
+        self._settings = settings
+        self._partitions = PartitionMonitor(backend.store, clock, lease_s=settings.lease_s)
+
+    async def workers(self) -> list[WorkerView]:
+        records = await list_workers(self._tasks)
+        return [build_worker_view(record, self._settings) for record in records]
+
+    async def worker(self, name: str) -> WorkerView:
+        return build_worker_view(await find_worker(self._tasks, name), self._settings)
+
+    async def drain(self, worker: str) -> None:
+        await drain_worker(self._tasks, worker)
+
+    async def queues(self) -> list[QueueView]:
+        records, workers = await self._tasks.queues(), await self._tasks.workers()
+        return build_queue_views(records, workers, self._settings)
+
+    async def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
+        after = ""
+        while True:
+            page = await list_concurrency_keys(self._store, after=after, limit=LIMITS_PAGE_SIZE)
+            for view in page:
+                yield view
+            if len(page) < LIMITS_PAGE_SIZE:
+                return
+            after = page[-1].key
+
+    async def partitions(self) -> Sequence[PartitionView]:
+        return await self._partitions.inspect()
+
+    async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
+        return await self._partitions.inspect_partition(await self._store.route(execution_id))
 
 
 # Numbers that are read from the store when somebody asks for metrics, not counted on the way.

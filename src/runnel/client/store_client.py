@@ -1,6 +1,6 @@
 """What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,8 @@ from runnel.authoring.payloads import (
     encode_payload,
     shorten_reason,
 )
+from runnel.client.bulk import StoreBulk
+from runnel.client.dead_letters import StoreDeadLetters
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
 from runnel.client.execution_views import load_execution_view
 from runnel.client.idempotency import (
@@ -24,10 +26,16 @@ from runnel.client.idempotency import (
     derive_execution_id,
     remove_key_labels,
 )
-from runnel.client.listing import check_execution_id, check_filter, execution_not_found_error
-from runnel.client.nodes import NodeReader
+from runnel.client.listing import (
+    check_execution_id,
+    check_filter,
+    choose_by_prefix,
+    execution_not_found_error,
+)
+from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeReader
 from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
 from runnel.client.values import PayloadStorage
+from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
@@ -37,13 +45,15 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
 from runnel.core.workflow import ErrorInfo, Workflow
-from runnel.errors import NotFoundError, WrongStateError
+from runnel.errors import WrongStateError
 from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
 from runnel.ports import Backend
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
 from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.feed import Feed
 from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
 from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
+from runnel.views.node import NodeDetail
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
@@ -98,13 +108,19 @@ class StoreClient:
         self._backend = backend
         self._clock = clock
         self._ids = ids
-        told = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
-        self._waiter = ExecutionWaiter(backend.store, clock, told, self.get_header)
+        sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
+        self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
         self._definitions = DefinitionCache(backend.archive, clock)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
-        self.nodes = NodeReader(backend, self.load)
+        self._nodes = NodeReader(backend, self.load)
         self._payloads = PayloadStorage(backend.blobs, ids)
         self._triggers = TriggerGuard(backend, clock)
+        self.dead_letters = StoreDeadLetters(self, backend.archive, clock)
+        self.many = StoreBulk(self, backend.archive, backend.mailbox)
+
+    @property
+    def changes(self) -> Feed:
+        return self._backend.feed
 
     async def submit(
         self,
@@ -132,6 +148,11 @@ class StoreClient:
             execution_id=execution_id,
         )
         return begun.execution_id
+
+    async def hold(self, workflow: Workflow, *, idempotency_key: str | None = None) -> ExecutionId:
+        """Stores an execution that starts when it is triggered, which may give its input."""
+        held = await self.create_execution(workflow, is_held=True, idempotency_key=idempotency_key)
+        return held.execution_id
 
     async def create_execution(
         self,
@@ -209,7 +230,7 @@ class StoreClient:
         execution_id: ExecutionId,
         options: RerunSpec | None = None,
         *,
-        input_: Json = None,
+        input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         """A new execution that takes over what the finished one settled, and runs the rest.
@@ -224,14 +245,14 @@ class StoreClient:
         graph = former.graph
         if options.is_newest:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
-        data = None if input_ is None else encode_payload(input_, where="input")
+        data = None if input is None else encode_payload(input, where="input")
         if graph.workflow.input is not None and (data is not None or options.is_newest):
             _check_input(graph.workflow, data or await self._payloads.load(former.input))
         new_id = ExecutionId(self._ids.execution_id())
         labels = remove_key_labels(former.labels)
         if idempotency_key is not None:
             new_id = derive_execution_id(former.id, idempotency_key)
-            labels |= build_key_labels(idempotency_key, msgspec.json.encode([options, input_]))
+            labels |= build_key_labels(idempotency_key, msgspec.json.encode([options, input]))
             known = await self._find_existing_rerun(new_id, idempotency_key, labels)
             # One that is PENDING may lack what a caller who died would have sent next.
             if known is not None and known.state is not ExecutionState.PENDING:
@@ -333,6 +354,13 @@ class StoreClient:
 
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
+    ) -> ExecutionView:
+        """As `wait_for_end`; returns the execution with its nodes and their outputs."""
+        await self.wait_for_end(execution_id, timeout_s=timeout_s)
+        return await self.get(execution_id)
+
+    async def wait_for_end(
+        self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionHeader:
         """The header once it is final; raises TimeoutError when that takes too long.
 
@@ -342,6 +370,23 @@ class StoreClient:
         """
         check_execution_id(execution_id)
         return await self._waiter.wait(execution_id, timeout_s)
+
+    async def node(
+        self,
+        execution_id: ExecutionId,
+        node_id: str,
+        *,
+        item: int | None = None,
+        items_after: int = -1,
+        items_limit: int = ITEMS_PAGE_SIZE,
+    ) -> NodeDetail:
+        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+
+        Items come in pages, behind `items_after`.
+        """
+        return await self._nodes.get(
+            execution_id, node_id, item=item, items_after=items_after, items_limit=items_limit
+        )
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
@@ -372,14 +417,17 @@ class StoreClient:
     async def find(self, text: str) -> ExecutionId:
         """The execution that this text names: its id, or the beginning of it if that is unique."""
         check_execution_id(text)
-        found = await self._backend.archive.find_ids(text)
-        if len(found) > 1 and text not in found:
-            raise NotFoundError(
-                "single execution", text, hint="several ids begin so, give more characters"
-            )
-        if not found:
-            raise execution_not_found_error(text)
-        return ExecutionId(text) if text in found else found[0]
+        return choose_by_prefix(text, await self._backend.archive.find_ids(text))
+
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
+        """Of the ids that exist."""
+        return await self._backend.archive.get_headers(ids)
+
+    async def read_entries(
+        self, execution_id: ExecutionId, *, after: int = 0
+    ) -> Sequence[HistoryEntry]:
+        """Entries of the history after the first `after`; empty for an unknown execution."""
+        return list(map(decode_entry, await self._backend.archive.load(execution_id, after=after)))
 
     async def load(self, execution_id: ExecutionId) -> Execution:
         """The state as it is stored; raises NotFoundError.

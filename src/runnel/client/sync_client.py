@@ -136,6 +136,7 @@ class SyncOperations(SyncSubWrapper[HttpOperations]):
     queues = BlockingMethod(HttpOperations.queues)
     limits = IteratingMethod(HttpOperations.limits)
     partitions = BlockingMethod(HttpOperations.partitions)
+    partition_of = BlockingMethod(HttpOperations.partition_of)
 
 
 class SyncBulk(SyncSubWrapper[HttpBulk]):
@@ -197,6 +198,9 @@ class SyncClient(SyncWrapper[HttpClient]):
     list_executions = BlockingMethod(HttpClient.list_executions)
     executions = IteratingMethod(HttpClient.executions)
     count_executions = BlockingMethod(HttpClient.count_executions)
+    find = BlockingMethod(HttpClient.find)
+    summaries = BlockingMethod(HttpClient.summaries)
+    read_entries = BlockingMethod(HttpClient.read_entries)
     cancel = BlockingMethod(HttpClient.cancel)
     signal = BlockingMethod(HttpClient.signal)
     rerun = BlockingMethod(HttpClient.rerun)

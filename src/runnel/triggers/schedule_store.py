@@ -8,7 +8,6 @@ import msgspec
 
 from runnel.authoring.input_schema import check_input
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
-from runnel.core.values import Json
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator
@@ -24,7 +23,8 @@ from runnel.triggers.schedule import (
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.ticks import compute_next_ticks, load_zone
 from runnel.triggers.trigger import build_unknown_trigger_error
-from runnel.views import Timestamp, build_document, make_timestamp
+from runnel.triggers.webhook import WebhookStore
+from runnel.views import Timestamp, make_timestamp
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookKind, WebhookView
 
 PAGE_SIZE = 200
@@ -162,6 +162,53 @@ def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Sched
     return msgspec.structs.replace(schedule, starts_at=start)
 
 
+class StoreSchedules:
+    """`Schedules` of a store: what `ScheduleStore` keeps, as views."""
+
+    def __init__(self, store: ScheduleStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def add(self, schedule: Schedule) -> ScheduleView:
+        return self._build_view(await self._store.add(schedule))
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
+        records = await self._store.list(after=after, limit=limit)
+        return [self._build_view(record) for record in records]
+
+    async def get(self, schedule_id: str) -> ScheduleView:
+        return self._build_view((await self._store.get(schedule_id)).record)
+
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
+        return self._build_view(await self._store.pause(schedule_id, is_paused=is_paused))
+
+    async def remove(self, schedule_id: str) -> None:
+        await self._store.remove(schedule_id)
+
+    def _build_view(self, record: ScheduleRecord) -> ScheduleView:
+        return build_schedule_view(record, self._clock.now())
+
+
+class StoreWebhooks:
+    """`Webhooks` of a store: what `WebhookStore` keeps, as views."""
+
+    def __init__(self, store: WebhookStore) -> None:
+        self._store = store
+
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
+        return build_webhook_view(await self._store.add(webhook, replaces=replaces))
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
+        webhooks = await self._store.list(after=after, limit=limit)
+        return [build_webhook_view(webhook) for webhook in webhooks]
+
+    async def get(self, workflow: str) -> WebhookView:
+        return build_webhook_view(await self._store.get(workflow))
+
+    async def remove(self, workflow: str) -> None:
+        await self._store.remove(workflow)
+
+
 # Schedules and webhooks as they are shown by the CLI and the API.
 
 NEXT_TICKS_SHOWN = 5
@@ -201,13 +248,6 @@ def build_schedule_view(
     )
 
 
-def build_schedule_document(
-    record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
-) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_schedule_view(record, now, ticks=ticks))
-    return document
-
-
 def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
     """The ticks that will be fired next."""
     if record.schedule.is_paused:
@@ -233,8 +273,3 @@ def build_webhook_view(webhook: Webhook) -> WebhookView:
         labels=webhook.labels,
         created_at=Timestamp(webhook.created_at),
     )
-
-
-def build_webhook_document(webhook: Webhook) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_webhook_view(webhook))
-    return document

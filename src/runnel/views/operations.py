@@ -99,12 +99,6 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class ExecutionPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an execution is decided."""
-
-    partition: int
-
-
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`engine` says where tasks run: in the server's own process, or by workers around a Redis."""
 

@@ -83,6 +83,25 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     last_skipped: Timestamp | None
     last_error: str | None
 
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule alone, as it could be added again."""
+        return Schedule(
+            id=self.id,
+            workflow=self.workflow,
+            version=self.version,
+            input=self.input,
+            labels=self.labels,
+            cron=self.cron,
+            interval_s=self.interval_s,
+            timezone=self.timezone,
+            overlap=self.overlap,
+            catch_up=self.catch_up,
+            is_paused=self.is_paused,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
+
 
 class FiredTick(msgspec.Struct, frozen=True, kw_only=True):
     """A tick that a call has fired: the execution that it started, or why there is none."""

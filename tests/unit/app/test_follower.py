@@ -4,6 +4,7 @@ import pytest
 
 from runnel.app.follower import GRACE_S, NO_ORCHESTRATOR, NO_WORKER, MissingProcessWarning
 from runnel.backends.memory import MemoryBackend
+from runnel.client.operations import StoreOperations
 from runnel.core.ids import ExecutionId
 from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
@@ -21,7 +22,9 @@ class Scene:
         self.backend = MemoryBackend(self.clock, FakeIds("store"))
         self.said: list[str] = []
         self._absence = MissingProcessWarning(
-            self.backend, self.clock, SETTINGS, queues=frozenset({"tasks:output"})
+            StoreOperations(self.backend, self.clock, SETTINGS),
+            self.clock,
+            queues=frozenset({"tasks:output"}),
         )
 
     async def look(self, *, seconds: float) -> list[str]:

@@ -8,7 +8,6 @@ from runnel.cli.render.top_screen import allocate_rows, build_screen
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import ExecutionHeader
-from runnel.settings import read_settings
 from runnel.views.operations import QueueView
 
 
@@ -59,9 +58,7 @@ def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
         workers=[],
     )
 
-    lines = build_screen(seen, read_settings({}), height=24, problem="Redis is away").plain.split(
-        "\n"
-    )
+    lines = build_screen(seen, height=24, problem="Redis is away").plain.split("\n")
 
     assert len(lines) <= 24
     assert "40 running" in lines[0]

@@ -4,16 +4,21 @@ import re
 
 import pytest
 
+from runnel.backends.memory import MemoryBackend
 from runnel.cli.commands.list import list_node_waits
 from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import WAITING_NODES_MAX, PlainProgressView
 from runnel.cli.render.sentences import describe_change, describe_reason
 from runnel.cli.session.hints import CommandHints
+from runnel.client.execution_views import load_execution_view
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL
-from runnel.testing.clock import FakeClock
-from runnel.views.execution import summarize_waiting_items
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.views.execution import (
+    ExecutionView,
+    summarize_waiting_items,
+)
 from tests.core_driver import CoreDriver, make_node, make_workflow
 
 DIED = "2 processes died with it"
@@ -21,6 +26,11 @@ DIED = "2 processes died with it"
 
 def mapped(items: int) -> CoreDriver:
     return CoreDriver(make_workflow(make_node("m", for_each=str(list(range(items)))))).start()
+
+
+async def view_of(driver: CoreDriver) -> ExecutionView:
+    backend = MemoryBackend(FakeClock(driver.now), FakeIds("store"))
+    return await load_execution_view(driver.root, backend.blobs)
 
 
 def lose_twice(driver: CoreDriver, name: str, *items: int) -> None:
@@ -69,14 +79,14 @@ def test_only_the_first_of_many_are_told(capsys: pytest.CaptureFixture[str]) -> 
     assert len(said) == 2 * WAITING_NODES_MAX + 1
 
 
-def test_a_map_whose_items_all_wait_tells_which_comes_next(
+async def test_a_map_whose_items_all_wait_tells_which_comes_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     driver = mapped(2)
     lose_twice(driver, "m", 0, 1)
 
     [said] = said_of(driver, capsys)
-    [stuck] = list_node_waits(driver.root, [])
+    [stuck] = list_node_waits(await view_of(driver), [])
 
     first = min(driver.root.maps[0].active.items(), key=lambda entry: entry[1].due or 0.0)
     text = f"item {first[0]} (and 1 more): its next attempt ({DIED})"
@@ -84,11 +94,11 @@ def test_a_map_whose_items_all_wait_tells_which_comes_next(
     assert (stuck.waits_for, stuck.due) == (text, first[1].due)
 
 
-def test_a_map_with_an_item_under_way_waits_for_that() -> None:
+async def test_a_map_with_an_item_under_way_waits_for_that() -> None:
     driver = mapped(2)
     lose_twice(driver, "m", 1)
 
-    [stuck] = list_node_waits(driver.root, [])
+    [stuck] = list_node_waits(await view_of(driver), [])
 
     assert stuck.waits_for == "its own code"
     assert summarize_waiting_items(driver.root.maps[0]) is None

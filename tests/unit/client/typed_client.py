@@ -11,12 +11,11 @@ from runnel import Client, SyncClient, WorkflowDAG, task, workflow
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
-from runnel.triggers.schedule import ScheduleRecord
 from runnel.views.dead_letter import DeadLetterView
 from runnel.views.execution import ExecutionView, HistoryEvent
 from runnel.views.operations import QueueView, WorkerView
 from runnel.views.page import BulkStep
-from runnel.views.trigger import Webhook
+from runnel.views.trigger import ScheduleView, WebhookView
 
 
 @task
@@ -40,8 +39,8 @@ async def asynchronous() -> None:
         assert_type((await client.node("01x", "parse")).attempts[0].worker, str)
         async for header in client.executions(states=["failed"], workflow="report"):
             assert_type(header, ExecutionHeader)
-        assert_type(await client.schedules.pause("nightly"), ScheduleRecord)
-        assert_type(await client.webhooks.get("report"), Webhook)
+        assert_type(await client.schedules.pause("nightly"), ScheduleView)
+        assert_type(await client.webhooks.get("report"), WebhookView)
         assert_type(await client.operations.queues(), list[QueueView])
         async for letter in client.dead_letters.list(queue="python"):
             assert_type(letter, DeadLetterView)
@@ -58,7 +57,7 @@ def synchronous() -> None:
         assert_type(client.executions(workflow="report"), Iterator[ExecutionHeader])
         assert_type(client.follow("01x"), Iterator[HistoryEvent])
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
-        assert_type(client.schedules.pause("nightly"), ScheduleRecord)
+        assert_type(client.schedules.pause("nightly"), ScheduleView)
         assert_type(client.operations.workers(), list[WorkerView])
         assert_type(client.dead_letters.list(queue="python"), Iterator[DeadLetterView])
         assert_type(client.many.rerun(ExecutionFilter(), key="again"), Iterator[BulkStep])

@@ -5,7 +5,7 @@ import pytest
 
 from runnel.core.values import Json
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError
-from runnel.triggers.schedule_store import PAGE_SIZE, build_schedule_document
+from runnel.triggers.schedule_store import PAGE_SIZE, build_schedule_view
 from runnel.views.trigger import Overlap, Schedule
 from tests.unit.triggers.scheduler_harness import START, SchedulerHarness
 
@@ -25,7 +25,7 @@ async def test_an_interval_is_counted_from_when_it_was_added(stage: SchedulerHar
     kept = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
 
     assert kept.schedule.starts_at == START
-    assert build_schedule_document(kept, START)["next_ticks"][0] == "2023-11-14T22:14:50+00:00"
+    assert build_schedule_view(kept, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
 
 
 async def test_a_change_of_something_else_keeps_the_ticks(stage: SchedulerHarness) -> None:

@@ -139,7 +139,7 @@ async def retry_dead_letter(
     archive = app_state.backend.archive
     letter = await find_letter(archive, name)
     if configs:
-        check_editable(letter)
+        check_editable(format_letter_name(letter), letter.token.execution_id)
     await app_state.check_capacity()
     root = get_root_id(letter.token.execution_id)
     letters = await list_execution_letters(archive, root) if root else [letter]

@@ -208,7 +208,7 @@ async def rerun_execution(
     body = body or RerunRequest()
     await app_state.check_capacity()
     new_id = await app_state.client.rerun(
-        ExecutionId(execution_id), body.to_rerun(), input_=body.input, idempotency_key=key
+        ExecutionId(execution_id), body.to_rerun(), input=body.input, idempotency_key=key
     )
     return build_new_execution(await app_state.client.get_header(new_id))
 
@@ -235,7 +235,7 @@ async def read_node(
     items_after: Annotated[int, Query(ge=-1, le=ITEM_INDEX_MAX)] = -1,
     items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS_PAGE_SIZE,
 ) -> NodeDetail:
-    return await app_state.client.nodes.get(
+    return await app_state.client.node(
         ExecutionId(execution_id),
         node_id,
         item=item,

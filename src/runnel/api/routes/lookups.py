@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Path, Query
 
 from runnel import __version__
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam
-from runnel.api.routing import OtherAnswer, ResourceRouter
+from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
 from runnel.client.execution_views import build_execution_summary
@@ -14,14 +14,13 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
 from runnel.views.execution import ExecutionSummary
-from runnel.views.operations import ExecutionPartition, ServerInfo
+from runnel.views.operations import PartitionView, ServerInfo
 from runnel.views.page import Listing
 from runnel.views.token import Scope
 from runnel.views.workflow import WorkflowDocument
 
 routes = ResourceRouter("lookups")
 ID_CHARS_MAX = 500
-KEY_CHARS_MAX = 2_000
 PREFIX_MATCHES_MAX = 2
 
 DefinitionHashParam = Annotated[
@@ -64,30 +63,15 @@ async def look_up_executions(
 @routes.operation(
     "GET",
     "/executions/{execution_id}/partition",
-    "The partition that an execution is decided in",
+    "The partition that an execution is decided in, and who decides for it",
     scope=Scope.READ,
     problems=(422,),
 )
 async def read_partition_of_execution(
     execution_id: ExecutionIdParam, app_state: AppStateDependency
-) -> ExecutionPartition:
-    partition = await app_state.backend.store.route(ExecutionId(execution_id))
-    return ExecutionPartition(partition=partition)
-
-
-@routes.operation(
-    "GET",
-    "/values",
-    "A value that is too large to be part of a history, by the key that stands there",
-    scope=Scope.READ,
-    problems=(404, 422),
-    others={200: OtherAnswer("The value", content={"application/json": {"schema": {}}})},
-)
-async def read_value(
-    app_state: AppStateDependency,
-    key: Annotated[str, Query(min_length=1, max_length=KEY_CHARS_MAX)],
-) -> Response:
-    return Response(await app_state.backend.blobs.get(key), media_type="application/json")
+) -> PartitionView:
+    number = await app_state.backend.store.route(ExecutionId(execution_id))
+    return await app_state.partitions.inspect_partition(number)
 
 
 @routes.operation(

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
@@ -18,7 +19,8 @@ from runnel.errors import (
 )
 from runnel.ports.clock import Clock
 from runnel.ports.records import Record, Records
-from runnel.views.token import Scope
+from runnel.views import Timestamp, make_timestamp
+from runnel.views.token import NewTokenView, Scope, TokenView
 
 _SCOPES_ASCENDING = list(Scope)
 
@@ -178,4 +180,44 @@ def generate_token(
         scopes=scopes,
         expires_at=expires_at,
         per_minute=per_minute,
+    )
+
+
+class StoreTokens:
+    """`Tokens` of a store."""
+
+    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        expires_at = None
+        if days is not None:
+            expires_at = self._clock.now() + timedelta(days=days).total_seconds()
+        new = generate_token(name, tuple(scopes), expires_at=expires_at, per_minute=per_minute)
+        text = await self._tokens.create(new)
+        return NewTokenView(id=new.id, name=new.name, scopes=new.scopes, token=text)
+
+    async def list(self) -> Sequence[TokenView]:
+        return [build_token_view(token) for token in await self._tokens.all()]
+
+    async def revoke(self, token_id: str) -> None:
+        await self._tokens.revoke(token_id)
+
+
+def build_token_view(token: ApiToken) -> TokenView:
+    return TokenView(
+        id=token.id,
+        name=token.name,
+        scopes=token.scopes,
+        created_at=Timestamp(token.created_at),
+        expires_at=make_timestamp(token.expires_at),
+        per_minute=token.per_minute,
     )

@@ -1,12 +1,11 @@
 """`runnel cancel ID`"""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from msgspec import structs
 
-from runnel.app.stores import StoreSession
+from runnel.app import stores
 from runnel.cli import errors as exits
 from runnel.cli.options import (
     DataDir,
@@ -28,16 +27,13 @@ from runnel.cli.options import (
 )
 from runnel.cli.render.text import format_count
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import open_store_session
-from runnel.client.bulk import CANCELS_PER_STEP, cancel_many, restrict_to_cancellable
+from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
+from runnel.client.bulk import CANCELS_PER_STEP, restrict_to_cancellable
+from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RealClock
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
-
-if TYPE_CHECKING:
-    from runnel.core.ids import ExecutionId
-    from runnel.ports.store import ExecutionHeader
-
+from runnel.views.execution import ExecutionView
 
 # How long to watch: clean-up nodes may take any time, and go on without an onlooker.
 WATCH_TIMEOUT_S = 3.0
@@ -81,28 +77,25 @@ def cancel(
 
 
 async def _cancel_one(text: str, location: StoreLocation, *, reason: str, is_forced: bool) -> str:
-    from runnel.cli.options import configure
-    from runnel.cli.session.hints import CommandHints
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
     from runnel.core.ids import get_root_id
 
     settings = configure(location)
     hints = CommandHints(location, settings.is_remote)
-    async with open_store_session(settings) as look:
-        execution_id = await find_execution_id(look, text)
-        is_owned = await look.find_owner(execution_id) is not None
-        await look.client.cancel(execution_id, reason=reason, is_forced=is_forced)
-        partition = await look.backend.store.route(execution_id)
-        header = await _wait_until_final(look, execution_id) if is_owned else None
-    if header is not None:
-        return f"execution {execution_id} is {header.state.lower()}"
+    async with open_client(settings) as session:
+        execution_id = await find_execution_id(session.client, text)
+        partition = await session.operations.partition_of(execution_id)
+        is_owned = partition.owner is not None and not partition.is_silent
+        await session.client.cancel(execution_id, reason=reason, is_forced=is_forced)
+        view = await _wait_until_final(session, execution_id) if is_owned else None
+    if view is not None:
+        return f"execution {execution_id} is {view.status.lower()}"
     if is_owned:
         return f"execution {execution_id} is being cancelled by the process that runs it"
     if settings.is_remote:
         return f"execution {execution_id} {NOT_YET_CANCELLED_MESSAGE}; go on with: {hints.resume()}"
-    await apply_commands(settings, frozenset({partition}))
-    async with open_store_session(settings) as look:
-        execution = await look.client.load(execution_id)
+    await apply_commands(settings, frozenset({partition.partition}))
+    async with stores.open_store_session(settings) as store:
+        execution = await store.client.load(execution_id)
     if execution.is_final:
         return f"execution {execution_id} is {execution.state.lower()}"
     is_applied = execution.outcome is not None
@@ -112,8 +105,8 @@ async def _cancel_one(text: str, location: StoreLocation, *, reason: str, is_for
 
 
 async def _wait_until_final(
-    session: "StoreSession", execution_id: "ExecutionId"
-) -> "ExecutionHeader | None":
+    session: ClientSession, execution_id: ExecutionId
+) -> ExecutionView | None:
     try:
         return await session.client.wait(execution_id, timeout_s=WATCH_TIMEOUT_S)
     except TimeoutError:
@@ -174,8 +167,8 @@ def cancel_selected(
 
 async def _describe_count(execution_filter: ExecutionFilter, settings: Settings) -> str | None:
     """None when there are none."""
-    async with open_store_session(settings) as look:
-        counts = (await look.client.count_executions(execution_filter)).values()
+    async with open_client(settings) as session:
+        counts = (await session.client.count_executions(execution_filter)).values()
     number = sum(each.number for each in counts)
     if any(each.is_least for each in counts):
         return f"at least {format_count(number, 'execution')}"
@@ -187,19 +180,20 @@ async def _cancel_many(
 ) -> tuple[int, frozenset[int]]:
     """How many, and the partitions of those that nobody runs."""
     number, partitions = 0, set[int]()
-    async with open_store_session(settings) as look:
-        mailbox = look.backend.mailbox
-        while True:
-            step = await cancel_many(
-                look.client, mailbox, execution_filter, reason=reason, is_forced=is_forced
-            )
+    async with open_client(settings) as session:
+        steps = session.client.many.cancel(execution_filter, reason=reason, is_forced=is_forced)
+        async for step in steps:
             number += len(step.ids)
-            partitions |= {await look.backend.store.route(each) for each in step.ids}
-            if step.next is None:
-                return number, await _filter_unowned(look, partitions)
-            execution_filter = structs.replace(execution_filter, after=step.next)
+            for execution_id in step.ids:
+                partition = await session.operations.partition_of(execution_id)
+                partitions.add(partition.partition)
+        return number, await _filter_unowned(session, partitions)
 
 
-async def _filter_unowned(session: StoreSession, partitions: set[int]) -> frozenset[int]:
-    store = session.backend.store
-    return frozenset([each for each in partitions if await store.observe(each) is None])
+async def _filter_unowned(session: ClientSession, partitions: set[int]) -> frozenset[int]:
+    owned = {
+        each.partition
+        for each in await session.operations.partitions()
+        if each.owner is not None and not each.is_silent
+    }
+    return frozenset(partitions - owned)

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import msgspec
 import typer
 
-from runnel.app.stores import StoreSession
 from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.functions import SOURCE_LABEL
@@ -45,26 +44,16 @@ from runnel.cli.render.text import (
 from runnel.cli.session.follow import StartedExecution, run_many_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable, merge_assignments, read_value
-from runnel.cli.session.open_client import has_data, open_store_session
+from runnel.cli.session.open_client import ClientSession, has_data, load_workflow, open_client
 from runnel.cli.streams import reserve_stdout
-from runnel.client.dead_letters import (
-    build_letter_document,
-    check_editable,
-    find_letter,
-    format_letter_name,
-    iter_letters,
-    list_execution_letters,
-    retry_each_root,
-)
-from runnel.client.operations import to_queue_key, to_queue_name
-from runnel.client.store_client import StoreClient
-from runnel.core.effects import DeadLetter
+from runnel.client.dead_letters import LettersOf, check_editable
+from runnel.client.protocol import Client
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.values import Json
-from runnel.errors import InputError
-from runnel.ports.archive import Archive, DeadLetterFilter
-from runnel.ports.store import ExecutionHeader
+from runnel.errors import InputError, NotFoundError
 from runnel.settings.model import Settings
+from runnel.views import build_document
+from runnel.views.dead_letter import DeadLetterDetail, DeadLetterView
 
 app = make_command_group(
     "Dead letters: tasks that failed in a way that a person has to look at.",
@@ -113,15 +102,13 @@ def list_letters(
     import asyncio
 
     from runnel.cli.options import configure
-    from runnel.client.operations import to_queue_key
-    from runnel.ports.archive import DeadLetterFilter
 
     settings = configure(StoreLocation(data_dir, redis_url, server))
-    wanted = DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, limit=limit)
     if is_counted:
-        print_count(asyncio.run(load_count(settings, wanted)), as_json=as_json)
+        print_count(asyncio.run(load_count(settings, queue, workflow)), as_json=as_json)
     else:
-        print_page(asyncio.run(load_page(settings, wanted)), limit, as_json=as_json)
+        letters = asyncio.run(load_page(settings, queue, workflow, limit))
+        print_page(letters, limit, as_json=as_json)
     return exits.OK
 
 
@@ -141,8 +128,8 @@ def show_letter(
 
     place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place)
-    letter, header = asyncio.run(load_letter(settings, name))
-    print_letter(letter, header, CommandHints(place, settings.is_remote), as_json=as_json)
+    letter = asyncio.run(load_letter(settings, name))
+    print_letter(letter, CommandHints(place, settings.is_remote), as_json=as_json)
     return exits.OK
 
 
@@ -264,19 +251,36 @@ class LetterSelection:
         chosen = (self.queue, self.workflow, self.older_than_days)
         return any(each is not None for each in chosen)
 
-    async def load_letters(self, session: StoreSession) -> list[DeadLetter]:
+    async def load_letters(self, session: ClientSession) -> list[DeadLetterView]:
         """Oldest first; raises NotFoundError for a name, InputError for a contradiction."""
+        group = session.client.dead_letters
         if self.names:
-            archive = session.backend.archive
-            return [await find_letter(archive, name) for name in dict.fromkeys(self.names)]
-        days = self.older_than_days or 0.0
-        wanted = DeadLetterFilter(
-            queue=to_queue_key(self.queue),
-            workflow=self.workflow,
-            before=session.clock.now() - days * DAY_S,
-        )
-        found = [each async for each in iter_letters(session.backend.archive, wanted)]
-        return found[::-1][: self.oldest]
+            return [await group.get(name) for name in dict.fromkeys(self.names)]
+        before = session.clock.now() - self.older_than_s
+        letters = group.list(queue=self.queue, workflow=self.workflow)
+        newest_first = [letter async for letter in letters if letter.rejected_at < before]
+        return newest_first[::-1][: self.oldest]
+
+    async def delete_letters(self, session: ClientSession, *, loaded_at: float) -> int:
+        """How many; of those that match, only those that were there when they were loaded."""
+        group = session.client.dead_letters
+        if not self.names:
+            # Never nothing: an age says which letters are meant, without --all.
+            age_s = max(session.clock.now() - loaded_at, 0.001)
+            selection = LettersOf(
+                queue=self.queue, workflow=self.workflow, older_than_s=self.older_than_s + age_s
+            )
+            return await group.purge_many(selection)
+        deleted = 0
+        for name in dict.fromkeys(self.names):
+            with suppress(NotFoundError):  # another process was faster
+                await group.purge(name)
+                deleted += 1
+        return deleted
+
+    @property
+    def older_than_s(self) -> float:
+        return (self.older_than_days or 0.0) * DAY_S
 
     def check(self, *, needs_all: bool) -> None:
         """Raises InputError unless it says what is meant, and only once."""
@@ -288,49 +292,54 @@ class LetterSelection:
             raise InputError(f"give the names of dead letters, or --all{filters}")
 
 
-async def load_page(settings: Settings, letter_filter: DeadLetterFilter) -> Sequence[DeadLetter]:
+async def load_page(
+    settings: Settings, queue: str | None, workflow: str | None, limit: int
+) -> Sequence[DeadLetterView]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return ()
-    async with open_store_session(settings) as look:
-        return await look.backend.archive.list_dead_letters(letter_filter)
+    letters: list[DeadLetterView] = []
+    async with open_client(settings) as session:
+        group = session.client.dead_letters
+        async for letter in group.list(queue=queue, workflow=workflow):
+            letters.append(letter)
+            if len(letters) == limit:
+                break
+    return letters
 
 
-async def load_count(settings: Settings, letter_filter: DeadLetterFilter) -> int:
+async def load_count(settings: Settings, queue: str | None, workflow: str | None) -> int:
     if not has_data(settings):
         return 0
-    async with open_store_session(settings) as look:
-        return await look.backend.archive.count_dead_letters(letter_filter)
+    async with open_client(settings) as session:
+        return await session.client.dead_letters.count(queue=queue, workflow=workflow)
 
 
-async def load_letter(settings: Settings, name: str) -> tuple[DeadLetter, ExecutionHeader | None]:
-    """With the execution that can be rerun; None when it was deleted."""
-    async with open_store_session(settings) as look:
-        letter = await find_letter(look.backend.archive, name)
-        root = get_root_id(letter.token.execution_id)
-        return letter, await look.backend.archive.get_header(ExecutionId(root)) if root else None
+async def load_letter(settings: Settings, name: str) -> DeadLetterDetail:
+    async with open_client(settings) as session:
+        return await session.client.dead_letters.get(name)
 
 
 def print_count(number: int, *, as_json: bool) -> None:
     print(to_compact_json({"count": number}) if as_json else number)
 
 
-def print_page(letters: Sequence[DeadLetter], limit: int, *, as_json: bool) -> None:
+def print_page(letters: Sequence[DeadLetterView], limit: int, *, as_json: bool) -> None:
     if as_json:
         for letter in letters:
-            print(to_compact_json(build_letter_document(letter)))
+            print(to_compact_json(build_document(letter)))
         return
     if not letters:
         print("no dead letters")
         return
     rows = [
         [
-            Cell(format_letter_name(letter)),
+            Cell(letter.name),
             Cell(letter.workflow, "bold"),
-            Cell(to_queue_name(letter.queue), "dim"),
+            Cell(letter.queue, "dim"),
             Cell(format_local_time(letter.rejected_at), "dim"),
-            Cell(str(letter.token.attempt), "dim"),
-            Cell(" ".join(str(letter.error).split()), "red"),
+            Cell(str(letter.attempts), "dim"),
+            Cell(" ".join(letter.error.split()), "red"),
         ]
         for letter in letters
     ]
@@ -339,39 +348,35 @@ def print_page(letters: Sequence[DeadLetter], limit: int, *, as_json: bool) -> N
         print(f"(the newest {limit}; --limit shows more)")
 
 
-def print_letter(
-    letter: DeadLetter, header: ExecutionHeader | None, hints: CommandHints, *, as_json: bool
-) -> None:
+def print_letter(letter: DeadLetterDetail, hints: CommandHints, *, as_json: bool) -> None:
     if as_json:
-        state = None if header is None else header.state.value
-        print(to_compact_json({**build_letter_document(letter), "execution_status": state}))
+        print(to_compact_json(build_document(letter)))
         return
-    print_styled([Cell(f"{STATE_STYLES['FAILED'].glyph} {format_letter_name(letter)}", "bold")])
-    for name, text in _list_facts(letter, header):
+    print_styled([Cell(f"{STATE_STYLES['FAILED'].glyph} {letter.name}", "bold")])
+    for name, text in _list_facts(letter):
         print_styled([Cell(f"  {name:<11}", "dim"), Cell(text)])
     print_styled([Cell("\nconfig", "dim")])
-    print(to_pretty_json(msgspec.json.decode(letter.config)))
-    if letter.error.traceback:
+    print(to_pretty_json(letter.config))
+    if letter.traceback:
         print_styled([Cell("\ntraceback", "dim")])
-        print(letter.error.traceback.rstrip())
-    if header is not None:
-        print_styled(
-            [Cell("\nretry", "dim"), Cell(f"  {hints.retry(format_letter_name(letter))}", "cyan")]
-        )
+        print(letter.traceback.rstrip())
+    if letter.execution_status is not None:
+        print_styled([Cell("\nretry", "dim"), Cell(f"  {hints.retry(letter.name)}", "cyan")])
 
 
-def _list_facts(letter: DeadLetter, header: ExecutionHeader | None) -> list[tuple[str, str]]:
-    state = "was deleted: it can't be retried" if header is None else f"is {header.state.lower()}"
-    execution = get_root_id(letter.token.execution_id)
+def _list_facts(letter: DeadLetterDetail) -> list[tuple[str, str]]:
+    status = letter.execution_status
+    state = "was deleted: it can't be retried" if status is None else f"is {status.lower()}"
+    execution = get_root_id(letter.execution_id)
     facts = [
         ("workflow", letter.workflow),
         ("execution", f"{execution} {state}" if execution else ""),
-        ("queue", to_queue_name(letter.queue)),
+        ("queue", letter.queue),
         ("handler", letter.handler),
-        ("attempts", str(letter.token.attempt)),
+        ("attempts", str(letter.attempts)),
         ("rejected", format_local_time(letter.rejected_at)),
         ("reason", letter.reason),
-        ("error", str(letter.error)),
+        ("error", letter.error),
     ]
     return [(name, text) for name, text in facts if text]
 
@@ -392,15 +397,15 @@ class ConfigChange:
     def __bool__(self) -> bool:
         return bool(self.assignments) or self.file is not None or self.opens_editor
 
-    def build_configs(self, letters: Sequence[DeadLetter]) -> Mapping[str, Json]:
+    def build_configs(self, letters: Sequence[DeadLetterView]) -> Mapping[str, Json]:
         """The configs of nodes, by id; raises InputError."""
         if not self:
             return {}
         if len(letters) > 1:
             raise InputError("the config of one dead letter can be changed at a time; name it")
         letter = letters[0]
-        check_editable(letter)
-        config = msgspec.json.decode(letter.config)
+        check_editable(letter.name, letter.execution_id)
+        config = letter.config
         if self.file is not None:
             config = read_value(self.file, "the config")
         if self.assignments:
@@ -408,12 +413,12 @@ class ConfigChange:
             config = merge_assignments(config, given, "the config")
         if self.opens_editor:
             config = _edit_config(config, letter)
-        return {letter.token.node_id: config}
+        return {letter.node: config}
 
 
-def _edit_config(config: Json, letter: DeadLetter) -> Json:
+def _edit_config(config: Json, letter: DeadLetterView) -> Json:
     """As the user's editor leaves it; raises InputError when it was left as it was."""
-    head = f"# The config of {format_letter_name(letter)}; it is retried when you save and leave.\n"
+    head = f"# The config of {letter.name}; it is retried when you save and leave.\n"
     with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(head + write_yaml(config), encoding="utf-8")
@@ -442,26 +447,28 @@ def _run_editor(path: Path) -> None:
 
 def purge(selection: LetterSelection, settings: Settings, *, is_sure: bool) -> int:
     selection.check(needs_all=False)
-    letters = asyncio.run(_load_selected(selection, settings))
-    if not letters:
+    number, loaded_at = asyncio.run(_count_selected(selection, settings))
+    if not number:
         print("no dead letters")
         return exits.OK
-    how_many = format_count(len(letters), "dead letter")
+    how_many = format_count(number, "dead letter")
     if not is_sure:
         confirm(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
-    deleted = asyncio.run(_delete(letters, settings))
+    deleted = asyncio.run(_delete(selection, settings, loaded_at))
     print(f"removed: {format_count(deleted, 'dead letter')}")
     return exits.OK
 
 
-async def _load_selected(selection: LetterSelection, settings: Settings) -> list[DeadLetter]:
-    async with open_store_session(settings) as look:
-        return await selection.load_letters(look)
+async def _count_selected(selection: LetterSelection, settings: Settings) -> tuple[int, float]:
+    """How many there are, and when they were counted."""
+    async with open_client(settings) as session:
+        now = session.clock.now()
+        return len(await selection.load_letters(session)), now
 
 
-async def _delete(letters: list[DeadLetter], settings: Settings) -> int:
-    async with open_store_session(settings) as look:
-        return await look.backend.archive.delete_dead_letters(letters)
+async def _delete(selection: LetterSelection, settings: Settings, loaded_at: float) -> int:
+    async with open_client(settings) as session:
+        return await selection.delete_letters(session, loaded_at=loaded_at)
 
 
 # `runnel dlq retry`: each execution that has dead letters is run again, what failed of it.
@@ -469,31 +476,32 @@ async def _delete(letters: list[DeadLetter], settings: Settings) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class LetterRetries:
-    """The letters by the root of their execution, the oldest first."""
+    """One letter of each root execution, the oldest first: a retry takes all letters of a root."""
 
-    letters_by_root: dict[ExecutionId, list[DeadLetter]] = field(default_factory=dict)
+    name_by_root: dict[ExecutionId, str] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     configs: Mapping[str, Json] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    async def start_all(self, client: StoreClient, archive: Archive) -> Sequence[StartedExecution]:
+    async def start_all(self, client: Client) -> Sequence[StartedExecution]:
         """One that can't be retried is told, and the others are."""
         begun = []
-        async for each in retry_each_root(
-            client, archive, self.letters_by_root, configs=self.configs
-        ):
-            if each.error is not None and len(self.letters_by_root) == 1:
-                raise each.error
-            if each.execution_id is None:
-                self.problems.append(str(each.error))
-                _print_to_stderr(f"not retried: {each.error}")
+        for name in self.name_by_root.values():
+            try:
+                retried = await client.dead_letters.retry(name, self.configs)
+            except InputError as error:
+                if len(self.name_by_root) == 1:
+                    raise
+                self.problems.append(str(error))
+                _print_to_stderr(f"not retried: {error}")
                 continue
-            names = ", ".join(format_letter_name(letter) for letter in each.letters)
+            names = ", ".join(retried.letters)
             _print_to_stderr(
-                f"retried {names}: execution {each.execution_id} is a rerun of {each.root}"
+                f"retried {names}: execution {retried.execution_id} is a rerun of "
+                f"{retried.rerun_of}"
             )
-            execution = await client.load(each.execution_id)
-            begun.append(StartedExecution(each.execution_id, execution.graph.workflow))
+            workflow = await load_workflow(client, retried.execution_id)
+            begun.append(StartedExecution(retried.execution_id, workflow))
         return begun
 
 
@@ -523,15 +531,15 @@ def retry(
 
 async def _prepare_retries(
     selection: LetterSelection, settings: Settings
-) -> tuple[list[DeadLetter], LetterRetries]:
+) -> tuple[list[DeadLetterView], LetterRetries]:
     retries = LetterRetries()
-    async with open_store_session(settings) as look:
-        archive = look.backend.archive
-        chosen = await selection.load_letters(look)
-        for root in dict.fromkeys(get_root_id(letter.token.execution_id) for letter in chosen):
-            retries.letters_by_root[root] = await list_execution_letters(archive, root)
-            header = await archive.get_header(root) if root else None
-            if header is not None and SOURCE_LABEL in header.labels:
+    async with open_client(settings) as session:
+        chosen = await selection.load_letters(session)
+        for letter in chosen:
+            retries.name_by_root.setdefault(get_root_id(letter.execution_id), letter.name)
+        roots = [root for root in retries.name_by_root if root]
+        for header in (await session.client.summaries(roots)).values():
+            if SOURCE_LABEL in header.labels:
                 retries.folders.append(header.labels[SOURCE_LABEL])
     return chosen, retries
 
@@ -540,8 +548,8 @@ async def _submit_to_server(
     retries: LetterRetries, settings: Settings, hints: CommandHints, *, as_json: bool
 ) -> int:
     """To the workers of a server, without waiting for them: they may be many."""
-    async with open_store_session(settings) as look:
-        begun = await retries.start_all(look.client, look.backend.archive)
+    async with open_client(settings) as session:
+        begun = await retries.start_all(session.client)
     for each in begun:
         if as_json:
             print(

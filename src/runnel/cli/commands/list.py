@@ -7,7 +7,6 @@ import msgspec
 import typer
 
 from runnel.app.process_signals import parse_engine_pid
-from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
 from runnel.cli.options import (
     AsJson,
@@ -32,20 +31,14 @@ from runnel.cli.render.text import (
     to_compact_json,
 )
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import open_store_session
+from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
-from runnel.core.execution import Execution
-from runnel.core.states import ExecutionState, NodeState
-from runnel.core.values import Json
+from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
-from runnel.views.execution import (
-    HistoryEvent,
-    describe_wait,
-    format_time,
-    summarize_waiting_items,
-)
+from runnel.views import Timestamp, build_document
+from runnel.views.execution import ExecutionView, HistoryEvent, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,29 +127,28 @@ async def _load_executions(
 ) -> ListedExecutions:
     from msgspec import structs
 
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
     from runnel.ports.archive import decode_cursor
 
     found: list[ExecutionHeader] = []
     after = None
-    async with open_store_session(settings) as look:
+    async with open_client(settings) as session:
         for _ in range(PAGES_MAX):
-            left = execution_filter.limit - len(found)
-            rest = structs.replace(execution_filter, after=after, limit=left)
-            page = await look.client.list_executions(rest)
+            missing = execution_filter.limit - len(found)
+            rest = structs.replace(execution_filter, after=after, limit=missing)
+            page = await session.client.list_executions(rest)
             found += page
             after = page.next
             if after is None or len(found) == execution_filter.limit:
                 break
         return ListedExecutions(
-            found, None if after is None else decode_cursor(after)[0], look.clock.now()
+            found, None if after is None else decode_cursor(after)[0], session.clock.now()
         )
 
 
 def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import to_compact_json
     from runnel.client.execution_views import build_header_document
-    from runnel.views.execution import format_time
 
     if as_json:
         for header in executions.headers:
@@ -171,10 +163,10 @@ def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> N
 async def _count_by_state(
     settings: "Settings", execution_filter: "ExecutionFilter"
 ) -> "Mapping[ExecutionState, ExecutionCount]":
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
 
-    async with open_store_session(settings) as look:
-        return await look.client.count_executions(execution_filter)
+    async with open_client(settings) as session:
+        return await session.client.count_executions(execution_filter)
 
 
 def _print_counts(counts: "Mapping[ExecutionState, ExecutionCount]", *, as_json: bool) -> None:
@@ -246,8 +238,8 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: NodeState
     waits_for: str
-    since: float | None
-    due: float | None = None
+    since: Timestamp | None
+    due: Timestamp | None = None
     signal: str | None = None
 
 
@@ -270,18 +262,18 @@ async def print_stuck(
     settings: Settings, execution_filter: ExecutionFilter, hints: CommandHints, *, as_json: bool
 ) -> None:
     """Children only with `wanted.with_children`, and where they have outlived their root."""
-    async with open_store_session(settings) as look:
-        unfinished = UnfinishedExecutions(look)
+    async with open_client(settings) as session:
+        unfinished = UnfinishedExecutions(session)
         found: list[StuckExecution] = []
         async for header in unfinished.iterate(execution_filter):
             if execution_filter.with_children or not await unfinished.has_unfinished_root(header):
-                found.append(await _diagnose(look, header, unfinished, hints))
+                found.append(await _diagnose(session, header, unfinished, hints))
             if len(found) == execution_filter.limit:
                 break
-        now = look.clock.now()
+        now = session.clock.now()
     if as_json:
         for each in found:
-            print(to_compact_json(_to_document(each)))
+            print(to_compact_json(build_document(each)))
     elif not found:
         print("nothing is unfinished")
     else:
@@ -290,28 +282,28 @@ async def print_stuck(
 
 
 async def _diagnose(
-    session: StoreSession,
+    session: ClientSession,
     header: ExecutionHeader,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> StuckExecution:
     execution_id = header.execution_id
-    execution = await session.client.load(execution_id)
-    record = await unfinished.find_owner(header)
-    waits = tuple(list_node_waits(execution, await session.client.history(execution_id)))
+    view = await session.client.get(execution_id)
+    owner = await unfinished.find_owner(header)
+    waits = tuple(list_node_waits(view, await session.client.history(execution_id)))
     is_of_program = await unfinished.is_bound_to_program(header)
-    if record is None and is_of_program:
+    if owner is None and is_of_program:
         commands: tuple[str, ...] = (hints.force_cancel(execution_id),)
     else:
-        commands = suggest_commands(execution_id, waits, hints, is_owned=record is not None)
+        commands = suggest_commands(execution_id, waits, hints, is_owned=owner is not None)
     return StuckExecution(
         execution_id=execution_id,
-        workflow=execution.graph.workflow.name,
-        status=execution.state,
+        workflow=view.workflow,
+        status=view.status,
         waits=waits,
-        is_owned=record is not None,
-        owner=None if record is None else record.owner,
-        pid=None if record is None else parse_engine_pid(record.owner),
+        is_owned=owner is not None,
+        owner=owner,
+        pid=None if owner is None else parse_engine_pid(owner),
         is_of_program=is_of_program,
         commands=commands,
     )
@@ -327,27 +319,30 @@ def suggest_commands(
     return tuple(commands)
 
 
-def list_node_waits(execution: Execution, events: list[HistoryEvent]) -> list[NodeWait]:
+def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[NodeWait]:
     """Unsettled nodes that have begun: the others wait for these."""
     since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
-    found = []
-    for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
-        if run.is_final or run.state is NodeState.PENDING:
+    waits = []
+    for node_id, node in view.nodes.items():
+        if node.state in FINAL_NODE_STATES or node.state is NodeState.PENDING:
             continue
-        items = execution.maps.get(compiled.index)
-        waiting = None if items is None else summarize_waiting_items(items)
-        text = describe_wait(run) or (waiting.text if waiting else _WAIT_TEXT_BY_STATE[run.state])
-        found.append(
+        text = node.waits_for or _WAIT_TEXT_BY_STATE[node.state]
+        waits.append(
             NodeWait(
-                node=compiled.node.id,
-                state=run.state,
+                node=node_id,
+                state=node.state,
                 waits_for=text,
-                since=since.get(compiled.node.id),
-                due=waiting.due if waiting else run.due,
-                signal=run.detail if text.startswith("signal ") else None,
+                since=since.get(node_id),
+                due=node.due,
+                signal=_read_signal_name(text),
             )
         )
-    return found
+    return waits
+
+
+def _read_signal_name(text: str) -> str | None:
+    """The name in `signal 'NAME'`; None for any other wait."""
+    return text.removeprefix("signal '").removesuffix("'") if text.startswith("signal ") else None
 
 
 _WAIT_TEXT_BY_STATE = {
@@ -355,13 +350,6 @@ _WAIT_TEXT_BY_STATE = {
     NodeState.RUNNING: "its own code",
     NodeState.WAITING: "something",
 }
-
-
-def _to_document(stuck: StuckExecution) -> dict[str, Json]:
-    document: dict[str, Json] = msgspec.to_builtins(stuck)
-    for wait in document["waits"]:
-        wait["since"], wait["due"] = format_time(wait["since"]), format_time(wait["due"])
-    return document
 
 
 def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:

@@ -8,9 +8,8 @@ from runnel.cli.options import AsJson, DefaultedRedisUrl, Server, StoreLocation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
-    from runnel.views.operations import QueueView
+    from runnel.views.operations import QueueView, WorkerView
 
 
 def queues(
@@ -41,11 +40,10 @@ def queues(
 
 
 async def _load_queues(settings: "Settings") -> "list[QueueView]":
-    from runnel.cli.session.open_client import open_task_queue
-    from runnel.client.operations import build_queue_views
+    from runnel.cli.session.open_client import open_operations
 
-    async with open_task_queue(settings) as (tasks, _):
-        return build_queue_views(await tasks.queues(), await tasks.workers(), settings)
+    async with open_operations(settings) as (operations, _clock):
+        return await operations.queues()
 
 
 def _print_queues(lines: "Sequence[QueueView]") -> None:
@@ -71,30 +69,29 @@ def workers(
 
     from runnel.cli.options import configure_server
     from runnel.cli.render.text import to_compact_json
-    from runnel.client.operations import build_worker_document
+    from runnel.views import build_document
 
     settings = configure_server(StoreLocation(redis_url=redis_url, server=server))
-    records, now = asyncio.run(_load_workers(settings))
+    views, now = asyncio.run(_load_workers(settings))
     if as_json:
-        for record in records:
-            print(to_compact_json(build_worker_document(record, settings)))
-    elif not records:
+        for view in views:
+            print(to_compact_json(build_document(view)))
+    elif not views:
         print("no workers; start one with: runnel worker")
     else:
-        _print_workers(records, settings, now)
+        _print_workers(views, now)
     return exits.OK
 
 
-async def _load_workers(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
-    from runnel.cli.session.open_client import open_task_queue
-    from runnel.client.operations import list_workers
+async def _load_workers(settings: "Settings") -> "tuple[list[WorkerView], float]":
+    from runnel.cli.session.open_client import open_operations
 
-    async with open_task_queue(settings) as (tasks, clock):
-        return await list_workers(tasks), clock.now()
+    async with open_operations(settings) as (operations, clock):
+        return await operations.workers(), clock.now()
 
 
-def _print_workers(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
+def _print_workers(views: "Sequence[WorkerView]", now: float) -> None:
     from runnel.cli.render.overview import WORKER_HEADERS, build_worker_row
     from runnel.cli.render.text import print_table
 
-    print_table(WORKER_HEADERS, [build_worker_row(record, settings, now) for record in records])
+    print_table(WORKER_HEADERS, [build_worker_row(view, now) for view in views])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
 
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli import errors as exits
@@ -33,14 +32,14 @@ from runnel.cli.render.text import format_count, to_compact_json
 from runnel.cli.session.follow import StartedExecution, run_many_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
-from runnel.cli.session.open_client import open_store_session
+from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
 from runnel.cli.streams import reserve_stdout
-from runnel.client.bulk import RERUNS_PER_STEP, rerun_many, restrict_to_rerunnable
-from runnel.client.listing import iter_headers
+from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
+from runnel.client.listing import iter_executions
+from runnel.client.protocol import Client
 from runnel.client.reruns import RerunSpec
-from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RealClock
-from runnel.ports.archive import Archive, ExecutionFilter
+from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -145,9 +144,9 @@ def _rerun_one(
     former, workflow = asyncio.run(_load_former(execution_id, settings))
     value = _build_input(former, workflow, *new_input)
 
-    async def submit(client: "StoreClient") -> StartedExecution:
-        new_id = await client.rerun(ExecutionId(former.execution_id), rerun_spec, input_=value)
-        return StartedExecution(new_id, (await client.load(new_id)).graph.workflow)
+    async def submit(client: Client) -> StartedExecution:
+        new_id = await client.rerun(ExecutionId(former.execution_id), rerun_spec, input=value)
+        return StartedExecution(new_id, await load_workflow(client, new_id))
 
     begin = submit_and_follow if settings.is_remote else run_locally
     make_importable([former.labels[SOURCE_LABEL]] if SOURCE_LABEL in former.labels else [])
@@ -172,12 +171,10 @@ def _build_input(
 
 
 async def _load_former(text: str, settings: "Settings") -> "tuple[ExecutionView, Workflow]":
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
-
-    async with open_store_session(settings) as look:
-        found = await find_execution_id(look, text)
-        workflow = (await look.client.load(found)).graph.workflow
-        return await look.client.get(found), workflow
+    async with open_client(settings) as session:
+        execution_id = await find_execution_id(session.client, text)
+        workflow = await session.load_workflow(execution_id)
+        return await session.client.get(execution_id), workflow
 
 
 # `runnel rerun` without an id: all executions that the options say, and that have ended.
@@ -220,24 +217,19 @@ class BulkReruns:
     rerun_spec: RerunSpec
     failed: int = field(default=0)
 
-    async def start_all(self, client: StoreClient, archive: Archive) -> Sequence[StartedExecution]:
+    async def start_all(self, client: Client) -> Sequence[StartedExecution]:
         """One that can't be rerun is told, and the others are."""
         begun: list[StartedExecution] = []
         known = 0
-        chosen = self.execution_filter
-        while True:
-            step = await rerun_many(client, archive, chosen, self.rerun_spec)
+        async for step in client.many.rerun(self.execution_filter, self.rerun_spec):
             for failure in step.failures:
                 _print_to_stderr(f"not rerun: {failure.error}")
             begun += [
-                StartedExecution(each, (await client.load(each)).graph.workflow)
-                for each in step.ids
+                StartedExecution(execution_id, await load_workflow(client, execution_id))
+                for execution_id in step.ids
             ]
             self.failed += step.failed
             known += step.known
-            if step.next is None:
-                break
-            chosen = structs.replace(chosen, after=step.next)
         if known:
             _print_to_stderr(
                 f"left out: {format_count(known, 'execution')} that had been rerun so before"
@@ -250,8 +242,8 @@ async def _inspect_selected(
 ) -> tuple[int, list[str]]:
     """How many there are, and the folders that they were submitted from."""
     number, folders = 0, dict[str, None]()
-    async with open_store_session(settings) as look:
-        async for header in iter_headers(look.backend.archive, execution_filter):
+    async with open_client(settings) as session:
+        async for header in iter_executions(session.client, execution_filter):
             number += 1
             if SOURCE_LABEL in header.labels:
                 folders[header.labels[SOURCE_LABEL]] = None
@@ -262,8 +254,8 @@ async def _submit_to_server(
     reruns: BulkReruns, settings: Settings, hints: CommandHints, *, as_json: bool
 ) -> int:
     """To the workers of a server, without waiting for them: they may be many."""
-    async with open_store_session(settings) as look:
-        begun = await reruns.start_all(look.client, look.backend.archive)
+    async with open_client(settings) as session:
+        begun = await reruns.start_all(session.client)
     for each in begun if as_json else ():
         print(to_compact_json({"execution_id": each.execution_id, "workflow": each.workflow.name}))
     _print_to_stderr(f"rerun: {format_count(len(begun), 'execution')}")

@@ -7,7 +7,7 @@ import typer
 from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, WorkflowFile
 
 if TYPE_CHECKING:
-    from runnel.client.store_client import StoreClient
+    from runnel.client.protocol import Client
 
 
 Concurrency = Annotated[
@@ -104,7 +104,7 @@ def run(
     check_input(workflow, value)
     own_labels = read_labels(labels or [])
 
-    async def submit(client: "StoreClient") -> StartedExecution:
+    async def submit(client: "Client") -> StartedExecution:
         return StartedExecution(await client.submit(workflow, value, labels=own_labels), workflow)
 
     if settings.is_remote:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -40,22 +41,18 @@ from runnel.cli.session.inputs import (
     make_importable,
     read_input,
 )
-from runnel.cli.session.open_client import has_data, open_schedules, open_store_session
+from runnel.cli.session.open_client import has_data, open_client, open_schedules
 from runnel.cli.streams import reserve_stdout
 from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-from runnel.triggers.schedule import ScheduleRecord
 from runnel.triggers.schedule_checks import check_schedule
-from runnel.triggers.schedule_store import (
-    build_schedule_document,
-    find_upcoming_ticks,
-    format_in_zone,
-)
-from runnel.triggers.ticks import UnknownZoneError, load_zone
-from runnel.views.trigger import Overlap, Schedule
+from runnel.triggers.schedule_store import format_in_zone
+from runnel.triggers.ticks import UnknownZoneError, compute_next_ticks, load_zone
+from runnel.views import build_document
+from runnel.views.trigger import Overlap, Schedule, ScheduleView
 
 app = make_command_group(
     "Schedules: workflows that are run by the clock.",
@@ -173,8 +170,8 @@ def add_schedule(
         ends_at=ends_at,
         is_paused=is_paused,
     )
-    kept, now = asyncio.run(add_from_arguments(settings, wanted))
-    print_added(kept, now, is_remote=settings.has_redis, as_json=as_json)
+    kept = asyncio.run(add_from_arguments(settings, wanted))
+    print_added(kept, is_remote=settings.has_redis, as_json=as_json)
     return exits.OK
 
 
@@ -191,8 +188,8 @@ def list_schedules(
 
     from runnel.cli.options import configure
 
-    page, now = asyncio.run(load_page(configure(StoreLocation(data_dir, redis_url, server)), limit))
-    print_page(page, now, limit, as_json=as_json)
+    page = asyncio.run(load_page(configure(StoreLocation(data_dir, redis_url, server)), limit))
+    print_page(page, limit, as_json=as_json)
     return exits.OK
 
 
@@ -209,10 +206,8 @@ def show_schedule(
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(
-        load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name)
-    )
-    print_schedule(kept, now, as_json=as_json)
+    kept = asyncio.run(load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name))
+    print_schedule(kept, as_json=as_json)
     return exits.OK
 
 
@@ -275,10 +270,8 @@ def next_schedule(
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(
-        load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name)
-    )
-    print_next_ticks(kept, now, count, as_json=as_json)
+    kept = asyncio.run(load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name))
+    print_next_ticks(kept, count, as_json=as_json)
     return exits.OK
 
 
@@ -287,8 +280,8 @@ def _set_paused(name: str, location: StoreLocation, *, is_paused: bool, as_json:
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(set_paused(configure(location), name, is_paused=is_paused))
-    print_paused(kept, now, as_json=as_json)
+    kept = asyncio.run(set_paused(configure(location), name, is_paused=is_paused))
+    print_paused(kept, as_json=as_json)
     return exits.OK
 
 
@@ -311,8 +304,6 @@ for _command, _example in (
 
 FILE_SUFFIXES = (".yaml", ".yml", ".json", ".py")
 ERROR_CHARS_MAX = 80
-ScheduleReading = tuple[ScheduleRecord, float]
-"""A schedule, and when it was looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +357,7 @@ class ScheduleArguments:
         )
 
 
-async def add_from_arguments(settings: Settings, arguments: ScheduleArguments) -> ScheduleReading:
+async def add_from_arguments(settings: Settings, arguments: ScheduleArguments) -> ScheduleView:
     """A workflow that is a file is stored, too; nothing is when something is wrong."""
     file = Path(arguments.workflow)
     workflow: Workflow | None = None
@@ -377,72 +368,69 @@ async def add_from_arguments(settings: Settings, arguments: ScheduleArguments) -
     schedule = arguments.to_schedule(name, own_labels)
     check_schedule(schedule, RealClock().now())
     if workflow is not None:
-        async with open_store_session(settings, creates_data_dir=True) as look:
-            await look.client.library.store(workflow)
-    async with open_schedules(settings) as (schedules, clock):
-        return await schedules.add(schedule), clock.now()
+        async with open_client(settings, creates_data_dir=True) as session:
+            await session.client.library.store(workflow)
+    async with open_schedules(settings) as schedules:
+        return await schedules.add(schedule)
 
 
-async def load_page(settings: Settings, limit: int) -> tuple[Sequence[ScheduleRecord], float]:
+async def load_page(settings: Settings, limit: int) -> Sequence[ScheduleView]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
-        return (), 0.0
-    async with open_schedules(settings) as (schedules, clock):
-        return await schedules.list(limit=limit), clock.now()
+        return ()
+    async with open_schedules(settings) as schedules:
+        return await schedules.list(limit=limit)
 
 
-async def load_schedule(settings: Settings, name: str) -> ScheduleReading:
-    async with open_schedules(settings) as (schedules, clock):
-        return (await schedules.get(name)).record, clock.now()
+async def load_schedule(settings: Settings, name: str) -> ScheduleView:
+    async with open_schedules(settings) as schedules:
+        return await schedules.get(name)
 
 
-async def set_paused(settings: Settings, name: str, *, is_paused: bool) -> ScheduleReading:
-    async with open_schedules(settings) as (schedules, clock):
-        return await schedules.pause(name, is_paused=is_paused), clock.now()
+async def set_paused(settings: Settings, name: str, *, is_paused: bool) -> ScheduleView:
+    async with open_schedules(settings) as schedules:
+        return await schedules.pause(name, is_paused=is_paused)
 
 
 async def delete_schedule(settings: Settings, name: str) -> None:
-    async with open_schedules(settings) as (schedules, _clock):
+    async with open_schedules(settings) as schedules:
         await schedules.remove(name)
 
 
-def print_added(kept: ScheduleRecord, now: float, *, is_remote: bool, as_json: bool) -> None:
+def print_added(kept: ScheduleView, *, is_remote: bool, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_schedule_document(kept, now)))
+        print(to_compact_json(build_document(kept)))
         return
     by = "an orchestrator" if is_remote else "'runnel dev'"
-    print(
-        f"schedule '{kept.schedule.id}' runs '{kept.schedule.workflow}' "
-        f"{_format_when(kept.schedule)}"
-    )
-    _print_next_tick(kept, now, f"while {by} is running")
+    print(f"schedule '{kept.id}' runs '{kept.workflow}' {_format_when(kept)}")
+    _print_next_tick(kept, f"while {by} is running")
 
 
-def print_paused(kept: ScheduleRecord, now: float, *, as_json: bool) -> None:
+def print_paused(kept: ScheduleView, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_schedule_document(kept, now)))
+        print(to_compact_json(build_document(kept)))
         return
-    what = "is paused" if kept.schedule.is_paused else "goes on"
-    print(f"schedule '{kept.schedule.id}' {what}")
-    _print_next_tick(kept, now, "")
+    what = "is paused" if kept.is_paused else "goes on"
+    print(f"schedule '{kept.id}' {what}")
+    _print_next_tick(kept, "")
 
 
-def print_page(page: Sequence[ScheduleRecord], now: float, limit: int, *, as_json: bool) -> None:
+def print_page(page: Sequence[ScheduleView], limit: int, *, as_json: bool) -> None:
     if as_json:
         for kept in page:
-            print(to_compact_json(build_schedule_document(kept, now)))
+            print(to_compact_json(build_document(kept)))
         return
     if not page:
         print("no schedules; make one with: runnel schedule add NAME WORKFLOW --cron '0 3 * * *'")
         return
     rows = [
         [
-            Cell(kept.schedule.id, "bold"),
-            Cell(kept.schedule.workflow),
-            Cell(_format_when(kept.schedule)),
-            Cell(_format_next_tick(kept, now)),
-            Cell(str(kept.progress.fired), "dim"),
-            Cell(shorten(kept.progress.last_error or "", ERROR_CHARS_MAX), "red"),
+            Cell(kept.id, "bold"),
+            Cell(kept.workflow),
+            Cell(_format_when(kept)),
+            Cell(_format_next_tick(kept)),
+            Cell(str(kept.fired), "dim"),
+            Cell(shorten(kept.last_error or "", ERROR_CHARS_MAX), "red"),
         ]
         for kept in page
     ]
@@ -451,24 +439,24 @@ def print_page(page: Sequence[ScheduleRecord], now: float, limit: int, *, as_jso
         print(f"(the first {limit}; --limit shows more)")
 
 
-def print_schedule(kept: ScheduleRecord, now: float, *, as_json: bool) -> None:
+def print_schedule(kept: ScheduleView, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_schedule_document(kept, now)))
+        print(to_compact_json(build_document(kept)))
         return
-    print_styled([Cell(kept.schedule.id, "bold")])
-    for name, text in _list_facts(kept, now):
+    print_styled([Cell(kept.id, "bold")])
+    for name, text in _list_facts(kept):
         print_styled([Cell(f"  {name:<10}", "dim"), Cell(text)])
-    if kept.schedule.input:
+    if kept.input:
         print_styled([Cell("\ninput", "dim")])
-        print(to_pretty_json(kept.schedule.input))
+        print(to_pretty_json(kept.input))
 
 
-def print_next_ticks(kept: ScheduleRecord, now: float, count: int, *, as_json: bool) -> None:
-    ticks = [format_in_zone(kept.schedule, tick) for tick in find_upcoming_ticks(kept, now, count)]
+def print_next_ticks(kept: ScheduleView, count: int, *, as_json: bool) -> None:
+    ticks = _list_next_ticks(kept, count)
     if as_json:
-        print(to_compact_json({"id": kept.schedule.id, "next_ticks": ticks}))
+        print(to_compact_json({"id": kept.id, "next_ticks": ticks}))
     elif not ticks:
-        print(f"none: schedule '{kept.schedule.id}' {_format_next_tick(kept, now)}")
+        print(f"none: schedule '{kept.id}' {_format_next_tick(kept)}")
     for tick in ticks if not as_json else ():
         print(tick)
 
@@ -485,42 +473,49 @@ def _load_workflow(file: Path, settings: Settings) -> tuple[Workflow, dict[str, 
     return workflow, {SOURCE_LABEL: str(folder)}
 
 
-def _print_next_tick(kept: ScheduleRecord, now: float, where: str) -> None:
-    ticks = find_upcoming_ticks(kept, now, 1)
-    if ticks:
-        print(f"next: {format_in_zone(kept.schedule, ticks[0])} {where}".rstrip())
+def _list_next_ticks(kept: ScheduleView, count: int) -> list[str]:
+    """The view has the first few: those after them follow from the schedule."""
+    if count <= len(kept.next_ticks) or not kept.next_ticks:
+        return list(kept.next_ticks[:count])
+    schedule = kept.schedule
+    last = datetime.fromisoformat(kept.next_ticks[-1]).timestamp()
+    rest = compute_next_ticks(schedule, last, count - len(kept.next_ticks))
+    return [*kept.next_ticks, *(format_in_zone(schedule, tick) for tick in rest)]
 
 
-def _format_when(schedule: Schedule) -> str:
+def _print_next_tick(kept: ScheduleView, where: str) -> None:
+    if kept.next_ticks:
+        print(f"next: {kept.next_ticks[0]} {where}".rstrip())
+
+
+def _format_when(schedule: ScheduleView) -> str:
     if schedule.interval_s is not None:
         return f"every {format_duration(schedule.interval_s)}"
     zone = "" if schedule.timezone == "UTC" else f" {schedule.timezone}"
     return f"at '{schedule.cron}'{zone}"
 
 
-def _format_next_tick(kept: ScheduleRecord, now: float) -> str:
-    if kept.schedule.is_paused:
+def _format_next_tick(kept: ScheduleView) -> str:
+    if kept.is_paused:
         return "is paused"
-    ticks = find_upcoming_ticks(kept, now, 1)
-    return format_in_zone(kept.schedule, ticks[0]) if ticks else "has ended"
+    return kept.next_ticks[0] if kept.next_ticks else "has ended"
 
 
-def _list_facts(kept: ScheduleRecord, now: float) -> list[tuple[str, str]]:
-    schedule, progress = kept.schedule, kept.progress
-    version = "" if schedule.version is None else f", version {schedule.version}"
-    last = "" if progress.last_tick is None else format_local_time(progress.last_tick)
-    skipped = f"{progress.skipped:,} skipped" if progress.skipped else ""
-    missed = f"{progress.missed:,} missed" if progress.missed else ""
-    failed = f"{progress.failed:,} failed" if progress.failed else ""
-    counts = [f"{progress.fired:,} fired", skipped, missed, failed]
+def _list_facts(kept: ScheduleView) -> list[tuple[str, str]]:
+    version = "" if kept.version is None else f", version {kept.version}"
+    last = "" if kept.last_tick is None else format_local_time(kept.last_tick)
+    skipped = f"{kept.skipped:,} skipped" if kept.skipped else ""
+    missed = f"{kept.missed:,} missed" if kept.missed else ""
+    failed = f"{kept.failed:,} failed" if kept.failed else ""
+    counts = [f"{kept.fired:,} fired", skipped, missed, failed]
     facts = [
-        ("workflow", schedule.workflow + version),
-        ("when", _format_when(schedule)),
-        ("overlap", f"{schedule.overlap}, catch-up {schedule.catch_up}"),
-        ("labels", format_labels(schedule.labels)),
-        ("next", _format_next_tick(kept, now)),
-        ("last", f"{last} {progress.last_execution or ''}".strip()),
+        ("workflow", kept.workflow + version),
+        ("when", _format_when(kept)),
+        ("overlap", f"{kept.overlap}, catch-up {kept.catch_up}"),
+        ("labels", format_labels(kept.labels)),
+        ("next", _format_next_tick(kept)),
+        ("last", f"{last} {kept.last_execution_id or ''}".strip()),
         ("ticks", ", ".join(text for text in counts if text)),
-        ("problem", progress.last_error or ""),
+        ("problem", kept.last_error or ""),
     ]
     return [(name, text) for name, text in facts if text]

@@ -107,22 +107,23 @@ def _print_node_detail(detail: "NodeDetail", now: float, *, as_json: bool) -> No
 
 async def _load_view(text: str, location: StoreLocation) -> "tuple[ExecutionView, float]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.open_client import find_execution_id, open_client
 
-    async with open_store_session(configure(location)) as look:
-        return await look.client.get(await find_execution_id(look, text)), look.clock.now()
+    async with open_client(configure(location)) as session:
+        execution_id = await find_execution_id(session.client, text)
+        return await session.client.get(execution_id), session.clock.now()
 
 
 async def _load_node_detail(
     text: str, location: StoreLocation, node: str, item: int | None, after: int
 ) -> "tuple[NodeDetail, float]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.open_client import find_execution_id, open_client
 
-    async with open_store_session(configure(location)) as look:
-        found = await find_execution_id(look, text)
-        detail = await look.client.nodes.get(found, node, item=item, items_after=after)
-        return detail, look.clock.now()
+    async with open_client(configure(location)) as session:
+        execution_id = await find_execution_id(session.client, text)
+        detail = await session.client.node(execution_id, node, item=item, items_after=after)
+        return detail, session.clock.now()
 
 
 # `runnel watch ID`
@@ -158,24 +159,24 @@ async def _watch_execution(
     from runnel.cli.options import configure
     from runnel.cli.session.follow import follow_until_final
     from runnel.cli.session.hints import CommandHints
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.open_client import find_execution_id, open_client
     from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, is_bound_to_program
     from runnel.core.states import FINAL_EXECUTION_STATES
 
     settings = configure(location)
     hints = CommandHints(location, settings.is_remote)
-    async with open_store_session(settings) as look:
-        execution_id = await find_execution_id(look, text)
-        execution = await look.client.load(execution_id)
-        is_owned = await look.find_owner(execution_id) is not None
+    async with open_client(settings) as session:
+        execution_id = await find_execution_id(session.client, text)
+        summary = (await session.client.summaries([execution_id]))[execution_id]
+        is_owned = await session.find_owner(execution_id) is not None
         lead = ""
-        if not is_owned and execution.state not in FINAL_EXECUTION_STATES:
+        if not is_owned and summary.state not in FINAL_EXECUTION_STATES:
             lead = f"no process runs it now; go on with: {hints.resume(execution_id)}"
-            if is_bound_to_program(execution.graph.workflow):
+            if is_bound_to_program(await session.load_workflow(execution_id)):
                 remedy = f"end it with: {hints.force_cancel(execution_id)}"
                 lead = f"no process runs it now; {PROGRAM_ONLY_MESSAGE}; {remedy}"
         return await follow_until_final(
-            look, execution_id, settings, hints, first_message=lead, out=out, as_json=as_json
+            session, execution_id, hints, first_message=lead, out=out, as_json=as_json
         )
 
 
@@ -211,10 +212,10 @@ def history(
 
 async def _load_history(text: str, location: StoreLocation) -> "list[HistoryEvent]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.open_client import find_execution_id, open_client
 
-    async with open_store_session(configure(location)) as look:
-        return await look.client.history(await find_execution_id(look, text))
+    async with open_client(configure(location)) as session:
+        return await session.client.history(await find_execution_id(session.client, text))
 
 
 def _print_history(events: "list[HistoryEvent]") -> None:

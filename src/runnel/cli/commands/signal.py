@@ -63,16 +63,16 @@ def read_payload(texts: list[str]) -> "Json":
 async def _send_signal(text: str, name: str, payload: "Json", location: StoreLocation) -> None:
     from runnel.cli.options import configure
     from runnel.cli.session.hints import CommandHints
-    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.open_client import find_execution_id, open_client
     from runnel.errors import InputError
 
     if not name.strip():
         raise InputError("expected the name of a signal, got an empty text")
     settings = configure(location)
-    async with open_store_session(settings) as look:
-        execution_id = await find_execution_id(look, text)
-        is_owned = await look.find_owner(execution_id) is not None
-        await look.client.signal(execution_id, name, payload)
+    async with open_client(settings) as session:
+        execution_id = await find_execution_id(session.client, text)
+        is_owned = await session.find_owner(execution_id) is not None
+        await session.client.signal(execution_id, name, payload)
     print(f"signal '{name}' sent to execution {execution_id}")
     if not is_owned:
         hint = CommandHints(location, settings.is_remote).resume(execution_id)

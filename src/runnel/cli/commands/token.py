@@ -1,23 +1,16 @@
 """`runnel token create|list|revoke`"""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Annotated, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from runnel.api.security.tokens import ApiToken, TokenStore, generate_token
-from runnel.app.stores import open_backend
 from runnel.cli import errors as exits
 from runnel.cli.command_group import make_command_group
 from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, configure
-from runnel.client.http_backend import calling
-from runnel.client.http_resources import parse_time
-from runnel.client.transport import ServerRequest, Transport, quote_path_segment
-from runnel.engine.clock import RandomIdGenerator
-from runnel.ports.clock import Clock
-from runnel.views.token import Scope
+from runnel.cli.session.open_client import has_data, open_tokens
+from runnel.views import build_document
+from runnel.views.token import NewTokenView, Scope, TokenView
 
 app = make_command_group(
     "Tokens for the HTTP API: as soon as there is one, every call needs one.",
@@ -67,7 +60,7 @@ def create(
     import sys
 
     wanted = _parse_scopes(scope or ["run"])
-    text, token_id = asyncio.run(
+    created = asyncio.run(
         _create_token(
             StoreLocation(data_dir, redis_url, server),
             name,
@@ -79,9 +72,10 @@ def create(
     if as_json:
         from runnel.cli.render.text import to_compact_json
 
-        print(to_compact_json({"id": token_id, "name": name, "scopes": wanted, "token": text}))
+        document = {"id": created.id, "name": name, "scopes": wanted, "token": created.token}
+        print(to_compact_json(document))
     else:
-        print(text)
+        print(created.token)
         print("keep it: it can't be shown again", file=sys.stderr)
     return exits.OK
 
@@ -102,7 +96,7 @@ def list_tokens(
         from runnel.cli.render.text import to_compact_json
 
         for token in found:
-            print(to_compact_json(_to_document(token)))
+            print(to_compact_json(build_document(token)))
     elif not found:
         print("no tokens: the API answers to this machine only")
     else:
@@ -142,51 +136,29 @@ def _parse_scopes(names: list[str]) -> "tuple[Scope, ...]":
 async def _create_token(
     location: StoreLocation,
     name: str,
-    scopes: "tuple[Scope, ...]",
+    scopes: tuple[Scope, ...],
     *,
     days: int | None,
     per_minute: int | None,
-) -> tuple[str, str]:
-    from runnel.engine.clock import RealClock
-
-    async with open_token_client(location, RealClock()) as book:
-        made = await book.create(TokenArguments(name, scopes, days, per_minute))
-        return made.text, made.id
+) -> NewTokenView:
+    async with open_tokens(configure(location)) as (tokens, _clock):
+        return await tokens.create(name, scopes, days=days, per_minute=per_minute)
 
 
-async def _list_tokens(location: StoreLocation) -> "tuple[list[ApiToken], float]":
-    from runnel.cli.options import configure
-    from runnel.cli.session.open_client import has_data
-    from runnel.engine.clock import RealClock
-
-    clock = RealClock()
-    if not has_data(configure(location)):
-        return [], clock.now()
-    async with open_token_client(location, clock) as book:
-        return list(await book.all()), clock.now()
+async def _list_tokens(location: StoreLocation) -> tuple[Sequence[TokenView], float]:
+    settings = configure(location)
+    if not has_data(settings):
+        return [], 0.0
+    async with open_tokens(settings) as (tokens, clock):
+        return await tokens.list(), clock.now()
 
 
 async def _revoke_token(location: StoreLocation, token_id: str) -> None:
-    from runnel.engine.clock import RealClock
-
-    async with open_token_client(location, RealClock()) as book:
-        await book.revoke(token_id)
+    async with open_tokens(configure(location)) as (tokens, _clock):
+        await tokens.revoke(token_id)
 
 
-def _to_document(token: "ApiToken") -> dict[str, object]:
-    from runnel.views.execution import format_time
-
-    return {
-        "id": token.id,
-        "name": token.name,
-        "scopes": token.scopes,
-        "created_at": format_time(token.created_at),
-        "expires_at": format_time(token.expires_at),
-        "per_minute": token.per_minute,
-    }
-
-
-def _print_tokens(tokens: "list[ApiToken]", now: float) -> None:
+def _print_tokens(tokens: Sequence[TokenView], now: float) -> None:
     from runnel.cli.render.text import Cell, format_local_time, print_table
 
     rows = [
@@ -197,98 +169,9 @@ def _print_tokens(tokens: "list[ApiToken]", now: float) -> None:
             Cell(format_local_time(token.created_at), "dim"),
             Cell(
                 "" if token.expires_at is None else format_local_time(token.expires_at),
-                "red" if token.is_expired(now) else "dim",
+                "red" if token.expires_at is not None and now >= token.expires_at else "dim",
             ),
         ]
         for token in tokens
     ]
     print_table(["ID", "NAME", "SCOPES", "CREATED", "GOOD UNTIL"], rows)
-
-
-# Where tokens are kept: in a store, or by a server that is asked over HTTP.
-
-
-class TokenArguments(NamedTuple):
-    name: str
-    scopes: tuple[Scope, ...]
-    days: int | None
-    per_minute: int | None
-
-
-class CreatedToken(NamedTuple):
-    """`text` can't be shown again."""
-
-    id: str
-    text: str
-
-
-class TokenClient(Protocol):
-    async def create(self, arguments: TokenArguments) -> CreatedToken: ...
-
-    async def all(self) -> Sequence[ApiToken]: ...
-
-    async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
-
-
-@asynccontextmanager
-async def open_token_client(location: StoreLocation, clock: Clock) -> AsyncIterator[TokenClient]:
-    settings = configure(location)
-    if settings.has_server:
-        async with calling(settings) as (client, _):
-            yield HttpTokenClient(client.transport)
-        return
-    backend = await open_backend(settings, clock, RandomIdGenerator())
-    try:
-        yield StoreTokenClient(TokenStore(backend.records, clock), clock)
-    finally:
-        await backend.close()
-
-
-class StoreTokenClient:
-    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
-        self._tokens = tokens
-        self._clock = clock
-
-    async def create(self, arguments: TokenArguments) -> CreatedToken:
-        ends = None
-        if arguments.days is not None:
-            ends = self._clock.now() + timedelta(days=arguments.days).total_seconds()
-        new = generate_token(
-            arguments.name, arguments.scopes, expires_at=ends, per_minute=arguments.per_minute
-        )
-        return CreatedToken(new.id, await self._tokens.create(new))
-
-    async def all(self) -> Sequence[ApiToken]:
-        return await self._tokens.all()
-
-    async def revoke(self, token_id: str) -> None:
-        await self._tokens.revoke(token_id)
-
-
-class HttpTokenClient:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def create(self, arguments: TokenArguments) -> CreatedToken:
-        found = await self._transport.post("/v1/tokens", arguments._asdict())
-        return CreatedToken(found["id"], found["token"])
-
-    async def all(self) -> Sequence[ApiToken]:
-        found = await self._transport.get("/v1/tokens")
-        return [
-            ApiToken(
-                id=each["id"],
-                name=each["name"],
-                digest="",
-                scopes=tuple(map(Scope, each["scopes"])),
-                created_at=parse_time(each["created_at"]),
-                expires_at=None if each["expires_at"] is None else parse_time(each["expires_at"]),
-                per_minute=each["per_minute"],
-            )
-            for each in found["items"]
-        ]
-
-    async def revoke(self, token_id: str) -> None:
-        path = f"/v1/tokens/{quote_path_segment(token_id)}"
-        await self._transport.send(ServerRequest(method="DELETE", path=path))

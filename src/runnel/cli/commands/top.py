@@ -6,7 +6,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
 from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, check_finite
 from runnel.cli.render.overview import (
@@ -15,14 +14,15 @@ from runnel.cli.render.overview import (
     build_headline,
     build_sections,
 )
+from runnel.cli.session.open_client import ClientSession
 from runnel.cli.session.takeover import UNFINISHED_STATES
 from runnel.client.execution_views import build_header_document
-from runnel.client.listing import list_newest_headers
-from runnel.client.operations import build_queue_views, build_worker_document
+from runnel.client.listing import list_newest_executions
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
+from runnel.views import build_document
 from runnel.views.execution import format_time
 
 ROWS_PRINTED_MAX = 10
@@ -70,21 +70,21 @@ def top(
 
 async def _print_json(settings: "Settings") -> None:
     from runnel.cli.render.text import to_compact_json
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
 
-    async with open_store_session(settings) as look:
-        seen = await load_overview(look, settings)
-    print(to_compact_json(to_overview_document(seen, settings)))
+    async with open_client(settings) as session:
+        overview = await load_overview(session)
+    print(to_compact_json(to_overview_document(overview)))
 
 
 async def _print_once(settings: "Settings") -> None:
     from runnel.cli.render.text import print_styled, print_table
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
 
-    async with open_store_session(settings) as look:
-        seen = await load_overview(look, settings)
-    print_styled(build_headline(seen))
-    for section in build_sections(seen, settings):
+    async with open_client(settings) as session:
+        overview = await load_overview(session)
+    print_styled(build_headline(overview))
+    for section in build_sections(overview):
         print(f"\n{section.title}")
         if section.rows:
             print_table(section.headers, section.rows[:ROWS_PRINTED_MAX])
@@ -103,51 +103,50 @@ async def _watch_overview(settings: "Settings", every_s: float) -> None:
 
     from runnel.app.process_signals import handle_signals
     from runnel.cli.render.top_screen import build_screen
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
     from runnel.errors import StoreError
 
     console, stop = Console(highlight=False), asyncio.Event()
-    async with open_store_session(settings) as look:
-        seen, trouble = await load_overview(look, settings), ""
+    async with open_client(settings) as session:
+        overview, problem = await load_overview(session), ""
         with (
             Live(console=console, screen=True, auto_refresh=False) as live,
             handle_signals(lambda _number: stop.set(), before_exit=live.stop),
         ):
             while not stop.is_set():
-                page = build_screen(seen, settings, height=console.height, problem=trouble)
+                page = build_screen(overview, height=console.height, problem=problem)
                 live.update(page, refresh=True)
-                if await look.clock.wait(stop, every_s):
+                if await session.clock.wait(stop, every_s):
                     return
                 try:
-                    seen, trouble = await load_overview(look, settings), ""
+                    overview, problem = await load_overview(session), ""
                 except StoreError as error:
-                    trouble = str(error)
+                    problem = str(error)
 
 
-async def load_overview(session: StoreSession, settings: Settings) -> Overview:
-    archive, tasks = session.backend.archive, session.backend.tasks
+async def load_overview(session: ClientSession) -> Overview:
+    client, operations = session.client, session.operations
     queues, workers = None, None
     if session.has_workers:
-        workers = await tasks.workers()
-        queues = build_queue_views(await tasks.queues(), workers, settings)
-    store = session.backend.store
-    leases = [await store.observe(partition) for partition in await store.partitions()]
+        workers = [view for view in await operations.workers() if view.state != "dead"]
+        queues = await operations.queues()
+    partitions = await operations.partitions()
     return Overview(
         at=session.clock.now(),
-        unfinished=await list_newest_headers(
-            archive, ExecutionFilter(states=UNFINISHED_STATES, limit=UNFINISHED_COUNTED_MAX)
+        unfinished=await list_newest_executions(
+            client, ExecutionFilter(states=UNFINISHED_STATES, limit=UNFINISHED_COUNTED_MAX)
         ),
-        ended=await list_newest_headers(
-            archive, ExecutionFilter(states=tuple(FINAL_EXECUTION_STATES), limit=ENDED_MAX)
+        ended=await list_newest_executions(
+            client, ExecutionFilter(states=tuple(FINAL_EXECUTION_STATES), limit=ENDED_MAX)
         ),
-        dead_letters=await archive.count_dead_letters(),
-        owners=sorted({lease.owner for lease in leases if lease is not None}),
+        dead_letters=await client.dead_letters.count(),
+        owners=sorted({each.owner for each in partitions if each.owner and not each.is_silent}),
         queues=queues,
         workers=workers,
     )
 
 
-def to_overview_document(overview: Overview, settings: Settings) -> dict[str, Json]:
+def to_overview_document(overview: Overview) -> dict[str, Json]:
     """As programs get it: what ended most lately, and no more of the rest than is counted."""
     counts = Counter(header.state.value for header in overview.unfinished)
     workers, queues = overview.workers, overview.queues
@@ -160,8 +159,6 @@ def to_overview_document(overview: Overview, settings: Settings) -> dict[str, Js
         "under_way": [build_header_document(each) for each in overview.unfinished],
         "ended": [build_header_document(each) for each in overview.ended],
         "queues": None if queues is None else [msgspec.to_builtins(line) for line in queues],
-        "workers": None
-        if workers is None
-        else [build_worker_document(e, settings) for e in workers],
+        "workers": None if workers is None else [build_document(view) for view in workers],
         "owners": list(overview.owners),
     }

@@ -24,9 +24,9 @@ from runnel.cli.session.open_client import has_data, open_webhooks
 from runnel.core.wording import quote_name
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import build_webhook_document
 from runnel.triggers.webhook import check_webhook
-from runnel.views.trigger import Webhook, WebhookKind
+from runnel.views import build_document
+from runnel.views.trigger import Webhook, WebhookKind, WebhookView
 
 app = make_command_group(
     "Webhooks: workflows that are run when another service calls.",
@@ -236,12 +236,12 @@ def build_webhook(
     return webhook
 
 
-async def store_webhook(settings: Settings, webhook: Webhook, *, replaces: bool) -> Webhook:
+async def store_webhook(settings: Settings, webhook: Webhook, *, replaces: bool) -> WebhookView:
     async with open_webhooks(settings) as webhooks:
         return await webhooks.add(webhook, replaces=replaces)
 
 
-async def load_page(settings: Settings, limit: int) -> Sequence[Webhook]:
+async def load_page(settings: Settings, limit: int) -> Sequence[WebhookView]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return ()
@@ -249,7 +249,7 @@ async def load_page(settings: Settings, limit: int) -> Sequence[Webhook]:
         return await webhooks.list(limit=limit)
 
 
-async def load_webhook(settings: Settings, workflow: str) -> Webhook:
+async def load_webhook(settings: Settings, workflow: str) -> WebhookView:
     async with open_webhooks(settings) as webhooks:
         return await webhooks.get(workflow)
 
@@ -259,9 +259,9 @@ async def delete_webhook(settings: Settings, workflow: str) -> None:
         await webhooks.remove(workflow)
 
 
-def print_added(webhook: Webhook, *, as_json: bool) -> None:
+def print_added(webhook: WebhookView, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_webhook_document(webhook)))
+        print(to_compact_json(build_document(webhook)))
         return
     print(f"workflow '{webhook.workflow}' is started by: POST {_format_path(webhook)}")
     if webhook.secret is None:
@@ -271,10 +271,10 @@ def print_added(webhook: Webhook, *, as_json: bool) -> None:
         print(f"its secret is {variable}, where 'runnel api' or 'runnel dev' runs")
 
 
-def print_page(page: Sequence[Webhook], limit: int, *, as_json: bool) -> None:
+def print_page(page: Sequence[WebhookView], limit: int, *, as_json: bool) -> None:
     if as_json:
         for webhook in page:
-            print(to_compact_json(build_webhook_document(webhook)))
+            print(to_compact_json(build_document(webhook)))
         return
     if not page:
         print("no webhooks; make one with: runnel webhook add WORKFLOW --kind github --secret NAME")
@@ -294,9 +294,9 @@ def print_page(page: Sequence[Webhook], limit: int, *, as_json: bool) -> None:
         print(f"(the first {limit}; --limit shows more)")
 
 
-def print_webhook(webhook: Webhook, *, as_json: bool) -> None:
+def print_webhook(webhook: WebhookView, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_webhook_document(webhook)))
+        print(to_compact_json(build_document(webhook)))
         return
     print_styled([Cell(webhook.workflow, "bold")])
     for name, text in _list_facts(webhook):
@@ -306,7 +306,7 @@ def print_webhook(webhook: Webhook, *, as_json: bool) -> None:
         print(to_pretty_json(webhook.mapping))
 
 
-def _list_facts(webhook: Webhook) -> list[tuple[str, str]]:
+def _list_facts(webhook: WebhookView) -> list[tuple[str, str]]:
     is_token = webhook.kind is WebhookKind.TOKEN
     facts = [
         ("path", f"POST {_format_path(webhook)}"),
@@ -320,5 +320,5 @@ def _list_facts(webhook: Webhook) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _format_path(webhook: Webhook) -> str:
+def _format_path(webhook: WebhookView) -> str:
     return f"/v1/workflows/{quote(webhook.workflow, safe='')}/triggers/webhook"

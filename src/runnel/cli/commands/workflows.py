@@ -16,15 +16,16 @@ from runnel.cli.options import (
     confirm,
 )
 from runnel.cli.render.text import format_count
-from runnel.cli.session.open_client import open_store_session
+from runnel.cli.session.open_client import open_client
 from runnel.core.wording import quote_name
 from runnel.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runnel.client.protocol import Workflows
     from runnel.core.values import Json
-    from runnel.ports.archive import Archive, Definition
+    from runnel.ports.archive import Definition
 
 
 LIMIT_DEFAULT = 50
@@ -113,52 +114,55 @@ def workflows(
 
 
 async def _load_all(settings: "Settings", limit: int) -> "Sequence[Definition]":
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
 
-    async with open_store_session(settings) as look:
-        return await look.backend.archive.list_workflows(limit=limit)
+    async with open_client(settings) as session:
+        return await session.client.library.list(limit=limit)
 
 
 async def _load_versions(settings: "Settings", name: str, limit: int) -> "Sequence[Definition]":
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
 
-    async with open_store_session(settings) as look:
-        archive = look.backend.archive
-        await _find_newest(archive, name)
-        return await archive.list_versions(name, limit=limit)
+    async with open_client(settings) as session:
+        library = session.client.library
+        await _find_newest(library, name)
+        return await library.versions(name, limit=limit)
 
 
 async def _load_definitions(
     settings: "Settings", name: str, versions: "Sequence[int | None]"
 ) -> "list[Definition]":
     """None is the newest; raises NotFoundError."""
-    from runnel.cli.session.open_client import open_store_session
+    from runnel.cli.session.open_client import open_client
     from runnel.errors import NotFoundError
 
     found: list[Definition] = []
-    async with open_store_session(settings) as look:
-        archive = look.backend.archive
-        newest = await _find_newest(archive, name)
-        for wanted in versions:
-            version = newest.version if wanted is None else min(wanted, newest.version + 1)
-            each = await archive.find_version(name, version)
-            if each is None:
-                there = "only version 1" if newest.version == 1 else f"1 to {newest.version}"
-                raise NotFoundError(f"version {wanted} of workflow", name, hint=f"it has {there}")
-            found.append(each)
+    async with open_client(settings) as session:
+        library = session.client.library
+        newest = await _find_newest(library, name)
+        for number in versions:
+            version = newest.version if number is None else min(number, newest.version + 1)
+            try:
+                found.append(await library.get(name, version))
+            except NotFoundError as error:
+                known = "only version 1" if newest.version == 1 else f"1 to {newest.version}"
+                raise NotFoundError(
+                    f"version {number} of workflow", name, hint=f"it has {known}"
+                ) from error
     return found
 
 
-async def _find_newest(archive: "Archive", name: str) -> "Definition":
+async def _find_newest(library: "Workflows", name: str) -> "Definition":
     from runnel.core.wording import escape_unprintable, suggest_name
     from runnel.errors import NotFoundError
 
-    for newest in await archive.list_versions(name, limit=1):
-        return newest
-    known = [each.name for each in await archive.list_workflows(limit=1_000)]
-    close = suggest_name(name, known).strip(" ()")
-    hint = close or "'runnel workflows' shows those that exist"
-    raise NotFoundError("workflow", escape_unprintable(name), hint=hint)
+    try:
+        return (await library.versions(name, limit=1))[0]
+    except NotFoundError as error:
+        known = [each.name for each in await library.list(limit=1_000)]
+        close = suggest_name(name, known).strip(" ()")
+        hint = close or "'runnel workflows' shows those that exist"
+        raise NotFoundError("workflow", escape_unprintable(name), hint=hint) from error
 
 
 def _print_all(definitions: "Sequence[Definition]", limit: int, *, as_json: bool) -> None:
@@ -279,10 +283,10 @@ def delete_workflow(name: str, settings: Settings, *, is_sure: bool) -> int:
 
 
 async def _load_newest_version(name: str, settings: Settings) -> int:
-    async with open_store_session(settings) as look:
-        return (await look.client.library.versions(name, limit=1))[0].version
+    async with open_client(settings) as session:
+        return (await session.client.library.versions(name, limit=1))[0].version
 
 
 async def _delete(name: str, settings: Settings) -> int:
-    async with open_store_session(settings) as look:
-        return await look.client.library.delete(name)
+    async with open_client(settings) as session:
+        return await session.client.library.delete(name)

@@ -14,11 +14,9 @@ from runnel.cli.render.text import (
     format_count,
     format_duration,
 )
-from runnel.client.operations import get_worker_state, to_queue_name
+from runnel.client.operations import to_queue_name
 from runnel.ports.store import ExecutionHeader
-from runnel.ports.workers import WorkerRecord
-from runnel.settings.model import Settings
-from runnel.views.operations import QueueView
+from runnel.views.operations import QueueView, WorkerView
 
 # More are counted as "500+": what is on the screen are a few of them anyway.
 UNFINISHED_COUNTED_MAX = 500
@@ -49,7 +47,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     owners: Sequence[str]
     queues: Sequence[QueueView] | None = None
-    workers: Sequence[WorkerRecord] | None = None
+    workers: Sequence[WorkerView] | None = None
 
 
 def build_headline(overview: Overview) -> list[Cell]:
@@ -66,7 +64,7 @@ def build_headline(overview: Overview) -> list[Cell]:
     return cells
 
 
-def build_sections(overview: Overview, settings: Settings) -> list[OverviewSection]:
+def build_sections(overview: Overview) -> list[OverviewSection]:
     now = overview.at
     unfinished = [_build_execution_row(header, now) for header in overview.unfinished]
     ended = [_build_execution_row(header, now) for header in overview.ended]
@@ -76,7 +74,7 @@ def build_sections(overview: Overview, settings: Settings) -> list[OverviewSecti
     ]
     if overview.queues is not None and overview.workers is not None:
         queues = [build_queue_row(queue) for queue in overview.queues]
-        workers = [build_worker_row(record, settings, now) for record in overview.workers]
+        workers = [build_worker_row(worker, now) for worker in overview.workers]
         no_workers = "none; start one with: runnel worker"
         sections += [
             OverviewSection("queues", QUEUE_HEADERS, queues, "none"),
@@ -97,17 +95,18 @@ def build_queue_row(queue: QueueView) -> list[Cell]:
     ]
 
 
-def build_worker_row(record: WorkerRecord, settings: Settings, now: float) -> list[Cell]:
-    about, state = record.about, get_worker_state(record, settings)
-    if about is None:
-        return [Cell(record.worker), Cell(state, _WORKER_STYLES[state]), *[Cell("")] * 4]
-    queues = "all" if about.queues is None else ", ".join(map(to_queue_name, about.queues))
+def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
+    state = Cell(worker.state, _WORKER_STYLES[worker.state])
+    if worker.host is None:
+        return [Cell(worker.worker), state, *[Cell("")] * 4]
+    queues = "all" if worker.queues is None else ", ".join(map(to_queue_name, worker.queues))
+    is_dead, started_at = worker.state == "dead", worker.started_at or now
     return [
-        Cell(record.worker),
-        Cell(state, _WORKER_STYLES[state]),
-        Cell("" if record.is_dead else f"{record.holds}/{about.concurrency}"),
-        Cell("" if record.is_dead else format_duration(now - about.started_at), "dim"),
-        Cell(f"{format_duration(record.silent_s)} ago", "dim"),
+        Cell(worker.worker),
+        state,
+        Cell("" if is_dead else f"{worker.holds}/{worker.concurrency}"),
+        Cell("" if is_dead else format_duration(now - started_at), "dim"),
+        Cell(f"{format_duration(worker.silent_s)} ago", "dim"),
         Cell(queues, "dim"),
     ]
 

@@ -16,7 +16,7 @@ from runnel.core.states import (
     NodeState,
 )
 from runnel.core.workflow import CLEAN_UP_RULES, Workflow
-from runnel.views.execution import summarize_waiting_items
+from runnel.views.execution import ExecutionView, summarize_waiting_items
 
 # What a person wants to see of a graph that is too large to be shown.
 ACTIVE_STATES = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
@@ -93,6 +93,22 @@ class ExecutionProgress:
             waiting = summarize_waiting_items(map_run)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
+
+    def finish(self, view: ExecutionView) -> None:
+        """To how the store says that it has ended, whatever was told of it before."""
+        self.state = view.status
+        self.started_at, self.finished_at = view.started_at, view.finished_at
+        self.error = view.error or ""
+        for node_id, node in view.nodes.items():
+            line = self.lines[node_id]
+            if line.state is not node.state:
+                self.move(line, node.state)
+                self.changed.append(line)
+            line.attempts = node.attempts
+            line.started_at, line.finished_at = node.started_at, node.finished_at
+            line.note = node.reason or node.error or ""
+            if node.items is not None:
+                line.items, line.items_settled = node.items, node.items_settled or 0
 
     @property
     def is_final(self) -> bool:

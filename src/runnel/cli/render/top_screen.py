@@ -6,18 +6,17 @@ from rich.text import Text
 
 from runnel.cli.render.overview import Overview, OverviewSection, build_headline, build_sections
 from runnel.cli.render.text import COLUMN_GAP, Cell
-from runnel.settings.model import Settings
 
 ROWS_MIN = 3
 # Title, heads, and the empty line above.
 SECTION_OVERHEAD_LINES = 3
 
 
-def build_screen(overview: Overview, settings: Settings, *, height: int, problem: str = "") -> Text:
+def build_screen(overview: Overview, *, height: int, problem: str = "") -> Text:
     lines = [_build_line(build_headline(overview))]
     if problem:
         lines.append(Text(problem, style="bold red"))
-    sections = build_sections(overview, settings)
+    sections = build_sections(overview)
     shares = allocate_rows([len(section.rows) for section in sections], height - len(lines))
     for section, rows in zip(sections, shares, strict=True):
         lines += _build_section(section, rows)

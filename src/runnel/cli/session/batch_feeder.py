@@ -15,7 +15,7 @@ import msgspec
 
 from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.store_client import StoreClient
+from runnel.client.protocol import Client
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
@@ -24,7 +24,6 @@ from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
-from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
@@ -142,27 +141,29 @@ class BatchFeeder:
     """`on_outcome` is given what has become of each document, once.
 
     `adopt` is called now and then with what is under way, for a process that goes on with what
-    another one of the same batch has left.
+    another one of the same batch has left. A server takes no label of Runnel's own: over HTTP,
+    executions do not have the `has_batch_label`.
     """
 
     def __init__(
         self,
         batch: DocumentBatch,
-        client: StoreClient,
-        archive: Archive,
+        client: Client,
         clock: Clock,
         *,
         hub: EventBus,
         on_outcome: Callable[[DocumentOutcome], Awaitable[None]],
         adopt: AdoptCallback | None = None,
+        has_batch_label: bool = True,
     ) -> None:
         self._batch = batch
         self._client = client
-        self._archive = archive
         self._clock = clock
         self._hub = hub
         self._on_outcome = on_outcome
         self._adopt = adopt
+        own_labels = {BATCH_LABEL: batch.name} if has_batch_label else {}
+        self._labels = {**batch.labels, **own_labels}
         self._adopted_at = clock.monotonic()
         self._store_retry = StoreRetry(clock, hub, "batch")
         self._in_flight: dict[ExecutionId, BatchDocument] = {}
@@ -224,7 +225,7 @@ class BatchFeeder:
                 lambda: self._client.submit(
                     batch.workflow,
                     document.input,
-                    labels={**batch.labels, BATCH_LABEL: batch.name},
+                    labels=self._labels,
                     idempotency_key=batch.make_key(document),
                 ),
                 "submit",
@@ -242,7 +243,7 @@ class BatchFeeder:
             header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
         ):
             rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
-            rerun = await self._archive.get_header(rerun_id)
+            rerun = (await self._client.summaries([rerun_id])).get(rerun_id)
             if rerun is None:
                 return header
             header = rerun
@@ -281,7 +282,7 @@ class BatchFeeder:
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         """A server that is away for a while is waited for."""
-        return await self._store_retry.run(lambda: self._archive.get_headers(ids), "look")
+        return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
 
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -12,7 +12,7 @@ from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import get_file_path
 from runnel.cli.streams import print_to_stderr
-from runnel.client.store_client import StoreClient
+from runnel.client.protocol import Client
 from runnel.core.values import Json
 from runnel.errors import InputError, StoreError
 
@@ -127,7 +127,7 @@ class BatchResults:
     What an earlier run has brought to an end is written again: its results are in the store.
     """
 
-    def __init__(self, path: Path | None, client: StoreClient) -> None:
+    def __init__(self, path: Path | None, client: Client) -> None:
         self._client = client
         self._file = None if path is None else OutputFile(path)
 

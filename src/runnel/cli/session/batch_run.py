@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from runnel.app.engine import Engine
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
-from runnel.app.stores import StoreSession
 from runnel.app.wiring import build_engine
 from runnel.cli import errors as exits
 from runnel.cli.render.progress_view import is_live_terminal
@@ -30,12 +29,12 @@ from runnel.cli.session.batch_output import (
 from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import open_store_session
+from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.takeover import PAGE_SIZE, UNFINISHED_STATES
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
-from runnel.notify.event_bus import CommittedEvents, StartedTask
+from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.settings.model import Settings
@@ -183,8 +182,8 @@ async def run_batch_on_server(
     batch: DocumentBatch, settings: Settings, report_options: ReportOptions
 ) -> int:
     """The exit code; whoever stops to watch leaves what was submitted to the workers."""
-    async with open_store_session(settings) as session:
-        run = BatchRun(batch, session, report_options)
+    async with open_client(settings) as session:
+        run = BatchRun(batch, session, report_options, has_batch_label=not settings.has_server)
         with run.show_progress(STOP_MESSAGE):
             await run.feed_documents()
         return run.report()
@@ -196,10 +195,11 @@ class BatchRun:
     def __init__(
         self,
         batch: DocumentBatch,
-        source: Engine | StoreSession,
+        source: Engine | ClientSession,
         report_options: ReportOptions,
         *,
         adopt: AdoptCallback | None = None,
+        has_batch_label: bool = True,
     ) -> None:
         self.signal: int | None = None
         self.tally = BatchTally(len(batch.documents), started_at=source.clock.now())
@@ -213,11 +213,11 @@ class BatchRun:
         self._feeder = BatchFeeder(
             batch,
             source.client,
-            source.backend.archive,
             source.clock,
-            hub=source.event_bus,
+            hub=source.event_bus if isinstance(source, Engine) else EventBus(),
             on_outcome=self._add_outcome,
             adopt=adopt,
+            has_batch_label=has_batch_label,
         )
         self._view = open_batch_view(
             batch.name, self.tally, source.clock, in_flight=lambda: self._feeder.in_flight
@@ -318,5 +318,5 @@ async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: Unfinished
         execution_id = ExecutionId(outcome.header.execution_id)
         while children.has_any(execution_id):
             child = children.list_children(execution_id)[0]
-            await engine.client.wait(child)
+            await engine.client.wait_for_end(child)
             children.remove(child)

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol, TextIO
 from runnel.app.engine import AdoptedPartitions, StopEvents
 from runnel.app.follower import MissingProcessWarning, RemoteFollower
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
-from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
 from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
@@ -17,14 +16,14 @@ from runnel.cli.render.sentences import describe_clean_up, describe_outcome
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.hints import CommandHints
-from runnel.client.store_client import StoreClient
-from runnel.core.execution import Execution
+from runnel.cli.session.open_client import ClientSession, format_location, open_client
+from runnel.client.protocol import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
-from runnel.ports.archive import Archive
+from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports.clock import Clock, Secrets
 from runnel.settings.model import Settings
 from runnel.views.execution import build_execution_document
@@ -75,7 +74,6 @@ class FollowedEngine(Protocol):
     """An engine of this process, or whatever tells of the executions of others as it would."""
 
     name: str
-    client: StoreClient
     event_bus: EventBus
     clock: Clock
     stops: StopEvents
@@ -84,7 +82,12 @@ class FollowedEngine(Protocol):
     @property
     def recovered(self) -> asyncio.Event: ...
 
+    @property
+    def client(self) -> Client: ...
+
     async def run(self, *, adopts: AdoptedPartitions = False) -> None: ...
+
+    async def wait_until_final(self, execution_id: ExecutionId) -> None: ...
 
 
 class FollowSession:
@@ -175,8 +178,8 @@ class FollowSession:
         client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
         await self._wait_until_final(execution_id)
         if not progress.is_final:
-            ended = await self._store_retry.run(lambda: client.load(execution_id), "load")
-            progress.catch_up(ended)
+            view = await self._store_retry.run(lambda: client.get(execution_id), "load")
+            progress.finish(view)
             self._view.show_changes(progress)
         children = self._children.list_children(execution_id)
         if children:
@@ -189,8 +192,8 @@ class FollowSession:
         self._stop_if_finished()
 
     async def _wait_until_final(self, execution_id: ExecutionId) -> None:
-        client = self._engine.client
-        await self._store_retry.run(lambda: client.wait(execution_id), "wait")
+        engine = self._engine
+        await self._store_retry.run(lambda: engine.wait_until_final(execution_id), "wait")
 
     async def _run_engine(self, adopts: AdoptedPartitions, ended: asyncio.Event) -> None:
         try:
@@ -307,38 +310,42 @@ WATCH_STOP_MESSAGE = "stopping to watch; the execution goes on"
 
 
 async def follow_until_final(
-    session: StoreSession,
+    session: ClientSession,
     execution_id: ExecutionId,
-    settings: Settings,
     hints: CommandHints,
     *,
     first_message: str = "",
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Says `lead` first; returns the exit code, as that of a run in this process."""
-    execution = await session.client.load(execution_id)
+    """Says `first_message` first; returns the exit code, as that of a run in this process."""
+    workflow = await session.load_workflow(execution_id)
     view = open_progress_view(session.clock, hints)
     if first_message:
         view.print_message(first_message)
-    absence = (
-        _build_missing_process_warning(session, execution, settings)
-        if session.has_workers
-        else None
+    event_bus = EventBus()
+    remote = RemoteFollower(
+        session.client,
+        session.clock,
+        event_bus,
+        FeedBroadcaster(session.client.changes, session.clock, event_bus),
+        missing_process_warning=_build_missing_process_warning(session, workflow),
+        warn=view.print_message,
     )
-    remote = RemoteFollower(session, missing_process_warning=absence, warn=view.print_message)
     attendance = FollowSession(remote, view, stop_message=WATCH_STOP_MESSAGE)
     # From its beginning, event by event; or, when it has ended meanwhile, as it ended.
-    attendance.follow(ExecutionProgress(execution_id, execution.graph.workflow))
+    attendance.follow(ExecutionProgress(execution_id, workflow))
     await attendance.run()
     return await report_results(remote, attendance, hints, out=out, as_json=as_json)
 
 
 def _build_missing_process_warning(
-    session: StoreSession, execution: Execution, settings: Settings
-) -> MissingProcessWarning:
-    queues = frozenset(node.task_queue for node in execution.graph.workflow.nodes)
-    return MissingProcessWarning(session.backend, session.clock, settings, queues=queues)
+    session: ClientSession, workflow: Workflow
+) -> MissingProcessWarning | None:
+    if not session.has_workers:
+        return None
+    queues = frozenset(node.task_queue for node in workflow.nodes)
+    return MissingProcessWarning(session.operations, session.clock, queues=queues)
 
 
 # Begins an execution: run by this process, or handed over to the workers of a server.
@@ -349,17 +356,17 @@ class StartedExecution(NamedTuple):
     workflow: Workflow
 
 
-StartOne = Callable[[StoreClient], Awaitable[StartedExecution]]
-StartMany = Callable[[StoreClient, Archive], Awaitable[Sequence[StartedExecution]]]
+StartOne = Callable[[Client], Awaitable[StartedExecution]]
+StartMany = Callable[[Client], Awaitable[Sequence[StartedExecution]]]
 
 
 async def run_locally(
     start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    async def begin_one(client: StoreClient, _archive: Archive) -> Sequence[StartedExecution]:
+    async def start_one(client: Client) -> Sequence[StartedExecution]:
         return [await start(client)]
 
-    return await run_many_locally(begin_one, settings, hints, out=out, as_json=as_json)
+    return await run_many_locally(start_one, settings, hints, out=out, as_json=as_json)
 
 
 async def run_many_locally(
@@ -367,13 +374,11 @@ async def run_many_locally(
 ) -> int:
     """Submits before the engine runs: so ids are known before anything can happen to them."""
     from runnel.app.wiring import build_engine
-    from runnel.cli.render.progress import ExecutionProgress
-    from runnel.cli.render.progress_view import open_progress_view
 
     engine = await build_engine(settings)
     try:
         await engine.backend.claim_home_partition(engine.name)
-        begun = await start(engine.client, engine.backend.archive)
+        begun = await start(engine.client)
         if not begun:
             return exits.OK
         view = open_progress_view(engine.clock, hints)
@@ -390,12 +395,10 @@ async def submit_and_follow(
     start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
     """To whoever runs executions there."""
-    from runnel.cli.session.open_client import format_location, open_store_session
-
-    async with open_store_session(settings) as look:
-        begun = await start(look.client)
-        who = "workers run it" if look.has_workers else "it runs there"
-        lead = f"submitted to {format_location(settings)}: {who}, this command only watches"
+    async with open_client(settings) as session:
+        begun = await start(session.client)
+        runner = "workers run it" if session.has_workers else "it runs there"
+        lead = f"submitted to {format_location(settings)}: {runner}, this command only watches"
         return await follow_until_final(
-            look, begun.execution_id, settings, hints, first_message=lead, out=out, as_json=as_json
+            session, begun.execution_id, hints, first_message=lead, out=out, as_json=as_json
         )

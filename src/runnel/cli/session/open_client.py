@@ -1,23 +1,50 @@
-"""Where commands look: into a store, or at a server over HTTP; they do not see which."""
+"""Opens the client that a command works with: of a store, or of a server over HTTP."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runnel.app import stores
 from runnel.app.stores import StoreSession
-from runnel.client.listing import list_newest_headers
-from runnel.core.ids import ExecutionId
+from runnel.client.listing import list_newest_executions
+from runnel.client.operations import StoreOperations
+from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.workflow import Workflow
+from runnel.engine.clock import RealClock
 from runnel.errors import NotFoundError
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 
 if TYPE_CHECKING:
-    from runnel.client.http_resources import HttpSchedules, HttpWebhooks
-    from runnel.ports.clock import Clock
-    from runnel.ports.store import TaskQueue
-    from runnel.triggers.schedule_store import ScheduleStore
-    from runnel.triggers.webhook import WebhookStore
+    from runnel.client.http_client import HttpClient
+    from runnel.views.operations import ServerInfo
+
+# A person waits: longer for a server that is busy than for one that is not there.
+FIRST_RETRIES = 1
+RETRIES = 6
+
+LAST_EXECUTION = "@last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSession:
+    """`has_workers`: tasks are run by workers in processes of their own."""
+
+    client: Client
+    operations: Operations
+    clock: Clock
+    has_workers: bool
+
+    async def find_owner(self, execution_id: ExecutionId) -> str | None:
+        """The name of the process that runs it; None when no living process has it."""
+        return await find_owner(self.operations, execution_id)
+
+    async def load_workflow(self, execution_id: ExecutionId) -> Workflow:
+        """The workflow that an execution runs; raises NotFoundError."""
+        return await load_workflow(self.client, execution_id)
 
 
 def has_data(settings: Settings) -> bool:
@@ -26,92 +53,133 @@ def has_data(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def open_store_session(
+async def open_client(
     settings: Settings, *, creates_data_dir: bool = False
-) -> AsyncIterator[StoreSession]:
-    """Raises NoDataError instead of making an empty data directory, unless it `creates_data_dir`
-    then.
+) -> AsyncIterator[ClientSession]:
+    """Raises NoDataError instead of making an empty data directory, unless it `creates_data_dir`.
+
+    Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens.
     """
     if settings.has_server:
-        from runnel.client.http_backend import looking_at_server
-
-        async with looking_at_server(settings) as look:
-            yield look
+        async with open_http_client(settings) as (http, server):
+            yield ClientSession(
+                client=http,
+                operations=http.operations,
+                clock=RealClock(),
+                has_workers=server.has_workers,
+            )
         return
-    async with stores.open_store_session(settings, creates_data_dir=creates_data_dir) as look:
-        yield look
+    async with stores.open_store_session(settings, creates_data_dir=creates_data_dir) as store:
+        yield build_client_session(store, settings)
+
+
+def build_client_session(store: StoreSession, settings: Settings) -> ClientSession:
+    return ClientSession(
+        client=store.client,
+        operations=StoreOperations(store.backend, store.clock, settings),
+        clock=store.clock,
+        has_workers=store.has_workers,
+    )
 
 
 @asynccontextmanager
-async def open_task_queue(settings: Settings) -> "AsyncIterator[tuple[TaskQueue, Clock]]":
+async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClient, ServerInfo]]":
+    """The server is asked what it is first, with fewer retries than what follows."""
+    from runnel.client.http_client import HttpClient
+
+    url, token = settings.server_url, settings.server_token
+    async with HttpClient(url, token, retries=FIRST_RETRIES) as client:
+        server = await client.server()
+        client.transport.retries = RETRIES
+        yield client, server
+
+
+@asynccontextmanager
+async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations, Clock]]:
     """Of a Redis: its archive is not needed for that, and may be down."""
     if settings.has_server:
-        async with open_store_session(settings) as look:
-            yield look.backend.tasks, look.clock
+        async with open_http_client(settings) as (http, _server):
+            yield http.operations, RealClock()
         return
-    async with stores.open_task_queue(settings) as found:
-        yield found
+    async with stores.open_store_operations(settings) as opened:
+        yield opened
 
 
 @asynccontextmanager
-async def open_schedules(
-    settings: Settings,
-) -> "AsyncIterator[tuple[ScheduleStore | HttpSchedules, Clock]]":
-    """Raises NoDataError as `open_store_session` does."""
+async def open_schedules(settings: Settings) -> AsyncIterator[Schedules]:
+    """Raises NoDataError as `open_client` does."""
     if settings.has_server:
-        from runnel.client.http_backend import calling
-        from runnel.client.http_resources import HttpSchedules
-        from runnel.engine.clock import RealClock
-
-        async with calling(settings) as (client, _about):
-            yield HttpSchedules(client.transport), RealClock()
+        async with open_http_client(settings) as (http, _server):
+            yield http.schedules
         return
     from runnel.engine.clock import RandomIdGenerator
-    from runnel.triggers.schedule_store import ScheduleStore
+    from runnel.triggers.schedule_store import ScheduleStore, StoreSchedules
 
-    async with stores.open_store_session(settings) as look:
-        yield ScheduleStore(look.backend, look.clock, RandomIdGenerator()), look.clock
+    async with stores.open_store_session(settings) as store:
+        schedules = ScheduleStore(store.backend, store.clock, RandomIdGenerator())
+        yield StoreSchedules(schedules, store.clock)
 
 
 @asynccontextmanager
-async def open_webhooks(settings: Settings) -> "AsyncIterator[WebhookStore | HttpWebhooks]":
-    """Raises NoDataError as `open_store_session` does."""
+async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
+    """Raises NoDataError as `open_client` does."""
     if settings.has_server:
-        from runnel.client.http_backend import calling
-        from runnel.client.http_resources import HttpWebhooks
-
-        async with calling(settings) as (client, _about):
-            yield HttpWebhooks(client.transport)
+        async with open_http_client(settings) as (http, _server):
+            yield http.webhooks
         return
+    from runnel.triggers.schedule_store import StoreWebhooks
     from runnel.triggers.webhook import WebhookStore
 
-    async with stores.open_store_session(settings) as look:
-        yield WebhookStore(look.backend, look.clock)
+    async with stores.open_store_session(settings) as store:
+        yield StoreWebhooks(WebhookStore(store.backend, store.clock))
+
+
+@asynccontextmanager
+async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]:
+    """Makes an empty data directory if there is none."""
+    clock = RealClock()
+    if settings.has_server:
+        async with open_http_client(settings) as (http, _server):
+            yield http.tokens, clock
+        return
+    from runnel.api.security.tokens import StoreTokens, TokenStore
+    from runnel.engine.clock import RandomIdGenerator
+
+    backend = await stores.open_backend(settings, clock, RandomIdGenerator())
+    try:
+        yield StoreTokens(TokenStore(backend.records, clock), clock), clock
+    finally:
+        await backend.close()
 
 
 def format_location(settings: Settings) -> str:
     """Where executions are that this process does not run, for a person."""
-    from runnel.app.stores import build_redis_display_url
     from runnel.settings.variables import VARIABLES
 
     if settings.server_url is not None:
         return VARIABLES["RUNNEL_SERVER"].hide(settings.server_url)
-    return build_redis_display_url(settings)
+    return stores.build_redis_display_url(settings)
 
 
-# Executions by what people type: an id, the beginning of one, or @last.
+async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
+    """The workflow that an execution runs; raises NotFoundError."""
+    summary = (await client.summaries([execution_id])).get(execution_id)
+    if summary is None:
+        raise NotFoundError("execution", execution_id)
+    return (await client.library.load_graph(DefinitionHash(summary.definition))).workflow
 
-LAST_EXECUTION = "@last"
 
+async def find_execution_id(client: Client, text: str) -> ExecutionId:
+    """The execution that a person names: by its id, the beginning of it, or @last.
 
-async def find_execution_id(session: StoreSession, text: str) -> ExecutionId:
-    """Raises NotFoundError for one that does not exist or is not the only one."""
-    wanted = text.strip()
-    if wanted == LAST_EXECUTION:
-        newest = await list_newest_headers(session.backend.archive, ExecutionFilter(limit=1))
+    Raises NotFoundError for one that does not exist or is not the only one.
+    """
+    name = text.strip()
+    if name == LAST_EXECUTION:
+        newest = await list_newest_executions(client, ExecutionFilter(limit=1))
         if not newest:
             raise NotFoundError("execution", LAST_EXECUTION, hint="nothing has been run yet")
         return newest[0].execution_id
-    if not wanted:
+    if not name:
         raise NotFoundError("execution", text, hint="give its id, the beginning of it, or @last")
-    return await session.client.find(wanted)
+    return await client.find(name)

@@ -8,7 +8,6 @@ import msgspec
 
 from runnel.app.engine import AdoptedPartitions, Engine
 from runnel.app.process_signals import parse_engine_pid
-from runnel.app.stores import StoreSession, open_store_session
 from runnel.authoring.builder import STEP_HANDLER
 from runnel.authoring.functions import MAIN_MODULE_PREFIX, SOURCE_LABEL
 from runnel.cli import errors as exits
@@ -16,16 +15,15 @@ from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
-from runnel.cli.session.open_client import find_execution_id
-from runnel.client.definitions import DefinitionCache
-from runnel.client.listing import iter_headers
+from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
+from runnel.client.listing import iter_executions
 from runnel.core.events import ExecutionCreated
 from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader, LeaseRecord
+from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 
 # Executions that are not final, and who is to go on with them.
@@ -51,11 +49,11 @@ def is_bound_to_program(workflow: Workflow) -> bool:
 class UnfinishedExecutions:
     """What is found out about a tree or a definition is asked for once."""
 
-    def __init__(self, session: StoreSession) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
-        self._definitions = DefinitionCache(session.backend.archive, session.clock)
+        self._is_bound: dict[str, bool] = {}
         self._has_running_root: dict[ExecutionId, bool] = {}
-        self._owners: dict[ExecutionId, LeaseRecord | None] = {}
+        self._owners: dict[ExecutionId, str | None] = {}
 
     async def iterate(
         self, execution_filter: ExecutionFilter | None = None
@@ -63,7 +61,7 @@ class UnfinishedExecutions:
         """Newest first; children always, and whatever the `limit`."""
         execution_filter = execution_filter or ExecutionFilter(states=UNFINISHED_STATES)
         every = msgspec.structs.replace(execution_filter, with_children=True, limit=PAGE_SIZE)
-        async for header in iter_headers(self._session.backend.archive, every):
+        async for header in iter_executions(self._session.client, every):
             yield header
 
     async def has_unfinished_root(self, header: ExecutionHeader) -> bool:
@@ -73,21 +71,25 @@ class UnfinishedExecutions:
             return False
         found = self._has_running_root.get(root)
         if found is None:
-            top = await self._session.backend.archive.get_header(root)
+            top = (await self._session.client.summaries([root])).get(root)
             found = top is not None and top.state not in FINAL_EXECUTION_STATES
             self._has_running_root[root] = found
         return found
 
-    async def find_owner(self, header: ExecutionHeader) -> LeaseRecord | None:
-        """None when no living process has it; a tree has one owner."""
+    async def find_owner(self, header: ExecutionHeader) -> str | None:
+        """Its name; None when no living process has it. A tree has one owner."""
         root = get_root_id(header.execution_id)
         if root not in self._owners:
             self._owners[root] = await self._session.find_owner(header.execution_id)
         return self._owners[root]
 
     async def is_bound_to_program(self, header: ExecutionHeader) -> bool:
-        graph = await self._definitions.load_graph(DefinitionHash(header.definition))
-        return is_bound_to_program(graph.workflow)
+        known = self._is_bound.get(header.definition)
+        if known is None:
+            library = self._session.client.library
+            graph = await library.load_graph(DefinitionHash(header.definition))
+            known = self._is_bound[header.definition] = is_bound_to_program(graph.workflow)
+        return known
 
 
 # What `resume` finds unfinished, who has it, and what it can take over.
@@ -114,19 +116,21 @@ class TakeoverPlan:
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
     """Looks without touching: one execution by what the user typed, or all unfinished ones."""
-    async with open_store_session(settings) as look:
-        return await (_plan_all(look, hints) if text is None else _plan_one(look, text, hints))
+    async with open_client(settings) as session:
+        if text is None:
+            return await _plan_all(session, hints)
+        return await _plan_one(session, text, hints)
 
 
-def describe_owner(execution_id: str, record: LeaseRecord) -> str:
-    pid = parse_engine_pid(record.owner)
+def describe_owner(execution_id: str, owner: str) -> str:
+    pid = parse_engine_pid(owner)
     process = "another process" if pid is None else f"another process (pid {pid})"
     return f"execution {execution_id} is being run by {process}"
 
 
-async def _plan_one(session: StoreSession, text: str, hints: CommandHints) -> TakeoverPlan:
+async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
     """With the tree that it belongs to: whoever goes on with one goes on with all of them."""
-    root = get_root_id(await find_execution_id(session, text))
+    root = get_root_id(await find_execution_id(session.client, text))
     found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     async for header in unfinished.iterate():
         if get_root_id(header.execution_id) == root:
@@ -134,24 +138,25 @@ async def _plan_one(session: StoreSession, text: str, hints: CommandHints) -> Ta
     if found.refused:
         found.refusal = (found.refused[0], exits.FAILED)
     elif not found.resumable:
-        top = await session.backend.archive.get_header(root)
+        top = (await session.client.summaries([root])).get(root)
         state = "gone" if top is None else top.state.lower()
         found.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
     found.resumable.reverse()
-    found.adopts = frozenset({await session.backend.store.route(root)})
+    found.adopts = frozenset({(await session.operations.partition_of(root)).partition})
     return found
 
 
-async def _plan_all(session: StoreSession, hints: CommandHints) -> TakeoverPlan:
+async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan:
     found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
-    store = session.backend.store
+    operations = session.operations
     of_programs = set()
     async for header in unfinished.iterate():
         await _classify(header, found, unfinished, hints)
         if await unfinished.is_bound_to_program(header):
-            of_programs.add(await store.route(header.execution_id))
+            of_programs.add((await operations.partition_of(header.execution_id)).partition)
     if of_programs:
-        found.adopts = frozenset(await store.partitions()) - of_programs
+        partitions = frozenset(each.partition for each in await operations.partitions())
+        found.adopts = partitions - of_programs
     found.resumable.reverse()
     return found
 
@@ -166,9 +171,9 @@ async def _classify(
     if await unfinished.has_unfinished_root(header):
         plan.children.append(execution_id)
         return
-    record = await unfinished.find_owner(header)
-    if record is not None:
-        plan.refused.append(describe_owner(execution_id, record))
+    owner = await unfinished.find_owner(header)
+    if owner is not None:
+        plan.refused.append(describe_owner(execution_id, owner))
     elif await unfinished.is_bound_to_program(header):
         end = hints.force_cancel(execution_id)
         plan.refused.append(f"execution {execution_id}: {PROGRAM_ONLY_MESSAGE}; end it with: {end}")
@@ -214,7 +219,7 @@ class Takeover:
         store = self._engine.backend.store
         record = await store.observe(await store.route(execution_id))
         if record is not None and record.owner != self._engine.name:
-            self._plan.refused.append(describe_owner(execution_id, record))
+            self._plan.refused.append(describe_owner(execution_id, record.owner))
             return
         execution = await self._engine.client.load(execution_id)
         if execution.state is ExecutionState.PENDING:
