@@ -10,7 +10,7 @@ from runnel.core.values import Json
 from runnel.core.workflow import EnginePolicy
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
 from runnel.errors import Skip

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.core.workflow import (
@@ -16,7 +17,6 @@ from runnel.core.workflow import (
     Node,
     OnFailure,
     RateLimit,
-    RetryPolicy,
     RunWhen,
     Workflow,
 )

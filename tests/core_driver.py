@@ -58,10 +58,11 @@ from runnel.core.ids import (
     TaskToken,
 )
 from runnel.core.rerun import select_reused_results
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.validation import build_graph
 from runnel.core.values import Json, make_blob_reference, make_inline_value
-from runnel.core.workflow import EnginePolicy, ErrorInfo, Node, Workflow
+from runnel.core.workflow import EnginePolicy, Node, Workflow
 from simulation.invariants import check_invariants
 
 ROOT = ExecutionId("e1")

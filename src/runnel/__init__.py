@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from runnel.authoring.registry import HandlerRegistry
     from runnel.client.http_client import HttpClient as Client
     from runnel.client.sync_client import SyncClient
-    from runnel.core.workflow import Cache, RateLimit, RetryPolicy
+    from runnel.core.retry import RetryPolicy
+    from runnel.core.workflow import Cache, RateLimit
     from runnel.errors import (
         InvalidWorkflowError,
         RunnelError,
@@ -85,7 +86,7 @@ _HOMES = {
     "HandlerRegistry": "runnel.authoring.registry",
     "InvalidWorkflowError": "runnel.errors",
     "RateLimit": "runnel.core.workflow",
-    "RetryPolicy": "runnel.core.workflow",
+    "RetryPolicy": "runnel.core.retry",
     "RunnelError": "runnel.errors",
     "Skip": "runnel.errors",
     "StepContext": "runnel.authoring.context",

@@ -46,7 +46,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "authoring/documents/files.py": (rules.imports_on_top,),  # yaml takes 40 ms: only with YAML
     "authoring/input_schema.py": (rules.imports_on_top,),  # jsonschema takes 150 ms
     # Together 11 ms (2026-11), in every process that may have schedules: only who has one pays.
-    "triggers/ticks.py": (rules.imports_on_top,),
+    "triggers/cron.py": (rules.imports_on_top,),
     # The engine that callers share outlives the call that opened it; its last user awaits it.
     "app/engine.py": (rules.tasks_in_groups,),
     # The reader of the feed serves listeners who come and go; the last one awaits its end.

@@ -18,7 +18,7 @@ from runnel.core.values import Json
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker

@@ -3,7 +3,7 @@
 from typing import Any
 
 from runnel.core.commands import TaskFailed
-from runnel.core.workflow import RetryPolicy
+from runnel.core.retry import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment

@@ -11,7 +11,7 @@ from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.client.dead_letters import read_letter_page
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.ports.archive import DeadLetterFilter
 from runnel.ports.store import Commit

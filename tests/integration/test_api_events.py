@@ -11,7 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from runnel.api.event_streams import HistoryCache, HistorySource
+from runnel.api.sse_messages import HistoryCache, HistorySource
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import Archive
 from tests.api import KINDS, ApiUnderTest, open_api

@@ -8,8 +8,9 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
-from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
+from runnel.core.workflow import OnFailure, Workflow
 from runnel.ports.archive import ExecutionFilter
 from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler

@@ -15,8 +15,8 @@ from runnel.client.reruns import RerunSpec
 from runnel.client.store_client import StoreClient
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.values import EMPTY_OBJECT
-from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import KeyReusedError, PayloadError
 from runnel.notify.waiter import Completion

@@ -13,9 +13,9 @@ from runnel.client.reruns import RerunSpec
 from runnel.core.codec import decode_entry
 from runnel.core.events import MapStarted
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
 from runnel.core.values import SHARED_BYTES_MAX
-from runnel.core.workflow import RetryPolicy
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
 from runnel.ports.records import BlobStore

@@ -10,9 +10,10 @@ from runnel.app.engine import Engine
 from runnel.authoring.context import Context
 from runnel.client.nodes import SHOWN_BYTES_MAX, build_node_document
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX, Json
-from runnel.core.workflow import Cache, RetryPolicy
+from runnel.core.workflow import Cache
 from runnel.errors import NotFoundError
 from runnel.views.node import AttemptOutcome
 from tests.core_driver import make_node, make_workflow

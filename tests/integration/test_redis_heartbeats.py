@@ -13,7 +13,7 @@ from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.options import RedisOptions
 from runnel.client.operations import get_worker_state
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.handlers import create_builtin_registry
 from runnel.notify.event_bus import EventBus
 from runnel.ports.workers import WorkerRecord

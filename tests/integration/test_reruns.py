@@ -17,8 +17,9 @@ from runnel.client import reruns
 from runnel.client.reruns import PART_BYTES_MAX, RerunSpec
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import RetryPolicy, Workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import InputError, NotFoundError, StoreError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from tests.core_driver import make_node, make_workflow

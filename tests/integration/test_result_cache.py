@@ -6,8 +6,9 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.backends.local.tasks import LocalResultCache
-from runnel.core.workflow import Cache, RateLimit, RetryPolicy, Workflow
-from runnel.engine.worker.attempt import CACHED_RESULT_BYTES_MAX
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import Cache, RateLimit, Workflow
+from runnel.engine.worker.result_cache import CACHED_RESULT_BYTES_MAX
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 from tests.core_driver import make_node, make_workflow

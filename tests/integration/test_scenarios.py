@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.core.workflow import OnFailure, RateLimit, RetryPolicy, RunWhen, Workflow
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import OnFailure, RateLimit, RunWhen, Workflow
 from tests.core_driver import make_node, make_workflow
 from tests.engines import (
     WorkHandler,

@@ -10,7 +10,8 @@ import pytest
 from runnel.app.engine import Engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
-from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import OnFailure, Workflow
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions
 from tests.core_driver import make_node, make_workflow

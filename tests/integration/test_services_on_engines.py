@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.core.workflow import RetryPolicy, Workflow
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import Workflow
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import AddressPermissions
 from tests.core_driver import make_node, make_workflow

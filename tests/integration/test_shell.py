@@ -12,7 +12,7 @@ import pytest
 
 from runnel.app.private_servers.guardian import list_children
 from runnel.core.commands import TaskFailed
-from runnel.core.workflow import RetryPolicy
+from runnel.core.retry import RetryPolicy
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment

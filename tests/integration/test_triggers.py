@@ -21,9 +21,9 @@ from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import NoSecrets
-from runnel.triggers.deliveries import Delivery
 from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.webhook import WebhookStore
+from runnel.triggers.webhook_delivery import Delivery
 from runnel.triggers.webhook_receiver import WebhookReceiver
 from runnel.views.trigger import Overlap, Schedule, Webhook, WebhookKind
 from tests.core_driver import make_node, make_workflow

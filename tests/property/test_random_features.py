@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from runnel.core.workflow import EnginePolicy, Node, OnFailure, RetryPolicy, RunWhen, Workflow
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import EnginePolicy, Node, OnFailure, RunWhen, Workflow
 from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SEEDS = 1_500

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from runnel.core.commands import TaskCompleted
 from runnel.core.ids import NodeId, TaskToken
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import make_inline_value
-from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
+from runnel.core.workflow import Node, OnFailure, RunWhen, Workflow
 from simulation.reference import ReferenceExecution
 from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 

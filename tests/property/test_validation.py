@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.validation import build_graph, find_problems
-from runnel.core.workflow import Node, RetryPolicy, Workflow
+from runnel.core.workflow import Node, Workflow
 
 Edges = dict[str, set[str]]
 """Parents by node."""

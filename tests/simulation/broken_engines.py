@@ -13,7 +13,7 @@ from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator import recovery
 from runnel.engine.orchestrator.batch import CommitBatch
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.ports.store import Commit, Store
 from runnel.ports.telemetry import Telemetry
 from simulation.crash_points.scenario import Scenario

@@ -15,9 +15,10 @@ from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted, TaskFailed, TaskStarted
 from runnel.core.decide import attempts as task
-from runnel.core.decide import issue, lifecycle
+from runnel.core.decide import lifecycle
 from runnel.core.decide import maps as mapping
 from runnel.core.decide import readiness as flow
+from runnel.core.decide import task_dispatch as issue
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import Decision, TaskMessage
 from runnel.core.events import LimitHeld, RetryPlanned
@@ -30,7 +31,7 @@ from runnel.engine.orchestrator.aggregates import AggregateCache
 from runnel.engine.orchestrator.batch import CommitBatch
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.orchestrator.partition_share import FairShare
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.slots import Slots
 from runnel.ports.store import Commit, ExecutionHeader, InboxEntry, Lease, LeaseRecord

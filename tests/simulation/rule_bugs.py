@@ -28,8 +28,9 @@ from runnel.core.effects import TimerKind
 from runnel.core.events import NodeFailed, TaskWasLost
 from runnel.core.execution import NodeRun
 from runnel.core.ids import TaskToken
+from runnel.core.retry import ErrorInfo, RetryPolicy
 from runnel.core.values import NULL
-from runnel.core.workflow import ErrorInfo, RateLimit, RetryPolicy
+from runnel.core.workflow import RateLimit
 from runnel.engine.worker.runner import RateLimiter
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import TaskRun

@@ -11,15 +11,15 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import SendSignal, StartExecution
 from runnel.core.decide import attempts as task
 from runnel.core.decide import ending as finishing
-from runnel.core.decide import issue
 from runnel.core.decide import maps as mapping
+from runnel.core.decide import task_dispatch as issue
 from runnel.core.decide import waits as waiting
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import StoreOutput
 from runnel.core.ids import NO_ITEM, NodeId, NodeRef, TaskToken
 from runnel.core.values import NULL, Json, Value, make_blob_reference, make_value_from_json
 from runnel.engine.worker import attempt
-from runnel.engine.worker.attempt import CompiledConfig
+from runnel.engine.worker.config_templates import CompiledConfig
 from runnel.ports.records import BlobStore
 from simulation import server as inbox_module
 from tests.simulation.bugs import Bug, Patch

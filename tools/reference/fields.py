@@ -16,13 +16,14 @@ from runnel.authoring.documents.fields import (
     FieldTable,
 )
 from runnel.authoring.documents.schema import FIELD_DESCRIPTIONS
+from runnel.core.retry import RetryPolicy
 from runnel.core.validation.checks import NODE_CHECKS, WORKFLOW_CHECKS
 from runnel.core.validation.handler_settings import (
     DATA_PROCESSOR,
     HANDLER_SETTINGS,
     OPERATION_SETTINGS,
 )
-from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, RetryPolicy, Workflow
+from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflow
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
-from runnel.api.event_streams import MEDIA_TYPE, EncodedPageCache, HistoryCache, HistorySource
 from runnel.api.http_metrics import HttpMetrics
 from runnel.api.security.tokens import TokenStore
+from runnel.api.sse_messages import MEDIA_TYPE, EncodedPageCache, HistoryCache, HistorySource
 from runnel.app.engine import ClockAndIds
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.wiring import build_scheduler

@@ -18,8 +18,9 @@ from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
 from runnel.core.values import Json
-from runnel.core.workflow import RateLimit, RetryPolicy, Workflow
+from runnel.core.workflow import RateLimit, Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.store_retry import StoreRetry
 from runnel.errors import BrokenInvariantError, EngineEndedError, InputError, UnknownExecutionError

@@ -20,7 +20,7 @@ from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
 from runnel.engine.services.archiver import Archiver
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.retention import RetentionService
 from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog

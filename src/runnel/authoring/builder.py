@@ -22,6 +22,7 @@ from runnel.authoring.documents import add_inferred_dependencies
 from runnel.authoring.documents.fields import drop_defaults
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
@@ -31,7 +32,6 @@ from runnel.core.workflow import (
     Node,
     OnFailure,
     RateLimit,
-    RetryPolicy,
     RunWhen,
     Workflow,
 )

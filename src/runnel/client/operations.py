@@ -10,7 +10,7 @@ from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
-from runnel.engine.liveness import FailureDetector
+from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock

@@ -42,9 +42,10 @@ from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
-from runnel.core.workflow import ErrorInfo, Workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import WrongStateError
 from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
 from runnel.ports import Backend

@@ -6,9 +6,10 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import DefinitionHash, ExecutionId, NodeId, NodeRef, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT, TaskLogLine, Value
-from runnel.core.workflow import ErrorInfo, ReusedResult
+from runnel.core.workflow import ReusedResult
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):

@@ -9,8 +9,8 @@ import msgspec
 from runnel.core.commands import Command
 from runnel.core.events import AnyEvent
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA, Value
-from runnel.core.workflow import ErrorInfo
 
 
 class TimerKind(StrEnum):

@@ -6,9 +6,10 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import TaskLogLine, Value
-from runnel.core.workflow import ErrorInfo, ReusedResult, SkipReason
+from runnel.core.workflow import ReusedResult, SkipReason
 
 
 class Wait(StrEnum):

@@ -1,4 +1,4 @@
-"""Workflows and their nodes, rules, retries and limits: plain values with a canonical form."""
+"""Workflows and their nodes, rules and limits: plain values with a canonical form."""
 
 import functools
 import hashlib
@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId, TaskToken
+from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 
@@ -79,100 +80,6 @@ def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReaso
     if rule is RunWhen.DEFAULT and ParentOutcome.COMPLETED not in outcomes:
         return SkipReason.PARENTS_SKIPPED
     return None
-
-
-# -- errors and retries ------------------------------------------------------------------------
-
-# Document 000: bad data and programming errors do not get better by trying again.
-NOT_RETRYABLE_ERRORS = frozenset(
-    {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
-)
-# Tasks that a dying worker ran are suspects, the killer and its neighbours alike: from the second
-# death on each comes back at a moment of its own within so long, doubled by every further death.
-CRASH_SPREAD_S = 2.0
-CRASH_SPREAD_S_MAX = 60.0
-TRACEBACK_CHARS_MAX = 8_000
-MESSAGE_CHARS_MAX = 2_000
-# A service that asks to be left alone for longer is asked again after so long all the same.
-RETRY_AFTER_S_MAX = 3_600.0
-
-
-class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An error as it travels: `types` are the class and its bases, most derived first.
-
-    `retryable` is the error's own verdict; None leaves it to the class names and the policy.
-    `retry_after_s` is the least delay that makes sense, as an overloaded service names it.
-    """
-
-    type: str
-    message: str
-    types: tuple[str, ...] = ()
-    retryable: bool | None = None
-    traceback: str | None = None
-    retry_after_s: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Up to `max_retries` more attempts; the delay before the n-th grows by `exponential_base`."""
-
-    max_retries: int = 3
-    initial_delay: float = 1.0
-    max_delay: float = 60.0
-    exponential_base: float = 2.0
-    jitter: bool = True
-    retry_on: tuple[str, ...] = ()
-    no_retry_on: tuple[str, ...] = ()
-
-    def delay_after(
-        self, failures: int, token: TaskToken, *, delay_s_min: float | None = None
-    ) -> float | None:
-        """Seconds to wait after the `failures`-th failure (1-based); None means give up.
-
-        `delay_s_min` is what the error asked for: it holds beyond `max_delay`, up to an hour.
-        """
-        if failures > self.max_retries:
-            return None
-        delay = max(self._delay(failures), min(delay_s_min or 0.0, RETRY_AFTER_S_MAX))
-        return delay + delay / 2 * _derive_fraction(token) if self.jitter else delay
-
-    def is_retryable(self, error: ErrorInfo) -> bool:
-        """The node's own lists first, then the error's verdict, then the class names."""
-        names = set(error.types) | {error.type}
-        if names & set(self.no_retry_on):
-            return False
-        if names & set(self.retry_on):
-            return True
-        if error.retryable is not None:
-            return error.retryable
-        return not names & NOT_RETRYABLE_ERRORS
-
-    def _delay(self, failures: int) -> float:
-        try:
-            grown = self.initial_delay * self.exponential_base ** (failures - 1)
-        except OverflowError:
-            return self.max_delay
-        return min(self.max_delay, grown)
-
-
-def compute_crash_delay(losses: int, token: TaskToken) -> float:
-    """Seconds to wait after the `losses`-th worker (1-based) has died with this task.
-
-    The first death costs nothing: almost always it says nothing about the task.
-    """
-    if losses <= 1:
-        return 0.0
-    doublings = min(losses - 2, 10)  # enough for the longest, and no overflow
-    return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
-
-
-def _derive_fraction(token: TaskToken) -> float:
-    """A number in [0, 1) that depends on the ids only, so that deciding twice gives the same."""
-    text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
-    digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
-    return int.from_bytes(digest, "big") / 2**48
 
 
 DEFINITION_FORMAT = 1

@@ -13,8 +13,8 @@ import msgspec
 from runnel.core.commands import Command, CreateExecution
 from runnel.core.effects import DeadLetter, TaskMessage, TimerKey
 from runnel.core.ids import ExecutionId, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import ErrorInfo
 from runnel.errors import CommitTooLargeError
 from runnel.ports.workers import (
     HeartbeatReply,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from runnel.core.workflow import RetryPolicy
+from runnel.core.retry import RetryPolicy
 from runnel.ports.workers import BEATS_PER_TIMEOUT_MIN
 
 Durability: TypeAlias = Literal["process", "power"]

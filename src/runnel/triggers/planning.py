@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from runnel.core.ids import ExecutionId
+from runnel.triggers.cron import DueTicks, compute_due_ticks, compute_next_ticks
 from runnel.triggers.schedule import PlannedTick, ScheduleProgress, ScheduleRecord
-from runnel.triggers.ticks import DueTicks, compute_due_ticks, compute_next_ticks
 from runnel.views.trigger import Overlap
 
 # 72 bits, and a letter that neither ids made of the time nor those made of keys begin with.

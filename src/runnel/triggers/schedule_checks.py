@@ -11,7 +11,7 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidTriggerError, PayloadError
-from runnel.triggers.ticks import (
+from runnel.triggers.cron import (
     CATCH_UP_MAX,
     CronError,
     UnknownZoneError,

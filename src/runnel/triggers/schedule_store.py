@@ -12,6 +12,7 @@ from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import Record
+from runnel.triggers.cron import compute_next_ticks, load_zone
 from runnel.triggers.schedule import (
     SCHEDULE_KIND,
     ScheduleProgress,
@@ -21,7 +22,6 @@ from runnel.triggers.schedule import (
     encode_schedule,
 )
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
-from runnel.triggers.ticks import compute_next_ticks, load_zone
 from runnel.triggers.trigger import build_unknown_trigger_error
 from runnel.triggers.webhook import WebhookStore
 from runnel.views import Timestamp, make_timestamp

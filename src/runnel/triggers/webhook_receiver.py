@@ -12,15 +12,15 @@ from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets
-from runnel.triggers.deliveries import (
+from runnel.triggers.webhook import WEBHOOK_LABEL
+from runnel.triggers.webhook_delivery import (
     Delivery,
     build_delivery_input,
     derive_delivery_execution_id,
     find_delivery_key,
     parse_content,
-    verify_delivery,
 )
-from runnel.triggers.webhook import WEBHOOK_LABEL
+from runnel.triggers.webhook_signatures import verify_delivery
 from runnel.views.trigger import Webhook, WebhookKind
 
 CheckCapacity: TypeAlias = Callable[[], Awaitable[None]]

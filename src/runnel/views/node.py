@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.values import Json, TaskLogLine
-from runnel.core.workflow import ErrorInfo
 from runnel.views import Timestamp, make_timestamp
 
 

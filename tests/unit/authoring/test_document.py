@@ -6,11 +6,11 @@ import pytest
 
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.fields import PROBLEMS_MAX
+from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import (
     Node,
     OnFailure,
     RateLimit,
-    RetryPolicy,
     RunWhen,
     Workflow,
     decode_workflow,

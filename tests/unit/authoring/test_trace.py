@@ -11,8 +11,9 @@ from runnel.app.decorated import DecoratedWorkflow
 from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.documents import read_document
 from runnel.core.graph import Graph
+from runnel.core.retry import RetryPolicy
 from runnel.core.templates.template import compile_tree
-from runnel.core.workflow import RetryPolicy, Workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import InputError, TraceError
 from tests.unit.authoring import traced_flows as flows
 from tests.unit.authoring import typed_flow

@@ -15,10 +15,11 @@ from runnel.core.ids import (
     get_root_id,
     make_child_id,
 )
+from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.templates.errors import MissingValueError
-from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, RetryPolicy, RunWhen
+from runnel.core.workflow import EnginePolicy, RunWhen
 from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TIDY = RunWhen.ALL_SETTLED

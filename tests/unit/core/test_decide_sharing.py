@@ -9,9 +9,10 @@ from runnel.core.commands import BlobLoaded, SendSignal, ValuesShared
 from runnel.core.effects import Effect, ShareValues, TaskMessage
 from runnel.core.events import MapStarted
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, make_inline_value
-from runnel.core.workflow import EnginePolicy, RetryPolicy, Workflow
+from runnel.core.workflow import EnginePolicy, Workflow
 from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 POLICY = EnginePolicy(inline_bytes_max=300, shared_bytes_max=50)

@@ -3,7 +3,8 @@
 import pytest
 
 from runnel.core.graph import Graph
-from runnel.core.workflow import RetryPolicy, decode_workflow, encode_workflow, hash_workflow
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import decode_workflow, encode_workflow, hash_workflow
 from tests.core_driver import make_node, make_workflow
 
 DOCUMENT = make_workflow(

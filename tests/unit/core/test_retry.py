@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
-from runnel.core.workflow import ErrorInfo, RetryPolicy, compute_crash_delay
+from runnel.core.retry import ErrorInfo, RetryPolicy, compute_crash_delay
 
 TOKEN = TaskToken(ExecutionId("e"), NodeId("n"), NO_ITEM, 1, Nonce("x"))
 

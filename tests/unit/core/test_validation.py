@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.validation import (
     PROBLEMS_SHOWN_MAX,
@@ -14,7 +15,7 @@ from runnel.core.validation import (
     find_problems,
 )
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
-from runnel.core.workflow import Node, RateLimit, RetryPolicy, Workflow
+from runnel.core.workflow import Node, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
 
 

@@ -11,7 +11,7 @@ from runnel.app.stores import (
     build_redis_url,
     list_connection_secrets,
 )
-from runnel.core.workflow import RetryPolicy
+from runnel.core.retry import RetryPolicy
 from runnel.errors import InputError
 from runnel.settings import (
     SettingsError,

@@ -10,9 +10,9 @@ import pytest
 from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
 from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.core.workflow import ErrorInfo
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
 from runnel.telemetry.logs import JsonFormatter, LogTelemetry, TextFormatter, configure_logging

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from runnel.triggers.ticks import (
+from runnel.triggers.cron import (
     CronError,
     UnknownZoneError,
     check_cron,

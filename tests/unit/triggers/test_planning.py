@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from runnel.core.ids import ExecutionId
+from runnel.triggers.cron import DueTicks
 from runnel.triggers.planning import (
     TickResult,
     compute_wake_time,
@@ -18,7 +19,6 @@ from runnel.triggers.schedule import (
     decode_schedule,
     encode_schedule,
 )
-from runnel.triggers.ticks import DueTicks
 from runnel.views.trigger import Overlap, Schedule
 
 LAST = ExecutionId("before")

@@ -3,7 +3,8 @@
 import pytest
 
 from runnel.errors import WebhookRefusedError
-from runnel.triggers.deliveries import Delivery, verify_delivery
+from runnel.triggers.webhook_delivery import Delivery
+from runnel.triggers.webhook_signatures import verify_delivery
 from runnel.views.trigger import Webhook, WebhookKind
 
 K = WebhookKind

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from runnel.triggers.ticks import (
+from runnel.triggers.cron import (
     CATCH_UP_MAX,
     COUNTED_TICKS_MAX,
     DueTicks,

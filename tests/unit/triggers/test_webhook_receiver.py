@@ -20,8 +20,8 @@ from runnel.errors import (
 )
 from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
-from runnel.triggers.deliveries import Delivery, build_delivery_input, parse_content
 from runnel.triggers.webhook import WebhookStore, check_webhook
+from runnel.triggers.webhook_delivery import Delivery, build_delivery_input, parse_content
 from runnel.triggers.webhook_receiver import DeliveryResult, WebhookReceiver
 from runnel.views.trigger import Webhook, WebhookKind
 from tests.unit.triggers.scheduler_harness import SchedulerHarness

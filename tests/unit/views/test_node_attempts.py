@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import NULL
-from runnel.core.workflow import ErrorInfo
 from runnel.views import Timestamp
 from runnel.views.node import AttemptOutcome, AttemptView, TimedEvent, build_attempts
 

@@ -21,6 +21,7 @@ from runnel.authoring.decorators.placeholders import (
 from runnel.authoring.decorators.source_location import SourceLocation, locate_user_code
 from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.templates.template import compile_expression
@@ -33,7 +34,7 @@ from runnel.core.validation.checks import (
 )
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, suggest_name
-from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RetryPolicy, RunWhen, Workflow
+from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RunWhen, Workflow
 from runnel.errors import InputError
 
 # Options: the fields of a node, as Python spells them.

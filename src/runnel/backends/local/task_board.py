@@ -14,7 +14,7 @@ import msgspec
 from runnel.core.commands import Command, TaskFailed, TaskLost
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.ports.workers import HeartbeatReply, WorkerInfo, WorkerRecord
 
 # -- running tasks, recorded for the process that comes after a crash --------------------------

@@ -12,8 +12,8 @@ from runnel.backends.mailboxes import build_definition_deleted_error, route_by_h
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter, TimerKey
 from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import ErrorInfo
 from runnel.errors import FencedError, LeaseHeldError, NotFoundError
 from runnel.ports.archive import Definition
 from runnel.ports.clock import Clock, IdGenerator

@@ -18,7 +18,7 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost
 from runnel.core.effects import TaskMessage, TimerKey
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.errors import InputError
 from runnel.ports.store import make_pending_header
 

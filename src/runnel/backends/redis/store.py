@@ -26,7 +26,7 @@ from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis.tasks import LostTaskReporter
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.errors import ArchiveBehindError, BrokenInvariantError, FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (

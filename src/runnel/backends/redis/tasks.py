@@ -23,7 +23,7 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.errors import BrokenInvariantError, StoreError
 from runnel.ports.clock import Clock
 from runnel.ports.store import InboxPosition

@@ -33,7 +33,7 @@ from runnel.backends.sqlite.partition import (
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, TaskToken, get_root_id
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (

@@ -48,9 +48,9 @@ from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.settings.model import Settings
+from runnel.triggers.cron import UnknownZoneError, compute_next_ticks, load_zone
 from runnel.triggers.schedule_checks import check_schedule
 from runnel.triggers.schedule_store import format_in_zone
-from runnel.triggers.ticks import UnknownZoneError, compute_next_ticks, load_zone
 from runnel.views import build_document
 from runnel.views.trigger import Overlap, Schedule, ScheduleView
 

@@ -14,9 +14,9 @@ from runnel.core.commands import (
 )
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.decide.ending import close_execution, fail_attempt
-from runnel.core.decide.issue import queue_task
 from runnel.core.decide.maps import continue_map
 from runnel.core.decide.readiness import make_ready
+from runnel.core.decide.task_dispatch import queue_task
 from runnel.core.decide.waits import convert_child_result, end_wait
 from runnel.core.effects import TimerKind
 from runnel.core.events import (
@@ -32,9 +32,10 @@ from runnel.core.events import (
 )
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.retry import ErrorInfo, compute_crash_delay
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
-from runnel.core.workflow import ErrorInfo, SkipReason, compute_crash_delay
+from runnel.core.workflow import SkipReason
 
 
 def on_task_started(context: DecisionContext, command: TaskStarted) -> None:

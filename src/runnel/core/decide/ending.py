@@ -31,10 +31,10 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.templates.errors import TemplateError
 from runnel.core.values import Json, Value, make_value_from_json
-from runnel.core.workflow import MESSAGE_CHARS_MAX, ErrorInfo
 
 
 def close_execution(

@@ -29,8 +29,8 @@ from runnel.core.effects import SetTimer, TimerKind
 from runnel.core.events import ExecutionStarted, NodesTaken, Wait
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState, NodeState
-from runnel.core.workflow import ErrorInfo
 
 
 def on_create(context: DecisionContext, command: CreateExecution) -> None:

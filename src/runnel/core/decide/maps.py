@@ -11,12 +11,12 @@ from runnel.core.decide.decision_context import (
     preview_json,
 )
 from runnel.core.decide.ending import fail_node
-from runnel.core.decide.issue import has_slot, prepare_shared_values, start_attempt
+from runnel.core.decide.task_dispatch import has_slot, prepare_shared_values, start_attempt
 from runnel.core.effects import StoreOutput
 from runnel.core.events import MapStarted, NodeCompleted
 from runnel.core.execution import Execution, MapRun
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import Json, Value, make_value_from_json
-from runnel.core.workflow import ErrorInfo
 
 # An entry of the ready queue that stands for the next items of a map.
 NEXT_MAP_ITEMS = -2

@@ -6,19 +6,18 @@ one long list.
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
 from runnel.core.decide.ending import close_execution, fail_node, finish_settled_execution
-from runnel.core.decide.issue import has_slot, start_attempt
 from runnel.core.decide.maps import NEXT_MAP_ITEMS, issue_next_items, start_map
+from runnel.core.decide.task_dispatch import has_slot, start_attempt
 from runnel.core.decide.waits import start_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates.template import is_true
 from runnel.core.workflow import (
     CHILD_WORKFLOW,
     CORE_HANDLERS,
-    MESSAGE_CHARS_MAX,
-    ErrorInfo,
     OnFailure,
     ParentOutcome,
     RunWhen,

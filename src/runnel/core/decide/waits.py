@@ -14,9 +14,10 @@ from runnel.core.effects import TimerKind
 from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalReceived, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.ids import NO_ITEM, NodeRef, make_child_id
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
-from runnel.core.workflow import CHILD_WORKFLOW, MESSAGE_CHARS_MAX, SLEEP, ErrorInfo
+from runnel.core.workflow import CHILD_WORKFLOW, SLEEP
 
 # About three centuries: a longer wait is a mistake in the unit.
 SECONDS_MAX = 1e10

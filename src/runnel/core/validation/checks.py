@@ -5,18 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from runnel.core.retry import RetryPolicy
 from runnel.core.values import Json, is_number
 from runnel.core.wording import describe_value, quote_name
-from runnel.core.workflow import (
-    CORE_HANDLERS,
-    Cache,
-    Node,
-    OnFailure,
-    RateLimit,
-    RetryPolicy,
-    RunWhen,
-    Workflow,
-)
+from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, RunWhen, Workflow
 
 NAME_CHARS_MAX = 200
 # Well within what a float holds exactly, and 30,000 years as seconds.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from runnel.engine.liveness import FailureDetector
+from runnel.engine.failure_detector import FailureDetector
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.aggregates import GraphCache
 from runnel.engine.orchestrator.partition_owner import PartitionOwner

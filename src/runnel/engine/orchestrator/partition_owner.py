@@ -38,9 +38,9 @@ from runnel.core.effects import (
     StoreOutput,
 )
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken, get_root_id
+from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
-from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.engine.blob_cache import RetryingBlobCache
 from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
 from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache, LoadedExecution

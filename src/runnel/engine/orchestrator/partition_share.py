@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 
-from runnel.engine.liveness import FailureDetector
+from runnel.engine.failure_detector import FailureDetector
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import LeaseObservation, LeaseWatcher, Orchestrator
 from runnel.ports import telemetry as names

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock

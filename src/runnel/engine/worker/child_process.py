@@ -23,8 +23,8 @@ from runnel.authoring.calls import ContextPlace, FunctionCall
 from runnel.authoring.context import LOGGER_PREFIX, Measurement
 from runnel.authoring.functions import get_import_name
 from runnel.core.effects import TaskMessage
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA
-from runnel.core.workflow import ErrorInfo
 from runnel.engine.worker.outputs import encode_result
 from runnel.engine.worker.task_run import RunningCode
 from runnel.errors import ProcessDiedError, SoftTimeoutError

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.engine.worker.child_process import (
     ChildProcess,
     ChildProcessPool,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from runnel.core.ids import TaskToken
+from runnel.core.retry import MESSAGE_CHARS_MAX, RETRY_AFTER_S_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     INLINE_BYTES_MAX,
@@ -21,12 +22,6 @@ from runnel.core.values import (
     find_non_finite,
     make_blob_reference,
     make_value_from_json,
-)
-from runnel.core.workflow import (
-    MESSAGE_CHARS_MAX,
-    RETRY_AFTER_S_MAX,
-    TRACEBACK_CHARS_MAX,
-    ErrorInfo,
 )
 from runnel.errors import PayloadError, RunnelError
 from runnel.ports.clock import Secrets

@@ -8,8 +8,9 @@ from typing import Any
 
 from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
 from runnel.core.effects import TaskMessage
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import TaskLogLine, Value
-from runnel.core.workflow import ErrorInfo, RateLimit
+from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline
 from runnel.engine.worker.executor import ChildCodeError

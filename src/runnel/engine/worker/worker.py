@@ -16,11 +16,12 @@ from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
 from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker import WorkerDependencies
-from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup, ResultCache
+from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup
 from runnel.engine.worker.child_process import ChildProcessPool
 from runnel.engine.worker.executor import Executor, ThreadPool
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.reports import Reporter
+from runnel.engine.worker.result_cache import ResultCache
 from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import ClaimLoop, Slots
 from runnel.engine.worker.task_run import Deadlines, HeldTasks, StopReason, TaskRun

@@ -9,7 +9,7 @@ import pytest
 
 from runnel.core.commands import Command, TaskDeferred, TaskFailed, TaskStarted
 from runnel.core.ids import TaskToken
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.testing.clock import FakeClock, settle
 from runnel.testing.conformance.suite import (

@@ -8,9 +8,9 @@ import pytest
 from runnel.core.commands import CancelExecution, Command, TaskCompleted
 from runnel.core.effects import DeadLetter, TaskMessage, TimerKey, TimerKind
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT, make_inline_value
-from runnel.core.workflow import ErrorInfo
 from runnel.ports import Backend
 from runnel.ports.archive import Archive
 from runnel.ports.feed import Feed

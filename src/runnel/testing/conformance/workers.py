@@ -4,7 +4,7 @@ A task whose worker is dead, or does not know of it, is lost once, and reported 
 """
 
 from runnel.core.commands import Command, TaskFailed, TaskLost
-from runnel.core.workflow import ErrorInfo
+from runnel.core.retry import ErrorInfo
 from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.ports.workers import (
     HeartbeatReply,

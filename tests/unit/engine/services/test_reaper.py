@@ -2,7 +2,7 @@
 
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskLost
-from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.dead_workers import Reaper
 from runnel.ports import telemetry as names
 from runnel.ports.store import Commit, Lease
 from runnel.ports.telemetry import NullTelemetry

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from runnel.core.templates.errors import TemplateSyntaxError
-from runnel.engine.worker.attempt import COMPILED_CONFIG_BYTES_MAX, compile_config
+from runnel.engine.worker.config_templates import COMPILED_CONFIG_BYTES_MAX, compile_config
 
 
 class Scope:

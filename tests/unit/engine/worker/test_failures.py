@@ -7,7 +7,7 @@ from math import nan
 import msgspec
 import pytest
 
-from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
+from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
 from runnel.engine.worker.outputs import describe_exception
 from runnel.errors import InputError, ServiceError, TaskTimeoutError
 from runnel.handlers.data_processor import process

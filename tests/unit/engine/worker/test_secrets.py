@@ -17,10 +17,10 @@ from runnel.app.secrets import KnownSecrets
 from runnel.authoring.context import Context
 from runnel.cli.session.follow import show_logs
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
+from runnel.core.retry import RetryPolicy
 from runnel.core.values import Json
-from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
-from runnel.engine.worker.attempt import compile_config
+from runnel.engine.worker.config_templates import compile_config
 from runnel.errors import Skip
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 

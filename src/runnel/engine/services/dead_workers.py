@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runnel.engine.liveness import FailureDetector
+from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock

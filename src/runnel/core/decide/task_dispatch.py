@@ -19,8 +19,9 @@ from runnel.core.events import NodeQueued, NodeWaits, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA, Value
-from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
+from runnel.core.workflow import CORE_HANDLERS
 
 # -- values that all items of a map carry: offloaded once if they are large ----------------
 

@@ -1,7 +1,6 @@
 """One call of a webhook: its signature, its key, and the input that it makes."""
 
 import hashlib
-import hmac
 from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import parse_qsl
@@ -13,7 +12,7 @@ from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
-from runnel.errors import InvalidInputError, WebhookRefusedError
+from runnel.errors import InvalidInputError
 from runnel.triggers.trigger import RootScope
 from runnel.views.trigger import Webhook, WebhookKind
 
@@ -176,71 +175,3 @@ def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
     for name, value in pairs:
         grouped.setdefault(name, []).append(value)
     return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
-
-
-# Authentication: shared secrets, and signatures as GitHub and Slack make them. Errors say nothing
-# that helps a forger, and a comparison takes as long for any guess.
-
-GITHUB_SIGNATURE_HEADER = "x-hub-signature-256"
-SLACK_SIGNATURE_HEADER = "x-slack-signature"
-SLACK_TIME_HEADER = "x-slack-request-timestamp"
-# As Slack asks for: an older call may be a replay.
-SLACK_TOLERANCE_S = 300.0
-_TIME_CHARS_MAX = 12
-_BEARER = "bearer "
-
-
-def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: str | None) -> None:
-    """Raises WebhookRefusedError unless whoever sent the body knows the secret.
-
-    `secret` is the value; None, or nothing, fits no delivery.
-    """
-    if webhook.kind is WebhookKind.NONE:
-        return
-    if not secret:
-        raise WebhookRefusedError("the server does not know the secret of this webhook")
-    match webhook.kind:
-        case WebhookKind.TOKEN:
-            _check_token(delivery, webhook.header.lower(), secret)
-        case WebhookKind.GITHUB:
-            expected = _compute_signature("sha256=", secret, delivery.body)
-            _check_credential(delivery.get_header(GITHUB_SIGNATURE_HEADER), expected, "signature")
-        case WebhookKind.SLACK:
-            time = _check_slack_time(delivery, now)
-            expected = _compute_signature("v0=", secret, b"v0:" + time + b":" + delivery.body)
-            _check_credential(delivery.get_header(SLACK_SIGNATURE_HEADER), expected, "signature")
-
-
-def _check_token(delivery: Delivery, header: str, secret: str) -> None:
-    token = delivery.get_header(header)
-    if header == "authorization" and token.lower().startswith(_BEARER):
-        token = token[len(_BEARER) :]
-    _check_credential(token, secret.encode(), "token")
-
-
-def _check_slack_time(delivery: Delivery, now: float) -> bytes:
-    text = delivery.get_header(SLACK_TIME_HEADER)
-    if not text.isascii() or not text.isdigit() or len(text) > _TIME_CHARS_MAX:
-        raise WebhookRefusedError("the time of the request is missing, or none")
-    if abs(now - int(text)) > SLACK_TOLERANCE_S:
-        raise WebhookRefusedError("the request is too old, or the clocks are far apart")
-    return text.encode()
-
-
-def _compute_signature(prefix: str, secret: str, data: bytes) -> bytes:
-    return (prefix + hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()).encode()
-
-
-def _check_credential(credential: str, expected: bytes, subject: str) -> None:
-    if not credential:
-        raise WebhookRefusedError(f"the {subject} is missing")
-    if not hmac.compare_digest(_encode_header(credential), expected):
-        raise WebhookRefusedError(f"the {subject} is wrong")
-
-
-def _encode_header(header: str) -> bytes:
-    """As bytes: servers hand headers on as Latin-1."""
-    try:
-        return header.encode("latin-1")
-    except UnicodeEncodeError:
-        return header.encode("utf-8", "surrogatepass")

@@ -1,0 +1,98 @@
+"""Configs of tasks as compiled templates, with the secrets that they name."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.templates.errors import (
+    TemplateSyntaxError,
+)
+from runnel.core.templates.nodes import TemplateReference, TemplateScope
+from runnel.core.templates.template import TemplateTree, compile_tree
+from runnel.core.values import Json
+
+COMPILED_CONFIGS_MAX = 1024
+
+
+COMPILED_CONFIG_BYTES_MAX = 64 * 1024
+
+
+SECRETS_ROOT = "secrets"
+
+
+ConfigPath: TypeAlias = tuple[str | int, ...]
+
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class CompiledConfig:
+    """Resolving it gives each task values of its own: a handler may change what it gets.
+
+    `secrets` are the names of those that its templates need.
+    """
+
+    __slots__ = ("_data", "_static_parts", "_tree", "roots", "secrets")
+
+    def __init__(self, data: bytes) -> None:
+        tree = compile_tree(_decode(data))
+        self._data = data
+        self._tree: TemplateTree | None = None if tree.is_static else tree
+        # `TemplateTree.resolve` shares what holds no template: those parts are made anew from
+        # bytes.
+        self._static_parts = () if tree.is_static else tuple(_find_static_parts(tree.value))
+        self.roots = frozenset(reference.root for reference in tree.references)
+        self.secrets = frozenset(map(_get_secret_name, filter(_is_secret, tree.references)))
+
+    @property
+    def template(self) -> Json:
+        """As it was written."""
+        return _decode(self._data)
+
+    def resolve(self, scope: TemplateScope) -> Json:
+        """Raises a TemplateError that names the field and what is wrong with it."""
+        if self._tree is None:
+            return _decode(self._data)
+        resolved = self._tree.resolve(scope)
+        for path, data in self._static_parts:
+            holder = resolved
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = _decode(data)
+        return resolved
+
+
+def compile_config(raw: msgspec.Raw) -> CompiledConfig:
+    """Raises TemplateSyntaxError, which a submitted workflow can't have any more."""
+    data = bytes(raw)
+    return _compile_cached(data) if len(data) <= COMPILED_CONFIG_BYTES_MAX else CompiledConfig(data)
+
+
+# Looking one up takes 0.3 µs, compiling a config with one template 15 µs.
+_compile_cached = lru_cache(maxsize=COMPILED_CONFIGS_MAX)(CompiledConfig)
+
+
+def _is_secret(reference: TemplateReference) -> bool:
+    return reference.root == SECRETS_ROOT and not reference.via_nodes
+
+
+def _get_secret_name(reference: TemplateReference) -> str:
+    """Validation says the same at submit; here it keeps all secrets together from being read."""
+    if len(reference.path) != 1:
+        raise TemplateSyntaxError(f"'{reference}' is not the name of one secret")
+    return str(reference.path[0])
+
+
+def _find_static_parts(value: Json, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, bytes]]:
+    """The largest lists and objects without a template, with their places."""
+    if not isinstance(value, dict | list):
+        return
+    if compile_tree(value).is_static:
+        yield path, _encode(value)
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield from _find_static_parts(item, (*path, key))
