@@ -259,10 +259,10 @@ async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: Worker
 PARENT = """
     import asyncio, sys
     from runnel.engine.clock import RealClock
-    from tests.unit.engine.worker.worker_harness import Stage
+    from tests.unit.engine.worker.worker_harness import WorkerHarness
 
     async def main():
-        stage = Stage(RealClock())
+        stage = WorkerHarness(RealClock())
         config = {"function": sys.argv[1], "args": {"file": sys.argv[2]}, "mode": "process"}
         async with stage.working():
             await stage.issue(stage.task("python", config))
@@ -292,13 +292,13 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, functio
 SCRIPT = """
     import asyncio
     from runnel.engine.clock import RealClock
-    from tests.unit.engine.worker.worker_harness import Stage
+    from tests.unit.engine.worker.worker_harness import WorkerHarness
 
     def crunch(config, ctx):
         return [config["n"] + 1, __name__]
 
     async def main():
-        stage = Stage(RealClock())
+        stage = WorkerHarness(RealClock())
         stage.handlers.register("crunch", crunch, mode="process")
         print(await stage.output(stage.task("crunch", {"n": 1})))
 

@@ -39,7 +39,7 @@ def encode_view(view: object) -> bytes:
 
 def build_document(view: object) -> Any:
     """Build the JSON value of a view out of dicts, lists and texts."""
-    return msgspec.to_builtins(view, enc_hook=encode_hook)
+    return msgspec.json.decode(encode_view(view))
 
 
 def decode_view(data: bytes, kind: type[T]) -> T:

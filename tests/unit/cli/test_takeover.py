@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.authoring.documents import read_document
-from runnel.cli.session.takeover import is_bound_to_program
+from runnel.cli.session.unfinished import is_bound_to_program
 from runnel.core.values import Json
 
 

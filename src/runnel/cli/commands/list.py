@@ -32,7 +32,7 @@ from runnel.cli.render.text import (
 )
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
+from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader

@@ -160,7 +160,7 @@ async def _watch_execution(
     from runnel.cli.session.follow import follow_until_final
     from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.open_client import find_execution_id, open_client
-    from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, is_bound_to_program
+    from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, is_bound_to_program
     from runnel.core.states import FINAL_EXECUTION_STATES
 
     settings = configure(location)

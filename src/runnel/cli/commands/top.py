@@ -15,7 +15,7 @@ from runnel.cli.render.overview import (
     build_sections,
 )
 from runnel.cli.session.open_client import ClientSession
-from runnel.cli.session.takeover import UNFINISHED_STATES
+from runnel.cli.session.unfinished import UNFINISHED_STATES
 from runnel.client.execution_views import build_header_document
 from runnel.client.listing import list_newest_executions
 from runnel.core.states import FINAL_EXECUTION_STATES

@@ -26,11 +26,10 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
-from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.takeover import PAGE_SIZE, UNFINISHED_STATES
+from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES, UnfinishedChildren
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId

@@ -14,9 +14,9 @@ from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
 from runnel.cli.render.sentences import describe_clean_up, describe_outcome
 from runnel.cli.render.text import to_compact_json, to_pretty_json
-from runnel.cli.session.children import UnfinishedChildren
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, format_location, open_client
+from runnel.cli.session.unfinished import UnfinishedChildren
 from runnel.client.protocol import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import ExecutionState

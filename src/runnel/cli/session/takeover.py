@@ -1,95 +1,27 @@
 """Follows what `resume` has taken over, and says what it could not take."""
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import msgspec
 
 from runnel.app.engine import AdoptedPartitions, Engine
 from runnel.app.process_signals import parse_engine_pid
-from runnel.authoring.builder import STEP_HANDLER
-from runnel.authoring.functions import MAIN_MODULE_PREFIX, SOURCE_LABEL
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
-from runnel.client.listing import iter_executions
+from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.core.events import ExecutionCreated
-from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.core.workflow import Workflow
+from runnel.core.ids import ExecutionId, get_root_id
+from runnel.core.states import ExecutionState
 from runnel.notify.event_bus import CommittedEvents, StartedTask
-from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 
 # Executions that are not final, and who is to go on with them.
-
-PAGE_SIZE = 500
-UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
-PROGRAM_ONLY_MESSAGE = (
-    "it ran inside a program (WorkflowExecutor, or an interactive session) and can't be resumed "
-    "here"
-)
-
-
-def is_bound_to_program(workflow: Workflow) -> bool:
-    """Whether its functions are in the memory of one process, and have no name elsewhere."""
-    return any(
-        node.handler == STEP_HANDLER
-        or str(node.config.get("function", "")).startswith(MAIN_MODULE_PREFIX)
-        or (node.child is not None and is_bound_to_program(node.child))
-        for node in workflow.nodes
-    )
-
-
-class UnfinishedExecutions:
-    """What is found out about a tree or a definition is asked for once."""
-
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
-        self._is_bound: dict[str, bool] = {}
-        self._has_running_root: dict[ExecutionId, bool] = {}
-        self._owners: dict[ExecutionId, str | None] = {}
-
-    async def iterate(
-        self, execution_filter: ExecutionFilter | None = None
-    ) -> AsyncIterator[ExecutionHeader]:
-        """Newest first; children always, and whatever the `limit`."""
-        execution_filter = execution_filter or ExecutionFilter(states=UNFINISHED_STATES)
-        every = msgspec.structs.replace(execution_filter, with_children=True, limit=PAGE_SIZE)
-        async for header in iter_executions(self._session.client, every):
-            yield header
-
-    async def has_unfinished_root(self, header: ExecutionHeader) -> bool:
-        """Whether it belongs to a root that is unfinished: who goes on with that, does with it."""
-        root = get_root_id(header.execution_id)
-        if root == header.execution_id:
-            return False
-        found = self._has_running_root.get(root)
-        if found is None:
-            top = (await self._session.client.summaries([root])).get(root)
-            found = top is not None and top.state not in FINAL_EXECUTION_STATES
-            self._has_running_root[root] = found
-        return found
-
-    async def find_owner(self, header: ExecutionHeader) -> str | None:
-        """Its name; None when no living process has it. A tree has one owner."""
-        root = get_root_id(header.execution_id)
-        if root not in self._owners:
-            self._owners[root] = await self._session.find_owner(header.execution_id)
-        return self._owners[root]
-
-    async def is_bound_to_program(self, header: ExecutionHeader) -> bool:
-        known = self._is_bound.get(header.definition)
-        if known is None:
-            library = self._session.client.library
-            graph = await library.load_graph(DefinitionHash(header.definition))
-            known = self._is_bound[header.definition] = is_bound_to_program(graph.workflow)
-        return known
 
 
 # What `resume` finds unfinished, who has it, and what it can take over.
