@@ -107,3 +107,30 @@ async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
     names = [type(event).__name__ for each in told for event in each.events]
     assert names == [each.event for each in history]
     assert isinstance(told[-1].events[-1], ExecutionFinished)
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_an_execution_that_has_ended_before_is_published_whole_and_once(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    seen: list[CommittedEvents | StartedTask] = []
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+        asyncio.TaskGroup() as group,
+    ):
+        execution_id = await engine.client.submit(CHAIN)
+        await engine.client.wait_for_end(execution_id)
+        look.event_bus.watch(seen.append)
+        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
+        group.create_task(remote.run())
+
+        await remote.wait_until_final(execution_id)
+
+        published = [each for each in seen if isinstance(each, CommittedEvents)]
+        history = await engine.client.history(execution_id)
+        remote.stops.drain.set()
+
+    names = [type(event).__name__ for each in published for event in each.events]
+    assert names == [each.event for each in history]

@@ -114,6 +114,7 @@ class RemoteFollower:
         self._missing_process_warning = missing_process_warning
         self._warn = warn
         self._entries_read: dict[str, int] = {}
+        self._publishing = asyncio.Lock()
         self._store_retry = StoreRetry(clock, event_bus, self.name)
         self._changed: set[str] = set()
         self._wakeup = asyncio.Event()
@@ -150,6 +151,7 @@ class RemoteFollower:
                 if header is None:
                     raise execution_not_found_error(execution_id)
                 if header.state in FINAL_EXECUTION_STATES:
+                    await self._publish_new_events(execution_id)
                     return
                 await self.clock.wait(news, END_POLL_INTERVAL_S)
                 news.clear()
@@ -179,7 +181,8 @@ class RemoteFollower:
         began = self.clock.monotonic()
         is_at_all = self._has_gap or began >= self._full_poll_at
         for execution_id in self._take_due(is_full_poll=is_at_all):
-            await self._publish_new_events(ExecutionId(execution_id))
+            if not await self._publish_new_events(ExecutionId(execution_id)):
+                await self._warn_if_stalled(ExecutionId(execution_id))
         ended = self.clock.monotonic()
         rest_s = min(PAUSE_S_MAX, PAUSE_PER_POLL * (ended - began))
         if is_at_all:
@@ -202,19 +205,25 @@ class RemoteFollower:
             if execution_id in changed or execution_id not in self._entries_read
         ]
 
-    async def _publish_new_events(self, execution_id: ExecutionId) -> None:
-        known = self._entries_read.get(execution_id, 0)
-        entries = await self._store_retry.run(
-            lambda: self.client.read_entries(execution_id, after=known), "load"
-        )
-        for entry in entries:
-            is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)
-            header = await self._load_header(execution_id) if is_end else None
-            self.event_bus.committed(execution_id, entry.at, entry.events, header)
-        self._entries_read[execution_id] = known + len(entries)
-        absence = self._missing_process_warning
-        if absence is not None and not entries:
-            await self._store_retry.run(lambda: absence.check(execution_id, self._warn), "look")
+    async def _publish_new_events(self, execution_id: ExecutionId) -> bool:
+        """Returns whether there were any."""
+        # One call at a time: two would read the same entries, and publish them twice.
+        async with self._publishing:
+            known = self._entries_read.get(execution_id, 0)
+            entries = await self._store_retry.run(
+                lambda: self.client.read_entries(execution_id, after=known), "load"
+            )
+            for entry in entries:
+                is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)
+                header = await self._load_header(execution_id) if is_end else None
+                self.event_bus.committed(execution_id, entry.at, entry.events, header)
+            self._entries_read[execution_id] = known + len(entries)
+        return bool(entries)
+
+    async def _warn_if_stalled(self, execution_id: ExecutionId) -> None:
+        warning = self._missing_process_warning
+        if warning is not None:
+            await self._store_retry.run(lambda: warning.check(execution_id, self._warn), "look")
 
     async def _load_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         headers = await self._store_retry.run(
