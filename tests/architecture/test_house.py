@@ -26,8 +26,6 @@ SMALL_LINES = 60
 
 # Class names that may be defined twice, and why.
 SHARED_CLASS_NAMES: dict[str, str] = {}
-# Pairs that the views replace. Delete this list with the last of them.
-TEMPORARY_CLASS_PAIRS = {"StoredWorkflow", "NotRetried", "Ready"}
 
 # Small files with at most one importer, and why they are files. A path ending in a slash stands for
 # the folder.
@@ -103,7 +101,7 @@ def class_places() -> dict[str, list[str]]:
 
 def test_a_class_name_is_unique() -> None:
     """Histories and inboxes store the names of events and commands, so those can't be renamed."""
-    allowed = SHARED_CLASS_NAMES.keys() | TEMPORARY_CLASS_PAIRS
+    allowed = SHARED_CLASS_NAMES.keys()
     twice = {
         name: places
         for name, places in class_places().items()

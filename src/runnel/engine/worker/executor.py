@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context as Context_of_threads
+from contextvars import Context as ContextVariables
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutine
@@ -111,7 +111,7 @@ class ThreadJob:
 
     def __init__(self, function: Callable[[], Any], on_return: Callable[[], None]) -> None:
         self._function = function
-        self._context: Context_of_threads = copy_context()
+        self._context: ContextVariables = copy_context()
         self._on_return = on_return
         self.has_returned = False
         self.outcome: asyncio.Future[tuple[Any, BaseException | None]] = (
