@@ -1,4 +1,4 @@
-"""Ports: what the engine needs from the world, as small protocols with their promises."""
+"""Ports: the protocols through which the engine reaches stores, clocks and sinks."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class Backend(Protocol):
-    """All ports of one store, opened and closed together."""
+    """All ports of one store. They are opened and closed together."""
 
     store: Store
     mailbox: Mailbox
@@ -21,9 +21,11 @@ class Backend(Protocol):
     feed: Feed
 
     async def claim_home_partition(self, owner: str) -> int:
-        """The partition that new executions of this process go to, for stores that give each
-        process one of its own; acquired by the caller afterwards. Such a store keeps it for this
-        process until `close`, however often its lease is lost.
+        """Returns the partition that receives the new executions of this process.
+
+        Only some stores give each process a partition of its own. Such a store reserves it for this
+        process until `close`, however often its lease is lost. The caller acquires the lease
+        afterwards.
         """
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The archive of a backend: definitions, executions to list and read, dead letters, retention."""
+"""The archive port: definitions, lists and histories of executions, dead letters, retention."""
 
 import base64
 import binascii
@@ -14,16 +14,16 @@ from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.store import ExecutionHeader
 
-# -- cursors: where a page of executions ended, as a text that callers keep and give back --
-# Newest first, by (created_at, id): the place stays what it is when the execution there is
-# deleted, and nothing that begins later moves it.
+# -- cursors: the position at which a page of executions ended, as a text for the caller --
+# Executions are sorted newest first, by (created_at, id). A position stays valid after its
+# execution is deleted, and executions that are created later do not move it.
 
 PageCursor = NewType("PageCursor", str)
-"""Opaque: what it is made of may change; one of an earlier version is refused then."""
+"""An opaque text. Its format may change; cursors of an older format are then refused."""
 PagePosition: TypeAlias = tuple[float, str]
 
 NEWEST_POSITION: PagePosition = (inf, "")
-"""Before everything."""
+"""The position before the newest execution."""
 
 _CURSOR_CHARS_MAX = 4_000
 _decode = msgspec.json.Decoder(tuple[float, str]).decode
@@ -35,21 +35,23 @@ def encode_cursor(position: PagePosition) -> PageCursor:
 
 
 def decode_cursor(cursor: str) -> PagePosition:
-    """Raises InputError for a text that no page has given."""
+    """Raises InputError if the text is not a cursor that a page has returned."""
     try:
         if len(cursor) > _CURSOR_CHARS_MAX:
             raise ValueError
         padded = cursor + "=" * (-len(cursor) % 4)
-        place = _decode(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        if not isfinite(place[0]):
+        position = _decode(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+        if not isfinite(position[0]):
             raise ValueError
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-        raise InputError("the place in a list: expected what the page before it gave") from error
-    return place
+        raise InputError(
+            "the cursor of a list is not valid: pass the `next` value of the previous page"
+        ) from error
+    return position
 
 
 SCANNED_EXECUTIONS_MAX = 10_000
-"""So many executions are looked at for one page, or for one count of a state."""
+"""The most executions that a backend scans for one page, or for the count of one state."""
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +62,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is given must be so. `after` is what the page before this one gave as `next`.
+    """Selects executions. An execution must match every field that is set.
 
-    `created_from` belongs to the span, `created_before` does not. `text` is part of an id, of the
-    workflow's name, of a label's value or of the error, in capital letters or not. `parent` finds
-    child executions, whatever `with_children` says.
+    `created_from` is inclusive, `created_before` is exclusive. `text` is a part of the id, of the
+    workflow's name, of a label's value or of the error; upper and lower case are the same. `parent`
+    selects child executions, whatever `with_children` is. `after` is the `next` of the previous
+    page.
     """
 
     states: tuple[ExecutionState, ...] = ()
@@ -84,10 +87,11 @@ ALL_EXECUTIONS = ExecutionFilter()
 
 
 class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`next` is None when there are no more.
+    """A page of execution headers. `next` is None on the last page.
 
-    There may be fewer than were asked for, or none, and yet more behind: after LOOKED_MAX
-    executions that are not wanted, the caller says whether to go on.
+    A page may hold fewer headers than `limit`, or none, although more pages follow: a backend stops
+    after it has scanned SCANNED_EXECUTIONS_MAX executions that do not match. The caller decides
+    whether to read the next page.
     """
 
     headers: Sequence[ExecutionHeader]
@@ -98,17 +102,20 @@ class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionCount(msgspec.Struct, frozen=True, kw_only=True):
-    """At least so many if it `is_least`: counting went no further."""
+    """A number of executions.
+
+    If `is_least`, counting stopped there and the true number may be higher.
+    """
 
     number: int = 0
     is_least: bool = False
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """`execution` is the beginning of an execution's id; `before` is a time of rejection.
+    """Selects dead letters. `execution` is the beginning of an execution id.
 
-    `after` is the last letter of the previous page (newest first), whether it still is there or
-    not.
+    `before` limits the time of rejection. `after` is the last letter of the previous page (newest
+    first); it may have been deleted since.
     """
 
     queue: str | None = None
@@ -123,26 +130,33 @@ ALL_DEAD_LETTERS = DeadLetterFilter()
 
 
 class Archive(Protocol):
-    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        """The version: the stored one for known content, the next for changed content.
+    """Definitions, execution headers, histories and dead letters. The client reads them."""
 
-        Content that was deleted is not known.
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        """Stores a workflow definition and returns its version.
+
+        Known content keeps its version; changed content gets the next one. Deleted content counts
+        as unknown.
         """
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        """Also of a version that was deleted: executions need it."""
+        """Returns the definition, also if its version was deleted: executions still need it."""
 
     async def delete_versions(self, name: str) -> int:
-        """How many there were; from now on none is found by this name, until the next is put.
+        """Deletes all versions of a workflow and returns how many there were.
 
-        That one's version is higher than all before.
+        From then on no version is found by this name until the next `put_definition`. The version
+        stored then is higher than all earlier ones.
         """
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        """The newest version of each, by name; `after` is the last name of the previous page."""
+        """Returns the newest version of each workflow, sorted by name.
+
+        `after` is the last name of the previous page.
+        """
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        """Newest first; empty for a name that no workflow has."""
+        """Returns the versions of a workflow, newest first; empty if the name is unknown."""
 
     async def find_version(self, name: str, version: int) -> Definition | None: ...
 
@@ -151,51 +165,64 @@ class Archive(Protocol):
     async def get_headers(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
-        """Of those that are known; as one call where a call is dear."""
+        """Returns the headers of the ids that exist. Backends on a network use one round trip."""
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        """Its history entries in order, whether it runs or ended long ago; empty without any.
+        """Returns the history entries of an execution in order, whether it is running or finished.
 
-        Those behind the first `after`, for who has read so many: only the others are read then.
+        Empty if it has none. `after` is the number of entries that the caller already has: the
+        backend skips and does not read them.
         """
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """Newest first, by (created_at, id); raises InputError for an `after` that is none."""
+        """Returns a page, newest first by (created_at, id).
+
+        Raises InputError if `after` is not a cursor.
+        """
 
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, ExecutionCount]:
-        """Of each wanted state, or of all, whatever `limit` and `after` say."""
+        """Counts the executions in each state of the filter, or in every state if it names none.
+
+        `limit` and `after` are ignored.
+        """
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """Executions whose id begins so, by id: people type the first characters.
+        """Returns the ids that begin with `prefix`, sorted: people type the first characters of an
+        id.
 
-        A prefix without a dot finds roots only: the ids of all children begin with their root's.
+        A prefix without a dot matches root executions only: the id of a child begins with its
+        root's id.
         """
 
     async def list_dead_letters(
         self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
     ) -> Sequence[DeadLetter]:
-        """Newest first; of those rejected in the same moment, by their bytes, backwards."""
+        """Returns dead letters, newest first.
+
+        Letters with the same time are in descending order of bytes.
+        """
 
     async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        """All that are wanted, whatever `limit` and `after` say."""
+        """Counts the matching dead letters; `limit` and `after` are ignored."""
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        """How many of them were there; they are gone from all places that keep letters."""
+        """Deletes the letters from every place that keeps them; returns how many existed."""
 
 
 class Retention(Protocol):
-    """Deletes executions that have ended, and blobs that nothing refers to."""
+    """Deletes finished executions, and blobs without an execution."""
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes root executions that ended in this state before then, with all their children.
+        """Deletes root executions that ended in `state` before `before`, with all their children.
 
-        At most `limit`, the oldest first, and none of which a child still runs; returns how many.
+        Deletes at most `limit` roots, oldest first. Skips a root while one of its children is
+        running. Returns how many roots it deleted.
         """
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
-        """Deletes blobs whose execution there is not, and which were not touched for so long.
+        """Deletes blobs without an execution that were not touched for `idle_s`; returns how many.
 
-        What a process has left that died before its command was stored; returns how many.
+        A process that dies before its command is stored leaves such blobs.
         """

@@ -1,4 +1,4 @@
-"""Ports of time, ids, randomness and secrets: the engine gets them from here only."""
+"""Ports of time, ids, randomness and secrets. The engine has no other source of them."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,45 +9,55 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time for what people see, monotonic time for how long something takes."""
+    """Wall time for timestamps that people read, monotonic time for durations."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Returns the seconds since the Unix epoch."""
 
     def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
-        """Raises TimeoutError inside the block once the time is up."""
+        """Returns a context manager that raises TimeoutError inside its block after `seconds`."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Waits until the event is set (True) or the time is up (False); None waits for ever."""
+        """Waits for the event: True if it was set, False after `seconds`.
+
+        None waits without a limit.
+        """
 
     async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
-        """The result of `work`; raises TimeoutError, and cancels it, once the time is up."""
+        """Returns the result of `work`.
+
+        After `seconds` it cancels `work` and raises TimeoutError.
+        """
 
 
 class IdGenerator(Protocol):
-    """Fresh names; two calls never return the same one."""
+    """Generates unique ids: two calls never return the same one."""
 
     def execution_id(self) -> str:
-        """Sorts by the time at which it was made."""
+        """Returns an id that sorts by its time of creation."""
 
     def nonce(self) -> str: ...
 
 
 class Secrets(Protocol):
-    """Secrets by name: known to the processes that run workers, filled in there, never stored."""
+    """Secrets by name. Only worker processes know them; they fill them in and never store them."""
 
     def get(self, name: str) -> str | None:
-        """None when this process has no secret of that name."""
+        """Returns None if this process has no secret of that name."""
 
     def redact(self, text: str) -> str:
-        """The text without the value of any secret, also where it is quoted or encoded."""
+        """Returns the text without the value of any secret, also where a value is quoted or
+        encoded.
+        """
 
 
 class NoSecrets:
+    """Implements the Secrets port for a process that has none."""
+
     def get(self, name: str) -> str | None:
         return None
 

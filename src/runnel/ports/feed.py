@@ -1,7 +1,7 @@
-"""How a process learns at once which executions have changed, whoever has changed them.
+"""The change feed: notifies processes of executions that any process has changed.
 
-A store keeps one short entry for each of its last commits, about 10,000: it says what to look at
-again, and not what happened there, which the history tells.
+A store keeps one short entry for each of its last commits, about 10,000. An entry says which
+execution to read again. The history says what happened to it.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ FeedPosition = NewType("FeedPosition", str)
 
 
 class ExecutionChange(msgspec.Struct, frozen=True, gc=False):
-    """`state` is that of the header if the commit has written it, or a submit has; None when only
-    something inside the execution is new. `position` is the place behind this change.
+    """A notification that an execution has changed. The same state may be published twice.
 
-    The same state may be told twice.
+    `state` is the state in the header, if the commit or submit wrote the header. It is None if only
+    something inside the execution changed. `position` is the position after this change.
     """
 
     execution_id: ExecutionId
@@ -28,10 +28,10 @@ class ExecutionChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`has_gap`: what changed since the position that was asked for is not known any more.
+    """A page of changes. With `has_gap`, the store no longer knows the changes since the position.
 
-    There are no changes then, `position` is the end, and the reader has to look at all it wants
-    to know after it has got this page.
+    Then `changes` is empty and `position` is the end of the feed. After such a page, the reader
+    must read again every execution that it follows.
     """
 
     changes: Sequence[ExecutionChange]
@@ -40,18 +40,21 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed(Protocol):
-    """What was stored by a commit or a submit, children included, is told to each reader.
+    """Publishes every commit and submit to each reader, child executions included.
 
-    In one order for all, in which the changes of an execution are as they were stored. Keys of
-    concurrency are not in it, nor is what retention deletes.
+    All readers see the same order. The changes of one execution are in the order in which they were
+    stored. Concurrency keys and deletions by retention are not published.
     """
 
     async def end(self) -> FeedPosition:
-        """Behind all that is stored by now; it outlives the process that has asked."""
+        """Returns the position after everything stored so far.
+
+        It outlives the process that asked.
+        """
 
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
-        """Up to `limit` changes behind `after`, waiting at most `wait_s` for the first.
+        """Returns up to `limit` changes after the position; waits at most `wait_s` for the first.
 
-        Cancelling the call loses nothing: the position is the reader's own. Any text may be given
-        for a position: one that the store does not know is a gap.
+        A cancelled call loses nothing, because the reader keeps its own position. A position that
+        the store does not know, which may be any text, counts as a gap.
         """

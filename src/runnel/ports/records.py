@@ -7,7 +7,10 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """`revision` is above 0, grows with each `put`, and never comes back after a deletion."""
+    """A versioned value.
+
+    `revision` is above 0 and grows with each `put`, also across a deletion.
+    """
 
     kind: str
     key: str
@@ -16,44 +19,50 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records(Protocol):
-    """A kind or a key is any text that UTF-8 can write, but not an empty one."""
+    """Versioned values by kind and key. Both are any non-empty text that UTF-8 can encode."""
 
     async def get(self, kind: str, key: str) -> Record | None: ...
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        """By key, as UTF-8 sorts; `after` is the last key of the previous page.
+        """Returns records sorted by the UTF-8 bytes of their key.
 
-        Fewer than `limit` are all that there are.
+        `after` is the last key of the previous page. A page with fewer than `limit` records is the
+        last.
         """
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
-        """Replaces the record that has this revision, and returns its new one.
+        """Replaces the record that has this revision and returns the new revision.
 
-        With 0 it must not be there yet. Raises ConflictError with the revision that was found.
+        With revision 0 the record must not exist yet. Raises ConflictError with the revision in the
+        store.
         """
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
-        """Whether it was there; raises ConflictError if that was another revision."""
+        """Returns whether the record existed. Raises ConflictError if it has another revision."""
 
 
 class RequestWindows(Protocol):
     """Counts the recent requests of each caller, over all processes that share a store."""
 
     async def admit(self, caller: str, *, limit: int, window_s: float) -> float:
-        """0 when this request is one of at most `limit` in any window of this length, and counted.
+        """Returns 0 if the request is admitted and counted: one of at most `limit` in any window.
 
-        Otherwise the seconds until one would be admitted; a request that was not is not counted.
+        Otherwise returns the seconds until a request would be admitted. A refused request is not
+        counted.
         """
 
 
 class BlobStore(Protocol):
-    """Holds values that are too large to be carried along."""
+    """Stores values that are too large for events and messages, by key."""
 
     async def put(self, key: str, data: bytes) -> None:
-        """Returns once the content is safe; putting the same key again replaces it whole."""
+        """Returns once the content is durable.
+
+        A second `put` of a key replaces all of its content.
+        """
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError('blob', key)."""
 
     async def delete(self, prefix: str) -> int:
-        """Removes every blob whose key begins so; returns how many there were."""
+        """Deletes every blob whose key begins with `prefix`; returns how many existed."""

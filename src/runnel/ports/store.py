@@ -1,8 +1,9 @@
 """The hot side of a backend: leases, inboxes, commits, tasks and timers of each partition.
 
-One orchestrator owns a partition at a time and is its only writer. Everything it decides leaves
-in one `commit`, which is atomic and fenced: the store refuses it unless epoch, nonce and expected
-sequence are those of the current owner. Workers claim, start and report; they write nothing else.
+One orchestrator owns a partition at a time and is its only writer. It writes all its decisions in
+one `commit`, which is atomic and fenced. The store refuses a commit unless epoch, nonce and
+expected sequence are those of the current owner. Workers claim, start and report tasks; they write
+nothing else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +31,19 @@ NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one commit may hold at most; the orchestrator cuts its batches to this."""
+    """The most that one commit may hold. The orchestrator splits its batches accordingly."""
 
     commands: int = 512
     writes: int = 2_000
     size_bytes: int = 1_000_000
     serializes_tasks: bool = True
-    """With all that they carry; otherwise they are handed over as they are, whatever their size."""
+    """Whether the store serializes tasks with their values.
+
+    Otherwise it keeps the objects, whose size then does not count.
+    """
 
     def check(self, commit: "Commit") -> None:
-        """Raises CommitTooLargeError; a store calls it before it writes anything."""
+        """Raises CommitTooLargeError. A store calls it before it writes anything."""
         if commit.writes > self.writes:
             raise CommitTooLargeError("writes", commit.writes, self.writes)
         if commit.size_bytes > self.size_bytes:
@@ -56,7 +60,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to write a partition, until somebody else acquires it at a higher epoch."""
+    """The right to write a partition, until another process acquires it at a higher epoch."""
 
     partition: int
     owner: str
@@ -67,7 +71,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`command` is None when the message can't be read: `body` and `problem` say why."""
+    """A message in an inbox.
+
+    `command` is None if it can't be read; `body` and `problem` say why.
+    """
 
     position: InboxPosition
     command: Command | None
@@ -83,7 +90,7 @@ class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ExecutionHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What lists and look-ups need of an execution; written when one of its fields changes."""
+    """The fields of an execution that lists and lookups need; written when one of them changes."""
 
     execution_id: ExecutionId
     workflow: str
@@ -100,7 +107,7 @@ class ExecutionHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def make_pending_header(command: CreateExecution) -> ExecutionHeader:
-    """How an execution is listed before its partition's owner has seen it."""
+    """Returns the header of an execution that the partition's owner has not read yet."""
     return ExecutionHeader(
         execution_id=command.execution_id,
         workflow=command.workflow,
@@ -123,10 +130,10 @@ class TimerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one batch changes: written together, or not at all.
 
-    `dropped` tokens are superseded or over: queued ones are never started, running ones are told
-    to stop, and a report with one of them is refused. `messages` go to the inbox of the partition
-    of the aggregate that they name (`aggregate_id`). A task that one commit issues and drops is
-    dropped; a timer that it clears and sets is set.
+    `dropped` tokens are superseded or finished. Their queued tasks never start, their running tasks
+    are told to stop, and a report with such a token is refused. `messages` go to the inbox of the
+    partition of the aggregate that they name (`aggregate_id`). A task that one commit issues and
+    drops is dropped. A timer that one commit clears and sets is set.
     """
 
     sequence: int
@@ -135,7 +142,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     histories: Sequence[HistoryRecord] = ()
     headers: Sequence[ExecutionHeader] = ()
     closed: Sequence[str] = ()
-    """Aggregates that hold nothing any more (an empty limit): their history may be forgotten."""
+    """Aggregates that hold nothing any more, such as an unused concurrency key.
+
+    Their history may be forgotten.
+    """
     tasks: Sequence[TaskMessage] = ()
     dropped: Sequence[TaskToken] = ()
     timers_set: Sequence[TimerRecord] = ()
@@ -159,7 +169,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The variable part only: history entries and the inline values of tasks."""
+        """Returns the size of the variable part: history entries and the inline values of tasks."""
         return sum(len(history.entry) for history in self.histories) + sum(
             len(task.config) for task in self.tasks
         )
@@ -168,137 +178,148 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Partitions and their owners.
 
-    A store that runs by itself may come back from its own crash as it was a moment earlier. No
-    lease survives that: from then on it raises FencedError for each that was acquired before,
-    because its owner has read, or waits for, what the store has forgotten.
+    A store in a process of its own may restart after a crash with slightly older data. No lease
+    survives such a restart: the store raises FencedError for every lease acquired before it. The
+    owner of such a lease has read, or waits for, data that the store has lost.
     """
 
     limits: CommitLimits
     has_shared_failures: bool
-    """Whether partitions of one process share what a call that failed may have changed: then all
-    of them have to be given up and loaded again, not only the one that failed."""
+    """Whether a failed call may have affected all partitions of this process.
+
+    If so, the process gives up and reloads all of them, not only the one whose call failed.
+    """
 
     async def partitions(self) -> Sequence[int]:
-        """All partitions that exist, owned or not."""
+        """Returns all partitions that exist, owned or not."""
 
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
-        """The partition of an execution (or of a `limit:` key), also of one not made yet.
+        """Returns the partition of an execution or of a `limit:` key, also before it is created.
 
-        With `is_new` its id was made up a moment ago, so nobody has to be asked where it is.
+        With `is_new` the id was generated just now, so the store does not search for it.
         """
 
     async def observe(self, partition: int) -> LeaseRecord | None:
-        """None when nobody holds it: it can be acquired at once."""
+        """Returns None if no process holds the partition: it can be acquired at once."""
 
     async def acquire(
         self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """Takes a free partition, or one whose lease still is exactly `expected` (judged dead).
+        """Acquires a free partition, or one whose lease still equals `expected` (judged dead).
 
-        Raises LeaseHeldError otherwise, and PartitionUnavailableError, as `observe` does, for one
-        that can't be had while others can. The epoch grows, the nonce is new: from now on every
-        commit of a former owner is refused.
+        Raises LeaseHeldError otherwise. Like `observe`, raises PartitionUnavailableError if this
+        partition can't be used while others can. The epoch grows and the nonce is new, so the store
+        refuses every later commit of a former owner.
         """
 
     async def restore(self, lease: Lease) -> Lease:
-        """What a new owner does first: the store gets back what only the archive has of it.
+        """Restores from the archive what the store has lost; a new owner calls it first.
 
-        Returns the lease at the sequence behind which its commits go on; a store that is its own
-        archive returns it as it is. Raises PartitionUnavailableError while the archive can't be
-        asked about a store that may have lost something.
+        Returns the lease with the sequence after which its commits continue. A store that is its
+        own archive returns the lease unchanged. Raises PartitionUnavailableError if the store may
+        have lost data and the archive can't be reached.
         """
 
     async def renew(self, lease: Lease) -> None:
-        """Moves the counter; raises FencedError when the lease is not the current one."""
+        """Moves the counter of the lease. Raises FencedError if it is not the current lease."""
 
     async def release(self, lease: Lease) -> None:
-        """Gives the partition back; not an error when it is already somebody else's."""
+        """Gives the partition back. Does nothing if another process already owns it."""
 
     async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        """Says that an orchestrator lives; returns all that have said so and not departed."""
+        """Records that the orchestrator is alive; returns all orchestrators that have not
+        unregistered.
+        """
 
     async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
-        """The orchestrator ends: it is not listed any more until it attends again.
+        """Removes the orchestrator from the list until its next heartbeat.
 
-        With `counter` somebody else says so, and nothing happens when that is not its last sign.
+        With `counter` another process removes it. Then nothing happens unless `counter` is that of
+        its last heartbeat.
         """
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         """Writes all of it, or nothing.
 
-        Raises FencedError when epoch, nonce or sequence are not the expected ones, and
-        CommitTooLargeError over `limits`. After any error the owner reloads: a commit is never
-        sent twice.
+        Raises FencedError if epoch, nonce or sequence are not the expected ones, and
+        CommitTooLargeError over `limits`. After any error the owner reloads; it never sends a
+        commit twice.
         """
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
-        """The next unread entries in order, after waiting at most `wait_s` for the first.
+        """Returns the next unread entries in order; waits at most `wait_s` for the first.
 
-        A lease reads each entry once; a new lease starts again behind the last `consumed` one.
-        Cancelling the call loses nothing: what it did not return is read by the next one.
+        A lease reads each entry once. A new lease starts after the last `consumed` entry. A
+        cancelled call loses nothing: the next call returns the same entries.
         """
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
-        """Timers with `due <= now`, earliest first; they stay until a commit clears them."""
+        """Returns timers with `due <= now`, earliest first.
+
+        They stay until a commit clears them.
+        """
 
     async def next_due(self, lease: Lease) -> float | None:
-        """When the earliest timer of the partition is due; None without timers."""
+        """Returns the due time of the partition's earliest timer, or None without timers."""
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
-        """All history entries of an aggregate in order; empty when there is none."""
+        """Returns all history entries of an aggregate in order; empty if it has none."""
 
     async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
-        """What `load` gives for each of them; as one call where a call is dear."""
+        """Returns the result of `load` for each id. Backends on a network use one round trip."""
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
-        """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
+        """Returns the RUNNING executions of the partition, oldest first; a new owner
+        recovers them.
+        """
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
-        """The concurrency keys of the partition that have a history."""
+        """Returns the concurrency keys of the partition that have a history."""
         ...
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        """Those that the store neither holds queued nor claimed nor has an unread report of.
+        """Returns the tokens that are neither queued nor claimed and have no unread report.
 
-        True for one that may have killed the process that ran it, False for one that has not;
-        None when the store does not know more than the history.
+        The value is True if the task may have killed the process that ran it, and False if it has
+        not. It is None if the store knows no more than the history.
         """
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
-        """Those of the keys for which no timer is set."""
+        """Returns the keys for which no timer is set."""
 
     async def unread_s(self, partition: int) -> float:
-        """How long the oldest entry of the inbox has been unread, on the store's clock.
+        """Returns how long the oldest entry of the inbox has been unread, on the store's clock.
 
-        0 when there is none, or when the store keeps no time of arrival.
+        0 if the inbox is empty, or if the store does not record arrival times.
         """
 
     async def unarchived(self, partition: int) -> int:
-        """How many commits the archive lacks; 0 for a store that is its own."""
+        """Returns how many commits the archive lacks; 0 for a store that is its own archive."""
 
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
+        """Puts TaskLost for each task of a dead worker into its inbox; returns how many tasks.
 
-        None when it has given a sign of life since: its record is not `record` any more. Unless
-        that `is_crash`, no task counts as started, as with `leave`.
+        Returns 0 if the worker's record no longer equals `record`: it has sent a heartbeat since.
+        Unless `record.is_crash`, no task counts as started, as with `leave`.
         """
 
     async def reject_tasks(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
-        """Fails tasks that have waited in the queue for at least `waiting_s`, the oldest first.
+        """Fails tasks that have waited in the queue for at least `waiting_s`, oldest first.
 
-        Each is taken out and reported as TaskFailed in one step; returns how many, `limit` at most.
+        Removes each task and reports it as TaskFailed in one step. Returns how many, at most
+        `limit`.
         """
 
     async def forget_queue(self, record: QueueRecord) -> bool:
-        """Removes what is stored of an empty queue; False when a task has come since."""
+        """Removes the record of an empty queue. False if a task has arrived since."""
 
 
 class Mailbox(Protocol):
-    """Where callers leave commands for a partition's owner."""
+    """Accepts commands from callers for the owners of partitions."""
 
     async def send(
         self,
@@ -307,14 +328,16 @@ class Mailbox(Protocol):
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        """Returns when all are stored; each goes to the inbox of its aggregate's partition.
+        """Stores each command in the inbox of its aggregate's partition; returns when all are
+        stored.
 
-        An execution that a CreateExecution makes can be found and listed (PENDING) from then on.
-        `blobs` are the large values of the commands, by key: they are there when a command is, and
-        commands that are refused leave none.
+        An execution that a CreateExecution creates can be found and listed (PENDING) from then on.
+        `blobs` are the large values of the commands, by key. They exist as soon as a command does,
+        and refused commands leave no blobs.
 
-        With `requires_definition`, raises NotFoundError, and nothing is stored, when one of them
-        makes an execution of a definition that is not stored, or was deleted: both is one step.
+        With `requires_definition`, raises NotFoundError if a command creates an execution of a
+        definition that is not stored or was deleted. Nothing is stored then: check and write are
+        one step.
         """
 
 
@@ -330,69 +353,72 @@ class TaskQueue(Protocol):
         wait_s: float,
         starts_tasks: bool = False,
     ) -> Sequence[TaskMessage]:
-        """Up to `limit` tasks, fair over the queues (None = all), waiting for the first.
+        """Claims up to `limit` tasks, fair over the queues (None: all); waits for the first.
 
-        None of them was dropped before: what is no longer to be run is not handed out. With
-        `starts_tasks` they are started by the same step, as if `start` was called with all of them.
+        Tasks that were dropped before are never delivered. With `starts_tasks` the same step starts
+        them, as a call of `start` with all of them would.
         """
 
     async def start(
         self, worker: str, tokens: Sequence[TaskToken], *, now: float
     ) -> Sequence[bool]:
-        """The start check: False for each claimed task that is no longer to be run (it is gone)."""
+        """Checks tasks before they run: False for each claimed task that was dropped and must not
+        run.
+        """
 
     def begin(self, token: TaskToken) -> None:
-        """The code of a started task begins, perhaps behind others that were started with it.
+        """Records that the code of a started task begins, possibly after others started with it.
 
-        For stores in the worker's own process, whose successor wants to know what ran when it
-        died. Any other store has nothing to do: this never waits.
+        Only stores in the worker's own process use it: after a crash, the next process needs to
+        know which tasks were running. In any other store it does nothing. It never blocks.
         """
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
-        """Acknowledges each task and puts the report into its inbox, as one step.
+        """Acknowledges each task and puts the report into its inbox, in one step.
 
-        False: the token is not held by this worker any more, and the report was dropped.
-        TaskStarted is a note: it does not end the claim.
+        False if this worker no longer holds the token; the report was dropped. TaskStarted does not
+        end the claim.
         """
 
     async def beat(
         self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
     ) -> HeartbeatReply:
-        """Says that the worker lives and which tasks it holds; returns what it is to do.
+        """Records that the worker is alive and which tasks it holds; returns its instructions.
 
-        A task claimed by this worker and missing from `holds` in two beats is lost: its claim
-        reply never arrived.
+        A task that this worker claimed and that two heartbeats do not list in `holds` is lost: the
+        reply to its claim never arrived.
         """
 
     async def drain(self, worker: str) -> bool:
-        """From now on its beats tell it to end in good order; False for one that is not listed."""
+        """Asks the worker, by its next heartbeat, to finish and stop. False if it is not listed."""
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
-        """Tokens that this worker holds and that were dropped by a commit, as soon as known."""
+        """Returns tokens of this worker that a commit has dropped, as soon as there are any."""
 
     async def leave(self, worker: str) -> None:
-        """The worker ends: whatever it still holds becomes TaskLost at once.
+        """Unregisters the worker; every task that it still holds becomes TaskLost at once.
 
-        `was_started` is False in each, whatever `start` was told: a worker that says goodbye was
-        not killed by its tasks, so this counts towards no crash loop.
+        `was_started` is False in each, whether or not `start` was called. A worker that leaves was
+        not killed by its tasks, so this does not count towards a crash loop.
         """
 
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
-        """Every worker that has claimed or beaten, for whoever judges which are dead.
+        """Returns every worker that has claimed or sent a heartbeat; observers judge which are
+        dead.
 
-        One that left, or whose tasks were lost by `lose_worker_tasks`, is no longer listed; but for
-        the latter `with_dead`: the last hundred, unless they have come back.
+        A worker that left, or whose tasks `lose_worker_tasks` has lost, is no longer listed. With
+        `with_dead` the last hundred of the latter are listed too, unless they have come back.
         """
 
     async def queues(self) -> Sequence[QueueRecord]:
-        """By name: those in which a task waits, and those that had one and were not forgotten."""
+        """Returns, sorted by name, the queues that hold or held a task and were not forgotten."""
 
     async def get_cached_result(self, key: str) -> bytes | None:
-        """The result that was kept under this key, if its time is not over."""
+        """Returns the result stored under this key, or None if it is missing or expired."""
 
     async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        """For any worker to `get_cached_result`, for so long on the store's clock; replaces what
-        was kept.
+        """Stores a result for all workers, replacing an older one; `ttl_s` is on the
+        store's clock.
         """
 
     async def take_token(
@@ -400,6 +426,6 @@ class TaskQueue(Protocol):
     ) -> float:
         """Takes a rate token from the bucket that all workers share, on the store's clock.
 
-        Returns the seconds to wait before running: the token is reserved when that is at most
-        `wait_s_max`, and not taken otherwise.
+        Returns the seconds to wait before the task may run. The token is reserved if that is at
+        most `wait_s_max`; otherwise no token is taken.
         """

@@ -1,4 +1,4 @@
-"""What the engine reports to an operator: the port, its event names, a no-op base and a fan-out."""
+"""The telemetry port: event names, the protocol, a no-op base class and a fan-out."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,8 +55,10 @@ ARCHIVE_LAG_S = "archive.lag_s"
 
 
 class Telemetry(Protocol):
+    """Receives what the engine reports to operators: logs and metrics are built on it."""
+
     def event(self, name: str, **fields: object) -> None:
-        """`name` is one of the constants above."""
+        """Reports an event. `name` is one of the constants above."""
 
     def committed(
         self,
@@ -66,23 +68,24 @@ class Telemetry(Protocol):
         header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
-        """Called after the commit that made these events true; `header` if they ended it.
+        """Reports the events of one commit, after it was stored; `header` if they ended the
+        execution.
 
-        `graph` is the execution's; None for a concurrency key, and for one that can't be read.
+        `graph` is the execution's graph. It is None for a concurrency key, and if it can't be read.
         """
 
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
-        """User code begins."""
+        """Reports that user code begins."""
 
     def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """User code has ended: completed, failed, skipped, deferred or stopped."""
+        """Reports that user code has ended: completed, failed, skipped, deferred or stopped."""
 
     def measured(self, name: str, value: float) -> None:
-        """How much of something there is now; `name` is one of those above that end in a unit."""
+        """Reports a current amount. `name` is a constant above that ends in a unit."""
 
 
 class NullTelemetry:
-    """Implements the Telemetry port and does nothing; a sink overrides what it needs."""
+    """Implements the Telemetry port and does nothing. A sink overrides the methods it needs."""
 
     def event(self, name: str, **fields: object) -> None:
         pass
@@ -108,7 +111,7 @@ class NullTelemetry:
 
 
 class FanOutTelemetry:
-    """Implements the Telemetry port: passes each call on to every sink, in their order."""
+    """Implements the Telemetry port: passes each call on to every sink, in order."""
 
     def __init__(self, *sinks: Telemetry) -> None:
         self._sinks = list(sinks)

@@ -1,6 +1,7 @@
-"""Who takes part, and what waits for whom, as an observer sees it in the store.
+"""Workers, orchestrators and queues, as an observer sees them in the store.
 
-Nobody is alive because it says when it last was: a counter changes, on the observer's own clock.
+An observer does not trust timestamps of other processes. A process is alive while its counter
+changes, measured on the observer's own clock.
 """
 
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ import msgspec
 
 from runnel.core.ids import TaskToken
 
-# Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
+# The failure detector judges after 7/12 of the timeout (`engine.failure_detector`). With fewer
+# heartbeats per timeout, a single late one would make the worker count as dead.
 BEATS_PER_TIMEOUT_MIN = 3.5
 
 
 class OrchestratorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
+    """An orchestrator as the others see it: alive while `counter` changes, like a lease."""
 
     owner: str
     counter: int
@@ -28,7 +30,7 @@ class WorkerState(StrEnum):
 
 
 class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task whose code runs, as its worker says."""
+    """A task whose code is running, as its worker reports it."""
 
     execution_id: str
     node_id: str
@@ -40,10 +42,11 @@ class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says of itself; `queues` None means all.
+    """A worker's description of itself. `queues` None means all.
 
-    `beat_s` is how often it beats; 0 when it does not say, as those of an earlier Runnel.
-    `claimed_at` is when it last got a task, `tasks` are those that have run for the longest.
+    `beat_s` is the interval of its heartbeats; 0 if it does not send one, as with earlier versions.
+    `claimed_at` is the time of its last claim that returned a task. `tasks` are the tasks that have
+    been running longest.
     """
 
     host: str = ""
@@ -59,21 +62,22 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: tuple[RunningTaskInfo, ...] = ()
 
     def serves(self, queue: str) -> bool:
-        """Whether it will claim what comes into this queue."""
+        """Returns whether the worker claims tasks of this queue."""
         return not self.is_draining and (self.queues is None or queue in self.queues)
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is told when it beats: tasks that it should stop, and whether it is to end."""
+    """The store's reply to a heartbeat: tasks to stop, and whether the worker has to drain."""
 
     stop: Sequence[TaskToken] = ()
     drains: bool = False
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as an observer sees it: alive while `counter` changes, as a lease is.
+    """A worker as an observer sees it: alive while `counter` changes, like a lease.
 
-    `about` is None until it has beaten; `silent_s` is how long ago it did, on the store's clock.
+    `about` is None until its first heartbeat. `silent_s` is the time since the last one, on the
+    store's clock.
     """
 
     worker: str
@@ -84,9 +88,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_dead: bool = False
 
     def grace_s(self, timeout_s: float) -> float:
-        """How long it has to be silent at least before an observer with this timeout judges it.
+        """Returns how long the worker must be silent before an observer with this timeout judges
+        it.
 
-        The observer's settings may not be the worker's: 0 when its beats fit the timeout.
+        The settings of observer and worker may differ. 0 if the worker's heartbeats fit the
+        timeout.
         """
         beat_s = 0.0 if self.about is None else self.about.beat_s
         least_s = BEATS_PER_TIMEOUT_MIN * beat_s
@@ -94,7 +100,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_crash(self) -> bool:
-        """Whether, should it be dead, its tasks may have killed it: not while it drains."""
+        """Whether its tasks may have killed the worker, if it is dead. False while it drains."""
         return self.about is None or not self.about.is_draining
 
     @property
@@ -106,8 +112,9 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`depth` tasks wait, the oldest since `waits_s` on the store's clock; `last` is the last one's
-    name, which changes with every task that comes.
+    """A queue with `depth` waiting tasks; the oldest has waited `waits_s` on the store's clock.
+
+    `last` is the name of the last task, which changes with every task that arrives.
     """
 
     queue: str
