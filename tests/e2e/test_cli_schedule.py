@@ -107,7 +107,7 @@ def test_a_second_one_of_the_same_name_is_refused(
 
     assert code == 2
     assert capsys.readouterr().err == (
-        "error: there is a schedule 'often' already: remove that one first, or take another name\n"
+        "error: a schedule 'often' already exists: remove it first, or choose another name\n"
     )
     assert desk.document("show", "often")["interval_s"] == 300
     assert run_command(["schedule"]) == 0

@@ -110,8 +110,8 @@ async def test_somebody_else_at_that_address_is_told(
 
     said = await asyncio.to_thread(desk.ask, "list", "--server", odd.url())
 
-    what = "is no Runnel server: it says 200 with text/html; check the address"
-    expected = f"error: what answers at {odd.url().rstrip('/')} {what}\n"
+    problem = "is not a Runnel server: it answered 200 with text/html; check the address"
+    expected = f"error: the server at {odd.url().rstrip('/')} {problem}\n"
     assert (said.code, said.err) == (2, expected)
 
 
@@ -140,7 +140,7 @@ def test_tokens_are_asked_for_judged_and_kept_over_http(desk: CommandLine, tmp_p
     assert (may_read.code, may_read.out) == (0, "no executions\n")
     assert (may_not.code, may_not.err) == (
         2,
-        "error: this needs a token with the scope 'run', the given one has: read\n",
+        "error: this needs a token with the scope 'run'; the given token has: read\n",
     )
     assert {each["name"] for each in listed} == {"boss", "bob"}
     assert revoked.out == f"revoked {reader['id']}\n"

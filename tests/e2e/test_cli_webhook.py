@@ -53,7 +53,7 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
         "its secret is RUNNEL_SECRET_HOOK, where 'runnel api' or 'runnel dev' runs",
     ]
     assert again == [
-        "error: there is a webhook 'chain' already: remove that one first, or take another name"
+        "error: a webhook 'chain' already exists: remove it first, or choose another name"
     ]
     assert replaced[1] == "by anybody who can reach the server: it has no secret"
     assert listed[0].split() == ["WORKFLOW", "KIND", "SECRET", "ADDED", "PATH"]

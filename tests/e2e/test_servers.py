@@ -327,7 +327,7 @@ async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own
     for name, setting in [("other", "PYTHON"), ("sly", "PYTHON"), ("program", "SHELL")]:
         assert found[name]["attempts"] == 1
         assert (
-            f"who runs the worker has to allow it, with RUNNEL_ALLOW_{setting}="
+            f"the operator of the worker has to allow it, for example with RUNNEL_ALLOW_{setting}="
             in found[name]["error"]
         )
 

@@ -53,7 +53,7 @@ async def test_a_token_allows_its_scope_and_those_below(closed: ApiUnderTest) ->
 
     assert [each.status_code for each in answers] == [200, 403, 201, 200]
     assert told(answers[1]) == (403, "missing_scope")
-    assert "'run', the given one has: read" in answers[1].json()["detail"]
+    assert "'run'; the given token has: read" in answers[1].json()["detail"]
 
 
 @pytest.mark.parametrize(

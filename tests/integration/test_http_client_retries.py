@@ -221,7 +221,7 @@ async def test_somebody_else_who_answers_is_no_runnel(
 ) -> None:
     odd.says(HISTORY, strange)
 
-    with pytest.raises(NotRunnelError, match="is no Runnel server: it says "):
+    with pytest.raises(NotRunnelError, match="is not a Runnel server: it answered "):
         await client.history("01x")
     assert len(odd.requests) == 1
 
@@ -231,7 +231,9 @@ async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
 ) -> None:
     odd.says("/v1/server", make_json_answer(b'{"name": "elsewhere", "version": 3}'))
 
-    with pytest.raises(NotRunnelError, match="is no Runnel server: it says something else than"):
+    with pytest.raises(
+        NotRunnelError, match="is not a Runnel server: it answered something else than"
+    ):
         await client.server()
 
 

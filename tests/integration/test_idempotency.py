@@ -88,7 +88,7 @@ async def test_another_input_or_definition_with_a_used_key_is_refused(engine: En
 
     with pytest.raises(KeyReusedError, match=f"'k' belongs to execution {used}.*another input"):
         await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
-    with pytest.raises(KeyReusedError, match="with version 1 of the workflow; give another key"):
+    with pytest.raises(KeyReusedError, match="with version 1 of the workflow; use another key"):
         await engine.client.submit(changed, {"n": 1}, idempotency_key="k")
     await wait_for_end(engine, used)
     with pytest.raises(KeyReusedError, match="another input"):
@@ -128,7 +128,7 @@ async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
     same = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
 
     assert same == used
-    problem = f"'k' belongs to execution {used}.*other nodes, configs or input; give another key"
+    problem = f"'k' belongs to execution {used}.*other nodes, configs or input; use another key"
     with pytest.raises(KeyReusedError, match=problem):
         await engine.client.rerun(former, whole, input={"n": 3}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match=problem):

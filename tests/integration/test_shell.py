@@ -279,7 +279,7 @@ async def test_only_programs_that_the_operator_allows_are_run() -> None:
     first = by_node["n2"]
     assert isinstance(first, TaskFailed)
     assert first.error.message == (
-        "this worker may not use the program 'cat': who runs the worker has to allow it, with "
-        "RUNNEL_ALLOW_SHELL=cat for example"
+        "this worker may not use the program 'cat': the operator of the worker has to allow it, "
+        "for example with RUNNEL_ALLOW_SHELL=cat"
     )
     assert first.error.retryable is False

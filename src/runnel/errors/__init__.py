@@ -1,9 +1,9 @@
-"""Every error that Runnel raises on purpose: built from data, the class writes the sentence.
+"""Every error that Runnel raises on purpose. It is built from data; its class writes the sentence.
 
-A message says what was found, what was expected and what to do next. `retryable` tells whether
-the same call may succeed later; `code` is the stable name that APIs and logs use.
+A message says what was found, what was expected and what to do next. `retryable` says whether the
+same call may succeed later. `code` is the stable name that APIs and logs use.
 
-Each section begins with a comment; docs/reference/errors.md has it as a heading.
+A comment begins each section. docs/reference/errors.md uses it as a heading.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ class RunnelError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[str] = "internal"
     says_all: ClassVar[bool] = False
-    """Whether a traceback would add nothing to the message."""
+    """Whether the message says everything, so that a traceback adds nothing."""
 
 
 def list_error_classes() -> list[type[RunnelError]]:
-    """Lists every class of this module, the base first."""
+    """Returns every error class of this module, the base class first."""
     return [
         value
         for value in globals().values()
@@ -28,17 +28,17 @@ def list_error_classes() -> list[type[RunnelError]]:
     ]
 
 
-# The user gave something that can't be used: what, and what to do instead.
+# The user gave something that can't be used
 
 
 class InputError(RunnelError):
-    """The user gave something that can't be used; the message is for the user, exit code 2."""
+    """The user gave something that can't be used. The message is for the user; exit code 2."""
 
     code = "bad_input"
 
 
 class InvalidWorkflowError(InputError):
-    """A workflow document with at least one problem; all problems are listed."""
+    """A workflow document has at least one problem. The message lists all of them."""
 
     code = "invalid_workflow"
 
@@ -51,7 +51,7 @@ class InvalidWorkflowError(InputError):
 
 
 class TraceError(InvalidWorkflowError):
-    """A decorated workflow that can't be traced: `file`, `line`, `statement` say where."""
+    """A decorated workflow can't be traced. `file`, `line` and `statement` say where."""
 
     code = "untraceable"
 
@@ -67,7 +67,7 @@ class TraceError(InvalidWorkflowError):
 
 
 class InvalidTriggerError(InputError):
-    """A schedule or a webhook with at least one problem; each begins with the name of its field."""
+    """A schedule or a webhook has at least one problem. Each begins with the name of its field."""
 
     code = "invalid_trigger"
 
@@ -89,7 +89,7 @@ class InvalidInputError(InputError):
 
 
 class NotFoundError(InputError):
-    """Something that was named does not exist."""
+    """The named object does not exist."""
 
     code = "not_found"
 
@@ -100,31 +100,29 @@ class NotFoundError(InputError):
 
 
 class WrongStateError(InputError):
-    """The execution is in a state in which this can't be done."""
+    """The state of the execution does not allow the operation."""
 
     code = "wrong_state"
 
 
 class WebhookRefusedError(InputError):
-    """A call of a webhook by somebody who does not prove to know its secret."""
+    """A caller of a webhook did not prove that it knows the webhook's secret."""
 
     code = "webhook_refused"
 
 
 class ConflictError(InputError):
-    """Somebody else has changed it since it was read; `found` is 0 when it is gone."""
+    """Another caller changed the object since it was read. `found` is 0 if it was deleted."""
 
     code = "conflict"
 
     def __init__(self, kind: str, key: str, *, expected: int, found: int) -> None:
         if found == 0:
-            message = f"{kind} '{key}' is gone: somebody has removed it meanwhile"
+            message = f"{kind} '{key}' no longer exists: another caller has removed it"
         elif expected == 0:
-            message = (
-                f"there is a {kind} '{key}' already: remove that one first, or take another name"
-            )
+            message = f"a {kind} '{key}' already exists: remove it first, or choose another name"
         else:
-            message = f"{kind} '{key}' was changed meanwhile: read it again, then change it"
+            message = f"another caller has changed {kind} '{key}': read it again, then change it"
         super().__init__(message)
         self.kind = kind
         self.key = key
@@ -133,14 +131,14 @@ class ConflictError(InputError):
 
 
 class KeyReusedError(InputError):
-    """An idempotency key that names an execution of something else."""
+    """An idempotency key was used again for a different request."""
 
     code = "key_reused"
 
     def __init__(self, key: str, execution_id: str, difference: str) -> None:
         super().__init__(
             f"the idempotency key {key} belongs to execution {execution_id}, which was submitted "
-            f"with {difference}; give another key, or the same again"
+            f"with {difference}; use another key, or repeat the same request"
         )
         self.key = key
         self.execution_id = execution_id
@@ -154,30 +152,30 @@ class PayloadError(InputError):
 
 
 class MissingExtraError(InputError):
-    """A part of Runnel whose packages are not installed."""
+    """A feature needs packages that are not installed."""
 
     code = "missing_extra"
 
-    def __init__(self, what: str, extra: str, *, missing: str) -> None:
+    def __init__(self, feature: str, extra: str, *, missing: str) -> None:
         super().__init__(
-            f"{what} needs the package '{missing}', which is not installed: "
+            f"{feature} needs the package '{missing}', which is not installed: "
             f"`pip install 'runnel[{extra}]'`"
         )
         self.extra = extra
         self.missing = missing
 
 
-# A request over HTTP that goes no further than the door, and why.
+# An HTTP request is rejected
 
 
 class MalformedBodyError(InputError):
-    """The body of a request is not what it says it is."""
+    """The body of a request does not match its Content-Type."""
 
     code = "malformed_body"
 
 
 class UnsupportedMediaError(InputError):
-    """The body of a request is of a kind that this call does not take."""
+    """The call does not accept a body of this Content-Type."""
 
     code = "unsupported_media"
 
@@ -189,62 +187,61 @@ class UnsupportedMediaError(InputError):
 
 
 class BodyTooLargeError(InputError):
-    """More was sent than one request may hold."""
+    """The body of a request is larger than allowed."""
 
     code = "body_too_large"
 
     def __init__(self, most: int) -> None:
-        super().__init__(
-            f"the body has more than {most:,} bytes, which is the most that one request may hold"
-        )
+        super().__init__(f"the body has more than {most:,} bytes, the limit for one request")
         self.most = most
 
 
 class ForeignRequestError(InputError):
-    """A request that names another host, or that a page of another site has made."""
+    """A request names another host, or a page of another site made it."""
 
     code = "foreign_request"
 
     def __init__(self, header: str, found: str, remedy: str) -> None:
-        super().__init__(f"{header}: '{found}' is not served here; {remedy}")
+        super().__init__(f"{header}: '{found}' is not allowed by this server; {remedy}")
         self.header = header
         self.found = found
 
 
 class NotAuthenticatedError(InputError):
-    """No token was given, or one that is unknown, revoked or too old."""
+    """The request has no token, or one that is unknown, revoked or expired."""
 
     code = "not_authenticated"
 
 
 class MissingScopeError(InputError):
-    """The token is good, and does not allow this."""
+    """The token is valid but does not allow this operation."""
 
     code = "missing_scope"
 
     def __init__(self, needed: str, held: Sequence[str]) -> None:
         super().__init__(
-            f"this needs a token with the scope '{needed}', the given one has: {', '.join(held)}"
+            f"this needs a token with the scope '{needed}'; the given token has: {', '.join(held)}"
         )
         self.needed = needed
         self.held = tuple(held)
 
 
 class NotRunnelError(InputError):
-    """Whoever answers at the address of a server is something else."""
+    """The server at the address is not a Runnel server."""
 
     code = "not_runnel"
 
     def __init__(self, address: str, found: str) -> None:
         super().__init__(
-            f"what answers at {address} is no Runnel server: it says {found}; check the address"
+            f"the server at {address} is not a Runnel server: it answered {found}; "
+            "check the address"
         )
         self.address = address
         self.found = found
 
 
 class TooManyRequestsError(InputError):
-    """More requests than this caller may make in a minute."""
+    """The caller sent more requests than it may send in a minute."""
 
     retryable = True
     code = "too_many_requests"
@@ -258,15 +255,15 @@ class TooManyRequestsError(InputError):
 
 
 class OverloadedError(RunnelError):
-    """More work waits than it is sensible to take on."""
+    """A queue is too long for new work to be accepted."""
 
     retryable = True
     code = "overloaded"
 
     def __init__(self, queue: str, depth: int, most: int) -> None:
         super().__init__(
-            f"{depth:,} tasks wait in the queue '{queue}', and beyond {most:,} nothing new is "
-            "taken on; start more workers, or try again later"
+            f"{depth:,} tasks wait in the queue '{queue}'; new work is refused above {most:,}. "
+            "Start more workers, or try again later"
         )
         self.queue = queue
         self.depth = depth
@@ -274,17 +271,17 @@ class OverloadedError(RunnelError):
 
 
 class TooManyStreamsError(RunnelError):
-    """As many clients are told of what happens as one process can serve."""
+    """The process already serves its maximum number of event streams."""
 
     retryable = True
     code = "too_many_streams"
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"this process has {most:,} streams of events already; try again later")
+        super().__init__(f"this process already serves {most:,} event streams; try again later")
         self.most = most
 
 
-# A task, or a whole execution, ended otherwise than by a result.
+# A task or an execution ended without a result
 
 
 class HandlerNotFoundError(RunnelError):
@@ -322,9 +319,9 @@ class SoftTimeoutError(RunnelError):
 
 
 class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mistake
-    """`raise Skip("nothing to do")` in a handler: its node ends SKIPPED, and is not tried again.
+    """Raised by a handler, as `raise Skip("nothing to do")`: the node ends SKIPPED without a retry.
 
-    Nodes below it run or are skipped as `run_when` says. An item of a `for_each` that skips
+    Nodes below it run or are skipped as their `run_when` says. An item of a `for_each` that skips
     keeps its place in the joined list, as null.
     """
 
@@ -332,13 +329,16 @@ class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mi
 
 
 class ConditionError(RunnelError):
-    """A step's condition raised, or gave neither true nor false: the step fails at once."""
+    """The condition of a step raised, or returned neither true nor false.
+
+    The step fails at once.
+    """
 
     code = "bad_condition"
 
 
 class UnknownExecutionError(RunnelError):
-    """A task of an execution that another process began: its functions are not here."""
+    """Another process started the execution of this task: its functions are not in this process."""
 
     code = "unknown_execution"
 
@@ -348,17 +348,17 @@ class UnknownExecutionError(RunnelError):
 
 
 class EngineEndedError(RunnelError):
-    """The engine stopped under an execution that was not final yet."""
+    """The engine stopped before the execution was final."""
 
     code = "engine_ended"
 
     def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the engine ended before execution {execution_id} had")
+        super().__init__(f"the engine stopped before execution {execution_id} ended")
         self.execution_id = execution_id
 
 
 class WorkflowFailedError(RunnelError):
-    """An execution that somebody waited for ended FAILED or CANCELLED."""
+    """An awaited execution ended FAILED or CANCELLED."""
 
     code = "workflow_failed"
 
@@ -366,7 +366,7 @@ class WorkflowFailedError(RunnelError):
         why = f": {error}" if error else ""
         super().__init__(
             f"execution {execution_id} of workflow '{workflow}' ended {status}{why}; "
-            f"'runnel show {execution_id}' has the rest"
+            f"'runnel show {execution_id}' shows the details"
         )
         self.execution_id = execution_id
         self.workflow = workflow
@@ -375,13 +375,13 @@ class WorkflowFailedError(RunnelError):
 
 
 class TaskCancelledError(RunnelError):
-    """Raised in synchronous user code that checks its context after it has been cancelled."""
+    """Raised in synchronous user code that checks its context after the task was cancelled."""
 
     code = "cancelled"
 
 
 class ProcessDiedError(RunnelError):
-    """The child process that ran a task in `process` mode ended before it answered."""
+    """The child process that ran a task in `process` mode ended before it returned a result."""
 
     retryable = True
     code = "process_died"
@@ -391,38 +391,38 @@ class ProcessDiedError(RunnelError):
         self.exit_code = exit_code
 
 
-# What is outside of Runnel refused, broke off or failed: services and programs.
+# An external service or program refused, broke off or failed
 
 
 class NotAllowedError(RunnelError):
-    """The operator of this worker has not allowed what a workflow asks for."""
+    """The operator of this worker has not allowed what the workflow uses."""
 
     code = "not_allowed"
 
-    def __init__(self, what: str, name: str, *, setting: str, example: str | None = None) -> None:
+    def __init__(self, kind: str, name: str, *, setting: str, example: str | None = None) -> None:
         super().__init__(
-            f"this worker may not use {what} '{name}': who runs the worker has to allow it, with "
-            f"{setting}={example or name} for example"
+            f"this worker may not use {kind} '{name}': the operator of the worker has to allow it, "
+            f"for example with {setting}={example or name}"
         )
         self.name = name
         self.setting = setting
 
 
 class ProgramNotFoundError(RunnelError):
-    """Nothing of that name can be run here; trying again will not find it either."""
+    """The worker has no program of that name. A retry will not find it either."""
 
     code = "no_program"
 
     def __init__(self, program: str) -> None:
         super().__init__(
-            f"there is no program '{program}' on this worker; give its whole path, or put it where "
-            "the PATH of the worker leads"
+            f"there is no program '{program}' on this worker; give its full path, or add its "
+            "directory to the PATH of the worker"
         )
         self.program = program
 
 
 class ProgramFailedError(RunnelError):
-    """A program ended with an exit code that is no success; `stderr` is how its output ends."""
+    """A program ended with an exit code that means failure. `stderr` is the end of its output."""
 
     retryable = True
     code = "program_failed"
@@ -436,13 +436,13 @@ class ProgramFailedError(RunnelError):
 
 
 class ProgramRefusedError(ProgramFailedError):
-    """As ProgramFailedError, with an exit code that says that trying again is no use."""
+    """A program failed with an exit code that says that a retry is pointless."""
 
     retryable = False
 
 
 class ServiceError(RunnelError):
-    """A service can't be reached, breaks off, or answers what nobody can use: tried again."""
+    """A service can't be reached, breaks off or sends an unusable answer. The task is retried."""
 
     retryable = True
     code = "service"
@@ -450,7 +450,7 @@ class ServiceError(RunnelError):
 
 
 class ServiceBusyError(ServiceError):
-    """A service answered that it can't now; `retry_after_s` is when it said it could, or None."""
+    """A service answered that it is busy. `retry_after_s` is the delay that it named, or None."""
 
     code = "service_busy"
 
@@ -461,7 +461,7 @@ class ServiceBusyError(ServiceError):
 
 
 class ServiceRefusedError(ServiceError):
-    """A service answered that it will not; `status` is None when it was not even asked."""
+    """A service refused the request. `status` is None if the request was not sent at all."""
 
     retryable = False
     code = "service_refused"
@@ -471,18 +471,18 @@ class ServiceRefusedError(ServiceError):
         self.status = status
 
 
-# A store can't be reached, refuses, or belongs to somebody else by now.
+# A store can't be reached, refuses a call, or belongs to another owner
 
 
 class StoreError(RunnelError):
-    """The store refused or could not do what was asked."""
+    """The store refused the call or could not perform it."""
 
     retryable = True
     code = "store"
 
 
 class NoServerError(StoreError):
-    """A server that the settings name can't be used; `address` is without its password."""
+    """A server that the settings name can't be used. `address` does not contain its password."""
 
     code = "no_server"
 
@@ -493,7 +493,7 @@ class NoServerError(StoreError):
 
 
 class FencedError(StoreError):
-    """Another orchestrator owns this partition now: drop what you hold of it."""
+    """Another orchestrator owns this partition now. The former owner drops its state of it."""
 
     retryable = False
     code = "fenced"
@@ -506,7 +506,7 @@ class FencedError(StoreError):
 
 
 class LeaseHeldError(StoreError):
-    """Somebody else holds the lease of this partition."""
+    """Another process holds the lease of this partition."""
 
     code = "lease_held"
 
@@ -517,39 +517,43 @@ class LeaseHeldError(StoreError):
 
 
 class PartitionUnavailableError(StoreError):
-    """This partition can't be had, for a reason that is not one of the whole store."""
+    """This partition can't be used, although the store as a whole works."""
 
     code = "partition_unavailable"
 
     def __init__(self, partition: int, reason: str) -> None:
-        super().__init__(f"partition {partition} can't be had: {reason}")
+        super().__init__(f"partition {partition} can't be used: {reason}")
         self.partition = partition
         self.reason = reason
 
 
 class ArchiveBehindError(StoreError):
-    """More commits wait for the archive than the store may keep: nothing new is taken on."""
+    """Too many commits wait for the archive: the store accepts no new work."""
 
     code = "archive_behind"
 
     def __init__(self, partition: int, found: int) -> None:
         super().__init__(
-            f"the archive is behind: {found:,} commits of partition {partition} wait for it, and "
-            "none is thrown away; look whether PostgreSQL runs and has room, then try again"
+            f"the archive is behind: {found:,} commits of partition {partition} wait for it. None "
+            "is lost, but new work is refused. Check that PostgreSQL runs and has free disk space, "
+            "then try again"
         )
         self.partition = partition
         self.found = found
 
 
 class ArchiveRefusedError(StoreError):
-    """The archive can be reached, and will not take this: now or later."""
+    """The archive can be reached but refuses this data, now and later."""
 
     retryable = False
     code = "archive_refused"
 
 
 class CommitTooLargeError(StoreError):
-    """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
+    """A commit exceeds the limits of the store.
+
+    The orchestrator must split it before it sends it.
+    """
 
     retryable = False
     code = "commit_too_large"
@@ -562,7 +566,7 @@ class CommitTooLargeError(StoreError):
 
 
 class NoServerBinaryError(RunnelError):
-    """A private server was asked for, and there is no program that could be one."""
+    """A private server is needed, and this machine has no program for it."""
 
     code = "no_server_binary"
 
@@ -577,7 +581,7 @@ class NoServerBinaryError(RunnelError):
 
 
 class ServerFailedError(RunnelError):
-    """A private server does not run as it should; `log` has the last it wrote."""
+    """A private server failed or did not start. `log` is the end of its log."""
 
     retryable = True
     code = "server_failed"
@@ -590,52 +594,56 @@ class ServerFailedError(RunnelError):
         self.log = log
 
 
-# What should not happen: a rule of Runnel's own is broken, or what is stored can't be read.
+# A bug, or stored data that can't be read
 
 
 class IllegalMoveError(RunnelError):
-    """A bug: a state change that the table of moves does not have."""
+    """A bug: the table of state changes does not contain this one."""
 
     code = "illegal_move"
 
-    def __init__(self, what: str, found: str, wanted: str) -> None:
-        super().__init__(f"{what} can't move from {found} to {wanted}")
-        self.what = what
-        self.found = found
-        self.wanted = wanted
+    def __init__(self, subject: str, current: str, target: str) -> None:
+        super().__init__(f"{subject} can't move from {current} to {target}")
+        self.subject = subject
+        self.current = current
+        self.target = target
 
 
 class BrokenInvariantError(RunnelError):
-    """A bug: something that must always hold does not."""
+    """A bug: a condition that must always hold does not hold."""
 
     code = "broken_invariant"
 
 
 class UnreadableFormatError(RunnelError):
-    """Stored bytes that this version can't read: damaged, or not Runnel's.
+    """Stored bytes can't be read by this version: they are damaged, or not Runnel's.
 
-    No StoreError: it is about one execution, and must not make anybody give up a partition.
+    It is not a StoreError: it concerns one execution, and no owner may give up a partition for it.
     """
 
     code = "unreadable"
 
 
 class NewerFormatError(UnreadableFormatError):
-    """Stored by a later version: to be left alone until that one runs again."""
+    """A later version of Runnel stored this data.
+
+    It is left unchanged until that version runs again.
+    """
 
     code = "newer_format"
 
 
 class ArchiveGapError(BrokenInvariantError):
-    """The archive lacks commits that Redis does not have any more: it will not get them."""
+    """The archive lacks commits that Redis no longer has: they are lost for the archive."""
 
     code = "archive_gap"
 
     def __init__(self, partition: int, *, archived: int, first: int) -> None:
         super().__init__(
             f"the archive of partition {partition} ends with commit {archived}, Redis has only "
-            f"those from {first} on: PostgreSQL was set back, or is not the archive of this Redis. "
-            "Stop everything, empty this Redis, and start again: it is filled from the archive"
+            f"those from {first} on: PostgreSQL was rolled back, or is not the archive of this "
+            "Redis. Stop everything, empty this Redis, and start again: it is restored from the "
+            "archive"
         )
         self.partition = partition
         self.archived = archived

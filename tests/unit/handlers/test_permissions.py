@@ -40,8 +40,8 @@ def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
         planned(FunctionPermissions(entries), f"{HERE}:answer")
 
     assert str(caught.value) == (
-        f"this worker may not use the function '{HERE}:answer': who runs the worker has to allow "
-        f"it, with RUNNEL_ALLOW_PYTHON={HERE}:answer for example"
+        f"this worker may not use the function '{HERE}:answer': the operator of the worker has to "
+        f"allow it, for example with RUNNEL_ALLOW_PYTHON={HERE}:answer"
     )
     assert caught.value.retryable is False
 
