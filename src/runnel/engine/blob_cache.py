@@ -1,4 +1,4 @@
-"""Blobs that were needed lately: each item of a map would otherwise read its list from disk."""
+"""Caches of recently used blobs. Without one, each item of a map would read its list from disk."""
 
 from collections import OrderedDict
 
@@ -13,9 +13,11 @@ CACHED_BLOBS_MIN = 8
 
 
 class BlobCache:
-    """What is stored under a key never changes, so what was read once need not be read again.
+    """A cache in front of a blob store. The content of a key never changes, so entries never
+    expire.
 
-    Bounded by size; the last few always stay, because one expression may need several at once.
+    The size is bounded. The last CACHED_BLOBS_MIN blobs always stay, because one expression may
+    need several at once.
     """
 
     def __init__(self, store: BlobStore) -> None:
@@ -24,7 +26,7 @@ class BlobCache:
         self._size = 0
 
     def peek(self, key: str) -> bytes | None:
-        """None when it would have to be read first."""
+        """Returns None if the blob is not in memory."""
         data = self._blobs.get(key)
         if data is not None:
             self._blobs.move_to_end(key)
@@ -55,15 +57,15 @@ class BlobCache:
             self._size -= len(dropped)
 
 
-# Blobs for deciding: a read that fails is tried again before it is the end of an execution.
+# Blobs for decisions: a failed read is retried before the execution fails.
 
-# The whole partition waits meanwhile: long enough for a moment without a free file handle, short
-# enough for those whose blobs can be read.
+# The partition is blocked during the retries. They last long enough to survive a short lack of file
+# handles, and are short enough for the executions whose blobs can be read.
 RETRY_DELAYS_S = (0.1, 0.4, 1.5, 4.0)
 
 
 class RetryingBlobCache(BlobCache):
-    """A blob that stays unreadable is its execution's misfortune, not that of the partition."""
+    """Retries reads. If a blob stays unreadable, its execution fails; the partition continues."""
 
     def __init__(self, store: BlobStore, clock: Clock, telemetry: Telemetry) -> None:
         super().__init__(store)
@@ -71,7 +73,9 @@ class RetryingBlobCache(BlobCache):
         self._telemetry = telemetry
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError: at once for what is not there, later for what can't be read."""
+        """Raises NotFoundError: at once if the blob is missing, after retries if it can't
+        be read.
+        """
         for delay_s in RETRY_DELAYS_S:
             try:
                 return await super().get(key)
@@ -84,11 +88,14 @@ class RetryingBlobCache(BlobCache):
             raise NotFoundError("readable blob", key, hint=str(error)) from error
 
 
-# Blobs for tasks: a store that can't be reached is waited for, it is no failure of the task.
+# Blobs for tasks: the worker waits for an unreachable store instead of failing the task.
 
 
 class RetryingBlobStore:
-    """Asks again until it gets an answer; what bounds that is the time limit of the task."""
+    """Repeats each call until the store answers.
+
+    Only the time limit of the task bounds the retries.
+    """
 
     def __init__(self, blobs: BlobStore, store_retry: StoreRetry) -> None:
         self._blobs = blobs

@@ -1,4 +1,4 @@
-"""The real clock and real chance: the one place in Runnel that reads either."""
+"""The real clock and the real randomness: the only module of Runnel that reads either."""
 
 import asyncio
 import random
@@ -9,7 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Crockford's alphabet, lower case: no i, l, o or u to misread, and it sorts like the number.
+# Crockford's alphabet in lower case. It has no i, l, o or u to misread, and texts sort like
+# numbers.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_CHARS = 10
@@ -17,6 +18,8 @@ _RANDOM_CHARS = 8
 
 
 class RealClock:
+    """Implements the Clock port with the clock of the operating system."""
+
     def now(self) -> float:
         return time.time()
 
@@ -48,21 +51,25 @@ class RealClock:
 
 
 class RandomIdGenerator:
-    """Execution ids sort by the millisecond of their making, and at random within it."""
+    """Generates execution ids that sort by the millisecond of their creation, randomly
+    within it.
+    """
 
     def __init__(self) -> None:
         self._random = random.Random(random.SystemRandom().getrandbits(128))
 
     def execution_id(self) -> str:
         milliseconds = int(time.time() * 1_000)
-        chance = self._random.getrandbits(5 * _RANDOM_CHARS)
-        return _encode_base32(milliseconds, _TIME_CHARS) + _encode_base32(chance, _RANDOM_CHARS)
+        random_bits = self._random.getrandbits(5 * _RANDOM_CHARS)
+        return _encode_base32(milliseconds, _TIME_CHARS) + _encode_base32(
+            random_bits, _RANDOM_CHARS
+        )
 
     def nonce(self) -> str:
         return f"{self._random.getrandbits(48):012x}"
 
 
 def _encode_base32(number: int, length: int) -> str:
-    """Two characters at a time: 2.3 µs for an id, against 3.8 by one."""
-    places = range(10 * (length // 2) - 10, -1, -10)
-    return "".join([_PAIRS[number >> place & 1023] for place in places])
+    """Encodes two characters at a time: an id takes 2.3 µs, one by one it took 3.8 µs."""
+    shifts = range(10 * (length // 2) - 10, -1, -10)
+    return "".join([_PAIRS[number >> shift & 1023] for shift in shifts])

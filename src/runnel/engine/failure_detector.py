@@ -1,4 +1,6 @@
-"""Detects dead processes: those whose sign of life has not changed, by the observer's own clock."""
+"""Detects dead processes: their sign of life has not changed for too long on the
+observer's clock.
+"""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -6,8 +8,8 @@ from typing import Generic, TypeVar
 from runnel.ports.clock import Clock
 
 POLLS_PER_TIMEOUT = 6
-# The last sign is seen at most one look after it was given, and found to be old at most one look
-# after it is: 3.5 + 2 of 6 looks leave half a look for the looking itself.
+# The observer sees the last sign at most one poll after it was given, and sees that it is old at
+# most one poll after it is. 3.5 + 2 of 6 polls leave half a poll for the time that polling takes.
 POLLS_UNTIL_DEAD = 3.5
 
 Member = TypeVar("Member", bound=Hashable)
@@ -15,12 +17,11 @@ Observation = TypeVar("Observation")
 
 
 class FailureDetector(Generic[Member, Observation]):
-    """A sign is anything that the living change: no clock but the observer's takes part.
+    """Judges members by a sign that every live member changes; only the observer's clock counts.
 
-    So neither clocks that differ nor an observer that slept for a while make anybody dead who
-    has moved since the observer last looked. Whoever gives a sign every `poll_s` and is looked
-    at every `poll_s` is found dead at most `timeout_s` after its last sign, and not before it
-    has missed three.
+    So a member that has moved since the last poll is never dead, although clocks differ or the
+    observer was suspended. A member that gives a sign every `poll_s` and is polled every `poll_s`
+    is judged dead at most `timeout_s` after its last sign, and not before it has missed three.
     """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
@@ -30,13 +31,13 @@ class FailureDetector(Generic[Member, Observation]):
         self._observations: dict[Member, tuple[Observation, float]] = {}
 
     def is_dead(self, member: Member, observation: Observation, *, grace_s: float = 0.0) -> bool:
-        """True once the same sign has been seen for long enough, `grace_s` at least."""
+        """Returns True once the same sign was observed for long enough, at least for `grace_s`."""
         now = self._clock.monotonic()
-        known = self._observations.get(member)
-        if known is None or known[0] != observation:
+        previous = self._observations.get(member)
+        if previous is None or previous[0] != observation:
             self._observations[member] = (observation, now)
             return False
-        return now - known[1] >= max(self._silence_s, grace_s)
+        return now - previous[1] >= max(self._silence_s, grace_s)
 
     def retain_only(self, members: "set[Member]") -> None:
         for member in self._observations.keys() - members:

@@ -1,4 +1,4 @@
-"""Retries of calls to the store while it can't be reached."""
+"""Retries of store calls while the store can't be reached."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 class StoreRetry:
-    """Repeats calls to a store that can't be reached, after a delay that grows each time."""
+    """Repeats calls to a store that can't be reached, with a delay that grows after each
+    failure.
+    """
 
     def __init__(self, clock: Clock, telemetry: Telemetry, worker: str) -> None:
         self._clock = clock
@@ -22,10 +24,10 @@ class StoreRetry:
         self._worker = worker
 
     async def run(self, call: Callable[[], Awaitable[T]], call_name: str) -> T:
-        """Asks again after each StoreError that is retryable; every other error is raised.
+        """Repeats the call after each retryable StoreError; raises every other error.
 
-        Only for calls that may be repeated. All of the worker's are: claims that got lost on the
-        way are noticed by the store, and a start or a report counts once per token.
+        Only for calls that may be repeated. All calls of the worker may be: the store detects
+        claims whose reply was lost, and a start or a report counts once per token.
         """
         delay_s = RETRY_DELAY_S_FIRST
         while True:

@@ -1,4 +1,4 @@
-"""The contents of one commit, gathered decision by decision and cut to the store's limits."""
+"""The contents of one commit, collected decision by decision and split to the store's limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -42,17 +42,20 @@ from runnel.ports.store import (
     TimerRecord,
 )
 
-# Before one of these a decision may be cut: should the rest never be written, ResumeExecution
-# finds it again from the state. Inside such a run it would not: an item that failed and its map
-# that did not, a signal that was taken and its node that still waits.
+# A decision may be split before one of these events. If the rest is never written, ResumeExecution
+# derives it again from the state. Between other events it could not: an item would have failed and
+# its map not, or a signal would be consumed while its node still waits.
 _CUT_POINTS = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
 
 
 def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
-    """One part, or several of at most `size_max` bytes; raises PayloadError when that can't be."""
-    whole = encode_events(events)
-    if len(whole) <= size_max:
-        return [whole]
+    """Encodes the events as one part, or as several of at most `size_max` bytes.
+
+    Raises PayloadError if a single step is larger.
+    """
+    encoded = encode_events(events)
+    if len(encoded) <= size_max:
+        return [encoded]
     parts: list[bytes] = []
     for run in map(encode_events, _split_into_steps(events)):
         if len(run) > size_max:
@@ -69,7 +72,7 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
 
 def _can_cut_before(event: AnyEvent) -> bool:
     if isinstance(event, NodeCancelled):
-        return event.item == NO_ITEM  # items are cancelled between their map's failure and its end
+        return event.item == NO_ITEM  # an item is cancelled between failure and end of its map
     return isinstance(event, _CUT_POINTS)
 
 
@@ -82,21 +85,26 @@ def _split_into_steps(events: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]
     yield events[start:]
 
 
-# What an entry has around its events: the version and the time.
+# The bytes of an entry besides its events: the version and the time.
 FRAME_BYTES = 64
 
 _HEADER_EVENTS = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinished})
 
 
 class _EncodedPart(NamedTuple):
-    """What one decision, or a piece of it, adds to the history of its aggregate."""
+    """The events, or a part of the events, that one decision adds to the history of its
+    aggregate.
+    """
 
     aggregate_id: str
     encoded: bytes
 
 
 class CommitBatch:
-    """Mutable until it is sealed into commits; one value per key, so that the last word counts."""
+    """Collects decisions until `seal` turns them into commits.
+
+    For each key the last value counts.
+    """
 
     def __init__(self, now: float, limits: CommitLimits) -> None:
         self.now = now
@@ -106,22 +114,27 @@ class CommitBatch:
         self.events: dict[str, list[AnyEvent]] = {}
         self.parts: dict[str, list[bytes]] = {}
         self.order: list[str] = []
-        """Whose each part is, as they were decided: what a parent does follows from its child."""
+        """The aggregate of each part, in the order of the decisions: a parent's events follow its
+        child's.
+        """
         self.headers: list[ExecutionHeader] = []
         self.changed: dict[str, Execution] = {}
         self.graphs: dict[str, Graph] = {}
-        """Of all executions that have events."""
+        """The graphs of all executions that have events."""
         self.closed: dict[str, None] = {}
         self.tasks: dict[TaskToken, TaskMessage] = {}
         self.dropped: list[TaskToken] = []
         self.timers: dict[TimerKey, SetTimer | None] = {}
         self.messages: list[Command] = []
         self.cancels: list[Command] = []
-        """What children in this batch were told already; messages too if it has to be cut."""
+        """Cancellations that children in this batch already handled.
+
+        They become messages if it is split.
+        """
         self.dead_letters: list[DeadLetter] = []
         self.post_commit_effects: list[PostCommitEffect] = []
         self._size = 0
-        self._rows = 0  # at least as many as there will be, of all that `add` is given
+        self._rows = 0  # an upper bound of the rows that `add` has caused
 
     @property
     def is_empty(self) -> bool:
@@ -140,7 +153,7 @@ class CommitBatch:
 
     @property
     def is_full(self) -> bool:
-        """Leaves room for one ordinary decision more: a larger one is cut by `seal`."""
+        """Leaves room for one ordinary decision. `seal` splits a larger one."""
         limits = self.limits
         return (
             self.commands >= limits.commands
@@ -149,10 +162,10 @@ class CommitBatch:
         )
 
     def add(self, aggregate_id: str, decision: Decision, execution: Execution | None) -> None:
-        """Takes over a decision, except for its Tells: those are the caller's.
+        """Adds a decision, except for its SendCommand effects, which the caller handles.
 
-        Raises, before anything is changed, for what can't be stored: it is encoded here and not
-        later, so that one execution's odd text is not every other's failed commit.
+        Raises, before it changes anything, if something can't be stored. Events are encoded here
+        and not later, so that a bad text in one execution does not fail the commit of all others.
         """
         events, effects = decision.events, decision.effects
         for effect in effects:
@@ -192,15 +205,15 @@ class CommitBatch:
             self.post_commit_effects.append(effect)
 
     def seal(self, sequence: int) -> Iterator[Commit]:
-        """One commit, or several when a single decision is larger than the store takes at once.
+        """Returns one commit, or several if a single decision exceeds the limits of the store.
 
-        Only the last one consumes the inbox: after a crash in between, the command is decided
-        again on what has been stored, and ResumeExecution completes what was left out.
+        Only the last commit consumes the inbox. After a crash in between, the next owner decides
+        the command again on the stored state, and ResumeExecution completes the missing part.
         """
         limits = self.limits
-        whole = self._build_whole_commit(sequence, limits)
-        if whole is not None:
-            yield whole
+        commit = self._build_whole_commit(sequence, limits)
+        if commit is not None:
+            yield commit
             return
         pieces = list(self._split_rows(limits))
         for offset, piece in enumerate(pieces):
@@ -210,7 +223,9 @@ class CommitBatch:
             )
 
     def _build_whole_commit(self, sequence: int, limits: CommitLimits) -> Commit | None:
-        """The ordinary case, without looking at every row twice; None when it has to be cut."""
+        """Builds the usual, single commit without a second pass over the rows; None if it is too
+        large.
+        """
         commit = Commit(
             sequence=sequence,
             consumed=self.consumed,
@@ -241,7 +256,7 @@ class CommitBatch:
                 parts.setdefault(row.aggregate_id, []).append(row.encoded)
             else:
                 rows.setdefault(name, []).append(row)
-        # Any: the rows were sorted into their own fields by `_list_row_groups`.
+        # Any: `_list_row_groups` has sorted the rows into their own fields.
         fields: dict[str, object] = dict(rows)
         histories = self._build_histories(parts)
         return Commit(sequence=sequence, consumed=consumed, histories=histories, **fields)  # type: ignore[arg-type]
@@ -265,17 +280,24 @@ class CommitBatch:
         yield piece
 
     def _list_row_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
-        """Rows that belong together, and their bytes.
+        """Yields rows that must stay in one commit, with their size in bytes.
 
-        In this order, a cut can lose nothing that ResumeExecution would not find again: messages
-        go first, because a repeated one is harmless and a lost one is not. Tasks are dropped and
-        timers cleared before the history says why: a cancelled task might be started in between,
-        and a finished execution is not looked at any more, while a running one gets both again. A
-        header goes with the last part of its history, or a finished execution might be listed as
-        running for ever. Histories go in the order of the decisions: a parent that ended because
-        its child did, of which nothing was written, would never make that child again. That a
-        child is cancelled is a message then, too: should only its parent be written, which is not
-        looked at any more, nobody else would tell it.
+        A crash between two commits loses the rows of the later ones. With this order,
+        ResumeExecution finds everything again that a crash may lose:
+
+        1. Messages go first: a repeated message is harmless, a lost one is not. The cancellation of
+           a child in this batch becomes a message as well. If only its parent were written as
+           finished, no recovery would read the parent again, and nothing else would cancel the
+           child.
+        2. Dropped tasks and cleared timers precede the history that explains them. After the
+           history, a cancelled task might start in between, and recovery does not read a finished
+           execution again. A running execution loses nothing: recovery issues the task and sets the
+           timer again.
+        3. Histories are in the order of the decisions. A parent that ended because its child ended,
+           while nothing of the child was written, would never create that child again.
+        4. A header is in one group with the last part of its history. Otherwise a finished
+           execution might be listed as running for ever.
+        5. New timers and tasks go last: recovery derives them from the history.
         """
         for message in (*self.cancels, *self.messages):
             yield [("messages", message)], 0

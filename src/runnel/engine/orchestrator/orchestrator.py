@@ -18,7 +18,7 @@ from runnel.ports.store import Lease, LeaseRecord, Store
 
 
 class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition at one look; it `is_silent` when nothing about it has changed for a while."""
+    """The lease of a partition at one poll. It `is_silent` if it has not changed for too long."""
 
     lease: LeaseRecord | None = None
     is_silent: bool = False
@@ -29,7 +29,7 @@ class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseWatcher:
-    """Who looks every `poll_s` sees at most `lease_s` later that an owner has died."""
+    """Observes leases. A caller that polls every `poll_s` detects a dead owner within `lease_s`."""
 
     def __init__(self, store: Store, clock: Clock, lease_s: float) -> None:
         self._store = store
@@ -46,12 +46,12 @@ OnStop = Callable[[], Awaitable[None]]
 
 
 class Orchestrator:
-    """`wanted` names the partitions that this orchestrator should own, as of now.
+    """Owns the partitions that `choose_partitions` returns, as of each poll.
 
-    What it owns and no longer wants is given up, one at a time, after the commit under way. A
-    partition whose owner has died is acquired at most `lease_s` later. `on_stop` is called when it
-    is to stop, before it gives back what it has. `recovered` is set once all that the first look
-    acquired has been brought to life; a look that a StoreError ends does not count.
+    It gives up partitions that are no longer chosen, one at a time, after the current commit. It
+    acquires a partition at most `lease_s` after its owner has died. `on_stop` is called at
+    shutdown, before the partitions are released. `recovered` is set once all partitions acquired by
+    the first poll are recovered; a poll that a StoreError ends does not count.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Orchestrator:
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, PartitionOwner] = {}
         self._recovering: set[int] = set()
-        # Nonces of leases that are given up, or gone: nothing more is read for them.
+        # Nonces of leases that are lost or being given up: nothing more is read for them.
         self._leaving: set[str] = set()
         self._has_polled = False
         self._unreleased: list[Lease] = []
@@ -85,7 +85,7 @@ class Orchestrator:
         return partition in self._owned
 
     def owners(self) -> Sequence[PartitionOwner]:
-        """Of the partitions that are owned and recovered."""
+        """Returns the owners of the partitions that are owned and recovered."""
         return [
             owner
             for partition, owner in self._owners.items()
@@ -93,11 +93,11 @@ class Orchestrator:
         ]
 
     def leases(self) -> Sequence[Lease]:
-        """Of the partitions that it owns, once the store has what the archive has of them."""
+        """Returns the leases of the owned partitions whose store was restored from the archive."""
         return [owner.lease for owner in self._owners.values()]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped; then every partition is committed to its last entry and released."""
+        """Runs until stopped; then commits the rest of every inbox and releases every partition."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
                 try:
@@ -112,8 +112,8 @@ class Orchestrator:
 
     async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         unreleased, self._unreleased = self._unreleased, []
-        for given_up in unreleased:
-            await self._release(given_up)
+        for unreleased_lease in unreleased:
+            await self._release(unreleased_lease)
         await self._renew()
         chosen = await self._choose_partitions()
         self._give_up_one(chosen)
@@ -134,14 +134,17 @@ class Orchestrator:
                 self._disown(lease, str(error))
 
     def _disown(self, lease: Lease, error: str) -> None:
-        """Its owner may not have noticed: reading, on a server, does not ask for the lease."""
+        """Stops the owner of a lost lease.
+
+        On a server, reading does not check the lease, so the owner may not have noticed.
+        """
         owner = self._owners.get(lease.partition)
         if owner is not None and owner.lease.nonce == lease.nonce:
             self._report_lost(lease, error, is_fenced=True)
             self._give_up(owner)
 
     def _give_up_one(self, chosen: Sequence[int]) -> None:
-        """The next one follows when this one is given back."""
+        """Gives up one partition that is not chosen; the next one follows after its release."""
         owners = self._owners
         if any(owner.lease.nonce in self._leaving for owner in owners.values()):
             return
@@ -154,38 +157,40 @@ class Orchestrator:
         owner.halt()
 
     async def _try_to_acquire(self, partition: int) -> Lease | None:
-        """A free one at once; a held one when its lease has not been renewed for too long.
+        """Acquires a free partition at once, and a held one if its lease was not renewed in time.
 
-        One that can't be had (its lock file is another user's, say) does not keep the others away.
+        A partition that is unavailable, for example because another user owns its lock file, does
+        not affect the others.
         """
         store = self._dependencies.store
         try:
-            sight = await self._lease_watcher.observe(partition)
-            if not sight.can_be_acquired:
+            observation = await self._lease_watcher.observe(partition)
+            if not observation.can_be_acquired:
                 return None
-            acquired = store.acquire(partition, self._name, expected=sight.lease)
+            acquired = store.acquire(partition, self._name, expected=observation.lease)
             lease = await self._renew_until(acquired)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
             self._dependencies.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
-        if sight.lease is not None:
+        if observation.lease is not None:
             self._dependencies.telemetry.event(
-                names.PARTITION_TAKEN_OVER, partition=partition, former=sight.lease.owner
+                names.PARTITION_TAKEN_OVER, partition=partition, former=observation.lease.owner
             )
         return lease
 
     async def _renew_until(self, acquired: Awaitable[Lease]) -> Lease:
-        """To acquire one may take long, as with an archive that is silent: no other is lost by it.
+        """Renews the held leases while a partition is acquired, which may take long.
 
-        One after the other, ten seconds each, would cost all leases that are held already.
+        An archive that does not answer can delay each partition by ten seconds. One after the
+        other, that would cost all leases that are already held.
         """
-        is_over = asyncio.Event()
+        is_done = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             acquiring = group.create_task(_capture_store_error(acquired))
-            acquiring.add_done_callback(lambda _: is_over.set())
-            while not await self._dependencies.clock.wait(is_over, self._lease_watcher.poll_s):
+            acquiring.add_done_callback(lambda _: is_done.set())
+            while not await self._dependencies.clock.wait(is_done, self._lease_watcher.poll_s):
                 try:
                     await self._renew()
                 except StoreError as error:
@@ -196,17 +201,22 @@ class Orchestrator:
         return outcome
 
     async def _run_owner(self, lease: Lease, stop: asyncio.Event) -> None:
-        """Gives the partition up on any error: whoever acquires it next loads what is stored."""
-        parts = self._dependencies
+        """Runs the owner of a partition.
+
+        Any error gives the partition up: its next owner reloads it.
+        """
+        dependencies = self._dependencies
         owner: PartitionOwner | None = None
         try:
-            owner = PartitionOwner(parts, self._graphs, await parts.store.restore(lease))
+            owner = PartitionOwner(
+                dependencies, self._graphs, await dependencies.store.restore(lease)
+            )
             self._owners[lease.partition] = owner
-            # Not before: what was restored may be what somebody waits for.
-            parts.telemetry.event(
+            # Published only after the restore, because a caller may wait for restored executions.
+            dependencies.telemetry.event(
                 names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
             )
-            await recover_partition(owner, parts.store, parts.telemetry)
+            await recover_partition(owner, dependencies.store, dependencies.telemetry)
             self._recovering.discard(lease.partition)
             self._update_recovered()
             if not stop.is_set():
@@ -218,7 +228,7 @@ class Orchestrator:
                 self._report_lost(lease, str(error), is_fenced=is_fenced)
         except StoreError as error:
             self._report_lost(lease, str(error))
-            if parts.store.has_shared_failures:
+            if dependencies.store.has_shared_failures:
                 self._halt_all()
         except Exception as error:  # noqa: BLE001 - a bug: one partition must not end the others
             self._report_lost(lease, "".join(traceback.format_exception(error)))
@@ -233,9 +243,9 @@ class Orchestrator:
             await self._release(lease)
 
     async def _drain(self, owner: PartitionOwner) -> None:
-        """Commits what has come, unless another orchestrator waits for the partition.
+        """Commits the rest of the inbox, unless another orchestrator waits for the partition.
 
-        What is left in the inbox is the next owner's.
+        Then the next owner reads what remains in the inbox.
         """
         if owner.lease.nonce not in self._leaving:
             await owner.drain()
@@ -253,12 +263,15 @@ class Orchestrator:
             owner.halt()
 
     async def _release(self, lease: Lease) -> None:
-        """A lease that can't be given back now is tried again, or nobody here could have it."""
+        """Releases the lease.
+
+        A failed release is repeated, because until then no process can acquire the partition.
+        """
         try:
             await self._dependencies.store.release(lease)
         except StoreError as error:
             self._unreleased.append(lease)
-            self._report_lost(lease, f"it could not be given back: {error}")
+            self._report_lost(lease, f"the lease could not be released: {error}")
             return
         self._dependencies.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
 

@@ -52,7 +52,10 @@ from runnel.ports.telemetry import LETTER_WRITTEN, Telemetry
 
 
 def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
-    """A child that could not be made has failed, or its parent would wait for ever."""
+    """Returns the decision that fails the parent's node if its child could not be created.
+
+    Otherwise the parent would wait for ever.
+    """
     if not isinstance(command, CreateExecution) or command.parent is None:
         return NOTHING
     settled = ChildSettled(
@@ -65,7 +68,7 @@ def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
 
 
 def describe_error(error: Exception) -> ErrorInfo:
-    """As an execution keeps it: what a user can act on in its own words, the rest as a bug."""
+    """Returns the error as an execution stores it: an InputError unchanged, all others as a bug."""
     if isinstance(error, InputError):
         return ErrorInfo(type=type(error).__name__, message=_format_message(error), retryable=False)
     trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
@@ -82,7 +85,7 @@ def _format_message(error: Exception) -> str:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Half a surrogate pair can't be stored; it may be the very thing that went wrong."""
+    """Escapes half surrogate pairs. They can't be stored, and may be the cause of the error."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -121,16 +124,16 @@ def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
 
 
 TIMERS_MAX = 256
-# Under steady traffic an inbox is never empty.
+# Bounds `drain`: under steady traffic an inbox is never empty.
 DRAIN_TICKS_MAX = 100
-# Which may come again for an execution that is there.
+# Commands that may arrive again for an execution that exists.
 _REPEATABLE = frozenset({CreateExecution, ResumeExecution})
-# How often deciding may ask for the same blob again without getting any further.
+# How often decisions may request the same blob without producing an event.
 BLOB_LOADS_MAX = 20
 
 
 class PartitionOwner:
-    """Holds the lease of one partition; everything it knows may be dropped and loaded again."""
+    """Holds the lease of one partition. All of its state can be dropped and loaded again."""
 
     def __init__(
         self, dependencies: OrchestratorDependencies, graphs: GraphCache, lease: Lease
@@ -153,7 +156,7 @@ class PartitionOwner:
         self._loads: dict[str, dict[str, int]] = {}
         self._is_halted = False
         self.recreated: set[ExecutionId] = set()
-        """Executions whose creation came again: a takeover has to look at them too."""
+        """Executions whose creation arrived again: a recovery has to inspect them, too."""
         self._reading: asyncio.Task[None] | None = None
         self._is_woken = False
         self._now = 0.0
@@ -161,33 +164,32 @@ class PartitionOwner:
         self._inputs = self._make_inputs()
 
     async def run(self) -> None:
-        """Until halted; raises StoreError when the partition has to be given up."""
+        """Runs until halted. Raises StoreError if the partition has to be given up."""
         while not self._is_halted:
             await self.tick(self._dependencies.idle_s_max)
 
     def halt(self) -> None:
-        """Ends `run` after the batch under way, and a wait for the inbox at once."""
+        """Ends `run` after the current batch, and a wait for the inbox at once."""
         self._is_halted = True
         self._wake()
 
     def _wake(self) -> None:
-        """Ends a wait for the inbox."""
-        # Once: of two cancels, the second would count as somebody else's.
+        # Cancels only once: `_read` would take a second cancellation for one from outside.
         if self._reading is not None and not self._is_woken:
             self._is_woken = True
             self._reading.cancel()
 
     async def tick(self, wait_s: float) -> int:
-        """One batch: what is due and what has come, decided and committed; 0 means idle."""
+        """Decides and commits one batch of due timers and inbox entries; returns 0 if idle."""
         timers = await self._due_timers()
         is_busy = bool(timers or self._pending)
         entries = await self._read(0 if is_busy else await self._bound_by_timers(wait_s))
-        own, self._pending = self._pending, deque()
+        pending, self._pending = self._pending, deque()
         await self.prefetch(
             dict.fromkeys([entry.command.aggregate_id for entry in entries if entry.command])
         )
         self._begin_batch()
-        for command in own:
+        for command in pending:
             await self._handle(command)
             if self._batch.is_full:
                 await self._commit()
@@ -202,7 +204,7 @@ class PartitionOwner:
             if self._batch.is_full:
                 await self._commit()
         await self._commit()
-        return len(own) + len(timers) + len(entries)
+        return len(pending) + len(timers) + len(entries)
 
     async def drain(self) -> None:
         """Ticks until the partition is idle, at most DRAIN_TICKS_MAX times."""
@@ -211,27 +213,32 @@ class PartitionOwner:
                 return
 
     async def submit(self, commands: list[Command]) -> None:
-        """Decides commands that this owner found out by itself (a recovery); committed at once."""
+        """Decides commands that this owner has produced itself (a recovery); commits them
+        at once.
+        """
         self._pending.extend(commands)
         await self.tick(0)
 
     def enqueue(self, commands: Iterable[Command]) -> None:
-        """Has them decided by the next batch, which begins at once: for whoever found something
-        out beside this owner.
+        """Adds commands to the next batch, which begins at once.
+
+        Called by services such as the watchdog.
         """
         self._pending.extend(commands)
         self._wake()
 
     async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[LoadedExecution]:
-        """As they are in memory, or else as they are stored: to be read only, and at once."""
+        """Returns executions for immediate reading: from memory, otherwise from the store."""
         return await self._aggregates.read_snapshots(execution_ids)
 
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
-        """They are about to be needed: executions are loaded together, not one by one."""
+        """Loads executions that the next batch needs in one call instead of one by one."""
         await self._aggregates.prefetch(aggregate_ids)
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[TaskToken, bool]:
-        """What the execution believes to be out, and whether it is known to have started."""
+        """Returns the tokens that the execution considers issued, and whether each is known to have
+        started.
+        """
         loaded = await self._aggregates.execution(execution_id)
         return {} if loaded is None else loaded.execution.list_in_flight_tokens()
 
@@ -260,7 +267,9 @@ class PartitionOwner:
             await self._commit()
 
     async def _handle(self, command: Command) -> None:
-        """A command and all that it leads to in this partition, as one unit."""
+        """Decides a command, and all commands that follow from it in this partition, as
+        one unit.
+        """
         self._batch.commands += 1
         following = [command]
         for current in following:
@@ -285,7 +294,7 @@ class PartitionOwner:
             execution = loaded.execution
             decision = decide(execution, loaded.agenda, command, self._inputs)
             if type(command) in _REPEATABLE:
-                # The commit that changed its header may be the one that was lost.
+                # The commit that changed the header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
                 if isinstance(command, CreateExecution):
                     self.recreated.add(execution.id)
@@ -312,7 +321,10 @@ class PartitionOwner:
         return decision
 
     async def _route_command(self, sender: str, command: Command, following: list[Command]) -> None:
-        """A tree of executions lives in one partition; keys may live in another one."""
+        """Routes a command.
+
+        A tree of executions is in one partition; concurrency keys may be in another.
+        """
         target = command.aggregate_id
         is_same_tree = get_root_id(ExecutionId(target)) == get_root_id(ExecutionId(sender))
         if is_same_tree or await self._dependencies.store.route(target) == self.lease.partition:
@@ -322,13 +334,13 @@ class PartitionOwner:
         else:
             self._batch.messages.append(command)
 
-    # -- what went wrong -----------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------
 
     async def _quarantine_command(self, command: Command, error: Exception) -> Decision:
-        """Sets the command aside and ends its execution; what came before it is kept.
+        """Quarantines the command as a dead letter and fails its execution.
 
-        The aggregate is in an unknown state: what was decided before is committed, then it is
-        loaded again.
+        The state of the aggregate is unknown after the error. So earlier decisions are committed
+        first, and then the aggregate is loaded again.
         """
         aggregate_id = command.aggregate_id
         info = describe_error(error)
@@ -354,7 +366,10 @@ class PartitionOwner:
         return decision or NOTHING
 
     async def _list_as_failed(self, execution_id: ExecutionId, error: ErrorInfo) -> None:
-        """For an execution without a readable history: it must not look as if it were running."""
+        """Marks the header of an execution without a readable history as FAILED.
+
+        Otherwise it would be listed as running.
+        """
         header = await self._dependencies.archive.get_header(execution_id)
         if header is not None and header.state not in FINAL_EXECUTION_STATES:
             failed = msgspec.structs.replace(
@@ -366,7 +381,7 @@ class PartitionOwner:
             self._batch.headers.append(failed)
 
     async def _fail_execution(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision | None:
-        """None when there is nothing of it to end."""
+        """Returns None if nothing of the execution is stored."""
         execution = await self._aggregates.load_without_map_items(execution_id)
         if execution is None:
             return None
@@ -409,7 +424,7 @@ class PartitionOwner:
         self._aggregates.trim()
 
     async def _run_post_commit_effect(self, effect: PostCommitEffect) -> None:
-        """Blobs are read and written between two commits; the result is a command of its own."""
+        """Reads or writes a blob between two commits. The result is a command of its own."""
         try:
             self._pending.append(await self._perform_effect(effect))
         except InputError as error:
@@ -443,13 +458,16 @@ class PartitionOwner:
         return ValuesShared(execution_id=effect.execution_id, values=shared)
 
     def _check_spinning(self, effect: LoadBlob) -> None:
-        """One expression over more large values than fit into the cache would never end."""
+        """Raises PayloadError if the decision needs more large values than the cache holds.
+
+        Such a decision would request the same blobs for ever.
+        """
         loads = self._loads.setdefault(effect.execution_id, {})
         loads[effect.key] = loads.get(effect.key, 0) + 1
         if loads[effect.key] > BLOB_LOADS_MAX:
             raise PayloadError(
-                "deciding needed more large outputs at once than are kept in memory: refer to "
-                "less of them in conditions, for_each and output"
+                "a decision needs more large outputs at once than fit into memory: refer to "
+                "fewer of them in conditions, for_each and output"
             )
 
     async def _read_bytes(self, value: Value) -> bytes:
@@ -469,7 +487,7 @@ class PartitionOwner:
         return wait_s if due is None else max(0.0, min(wait_s, due - self._now))
 
     def _advance_time(self) -> float:
-        """Never runs backwards, whatever the clock does."""
+        """Returns the current time; it never runs backwards, even if the clock does."""
         self._now = max(self._now, self._dependencies.clock.now())
         return self._now
 
@@ -483,7 +501,7 @@ class PartitionOwner:
 
 
 def _decide_without_execution(command: Command) -> Decision:
-    """A key that was granted to one that was never made is given back; the rest is pointless."""
+    """Releases a concurrency key granted to a missing execution; ignores every other command."""
     if isinstance(command, LimitGranted):
         return Decision(effects=[SendCommand(ReleaseLimit(key=command.key, holder=command.holder))])
     return NOTHING

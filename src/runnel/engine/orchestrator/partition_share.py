@@ -1,4 +1,4 @@
-"""Partitions shared evenly by all orchestrators that live: who takes which, who gives one up."""
+"""Shares partitions evenly among all live orchestrators: decides which to acquire or give up."""
 
 import zlib
 from collections import Counter
@@ -13,23 +13,23 @@ from runnel.ports.clock import Clock
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
 
-# With fewer than this between two of them, giving one up would only swap their places.
+# With a smaller difference, giving up a partition would only swap the two counts.
 IMBALANCE_MAX = 1
 
 
 def make_sharing_orchestrator(
     dependencies: OrchestratorDependencies, *, name: str, lease_s: float = 10.0
 ) -> Orchestrator:
-    """One of many that share the partitions of a store; `name` is nobody else's.
+    """Builds one of several orchestrators that share the partitions of a store. `name` is unique.
 
-    What a dead one owned is taken over at most `lease_s` after its last sign of life.
+    A partition is taken over at most `lease_s` after the last sign of life of its owner.
     """
-    watch = LeaseWatcher(dependencies.store, dependencies.clock, lease_s)
+    lease_watcher = LeaseWatcher(dependencies.store, dependencies.clock, lease_s)
     share = FairShare(
         dependencies.store,
         dependencies.clock,
         dependencies.telemetry,
-        watch,
+        lease_watcher,
         name=name,
         lease_s=lease_s,
     )
@@ -39,12 +39,12 @@ def make_sharing_orchestrator(
         choose_partitions=share.choose_partitions,
         on_stop=share.unregister,
         lease_s=lease_s,
-        lease_watcher=watch,
+        lease_watcher=lease_watcher,
     )
 
 
 class FairShare:
-    """Tells an orchestrator what it should own, as of now, from what the store shows of all."""
+    """Chooses the partitions of one orchestrator, from the leases and heartbeats of all."""
 
     def __init__(
         self,
@@ -64,41 +64,48 @@ class FairShare:
         self._given_up: set[int] = set()
 
     async def choose_partitions(self) -> Sequence[int]:
-        """Says that this orchestrator lives, too: call it at every look."""
-        living = await self._list_alive()
-        seen = {
+        """Returns the partitions to own, and sends this orchestrator's heartbeat.
+
+        Call it at every poll.
+        """
+        alive = await self._list_alive()
+        observations = {
             number: await self._lease_watcher.observe(number)
             for number in await self._store.partitions()
         }
         self._given_up -= {
             number
-            for number, sight in seen.items()
-            if sight.lease is not None and sight.lease.owner != self._name
+            for number, observation in observations.items()
+            if observation.lease is not None and observation.lease.owner != self._name
         }
-        chosen = choose_partitions(self._name, seen, living, given_up=self._given_up)
+        chosen = choose_partitions(self._name, observations, alive, given_up=self._given_up)
         self._given_up -= set(chosen)
         self._given_up |= {
             number
-            for number, sight in seen.items()
-            if sight.lease is not None and sight.lease.owner == self._name and number not in chosen
+            for number, observation in observations.items()
+            if observation.lease is not None
+            and observation.lease.owner == self._name
+            and number not in chosen
         }
         return chosen
 
     async def unregister(self) -> None:
-        """The others need not wait until this one is judged dead."""
+        """Removes this orchestrator from the list, so that the others need not wait until it counts
+        as dead.
+        """
         await self._store.unregister_orchestrator(self._name)
 
     async def _list_alive(self) -> set[str]:
-        attending = await self._store.heartbeat_orchestrator(self._name)
-        self._liveness.retain_only({record.owner for record in attending})
-        living = {self._name}
-        for record in attending:
+        records = await self._store.heartbeat_orchestrator(self._name)
+        self._liveness.retain_only({record.owner for record in records})
+        alive = {self._name}
+        for record in records:
             if not self._liveness.is_dead(record.owner, record.counter):
-                living.add(record.owner)
+                alive.add(record.owner)
             elif record.owner != self._name:
                 self._telemetry.event(names.ORCHESTRATOR_DEAD, orchestrator=record.owner)
                 await self._store.unregister_orchestrator(record.owner, counter=record.counter)
-        return living
+        return alive
 
 
 def choose_partitions(
@@ -108,34 +115,35 @@ def choose_partitions(
     *,
     given_up: Collection[int] = (),
 ) -> list[int]:
-    """The partitions that `owner` should own: those it has, less one or plus some.
+    """Returns the partitions that `owner` should own: its present ones, less one or plus some.
 
-    One is given up when somebody has at least two fewer: so all end with the same number, or one
-    more, and never more than ceil(partitions / living). What was `given_up` up is for those who
-    have fewer: it is taken back only when there are none, or when they did not want it for a while.
+    It gives one up if another orchestrator has at least two fewer. So all of them end with the same
+    number or one more, and never with more than ceil(partitions / alive). Partitions in `given_up`
+    are for orchestrators that have fewer. The owner takes one back only if there are no such
+    orchestrators, or if its lease stayed unchanged for too long.
     """
     counts = Counter(
-        sight.lease.owner
-        for number, sight in observations.items()
-        if sight.lease is not None and number not in given_up
+        observation.lease.owner
+        for number, observation in observations.items()
+        if observation.lease is not None and number not in given_up
     )
     order = sorted(observations, key=lambda number: zlib.crc32(f"{number} {owner}".encode()))
-    mine = [
+    owned = [
         number
         for number in order
         if number not in given_up and _is_owned_by(owner, observations[number])
     ]
-    if len(mine) - min(counts[name] for name in alive) > IMBALANCE_MAX:
-        return mine[:-1]
+    if len(owned) - min(counts[name] for name in alive) > IMBALANCE_MAX:
+        return owned[:-1]
     share = ceil(len(observations) / len(alive))
-    is_for_others = any(counts[name] < len(mine) for name in alive)
-    kept = given_up if is_for_others else ()
+    is_for_others = any(counts[name] < len(owned) for name in alive)
+    reserved = given_up if is_for_others else ()
     free = [
         number
         for number in order
-        if number not in mine and _is_free(observations[number], is_given_up=number in kept)
+        if number not in owned and _is_free(observations[number], is_given_up=number in reserved)
     ]
-    return mine + free[: max(0, share - len(mine))]
+    return owned + free[: max(0, share - len(owned))]
 
 
 def _is_owned_by(owner: str, observation: LeaseObservation) -> bool:

@@ -1,4 +1,4 @@
-"""After a takeover: read everything that has come, then find out what was lost."""
+"""Recovery after a takeover: reads the whole inbox, then finds tasks and timers that were lost."""
 
 from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
 from runnel.core.ids import ExecutionId
@@ -12,13 +12,14 @@ EXECUTIONS_PER_BATCH = 100
 
 
 async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Telemetry) -> int:
-    """Brings every running execution of the partition back to life; returns how many.
+    """Recovers every running execution of the partition; returns how many.
 
-    Unread reports come first: nothing is judged as lost before all that was said is heard. What
-    starts meanwhile is this owner's own, and needs no recovery.
+    Unread reports come first: a task may only count as lost after all reports are read. Executions
+    that start during the recovery belong to this owner and need none.
     """
     running = await store.running(owner.lease.partition)
-    # Some may be left under steady traffic; the store knows of unread reports by itself.
+    # Under steady traffic some entries stay unread. The store takes unread reports into account
+    # itself.
     await owner.drain()
     seen = set(running)
     waiting = [*running, *sorted(owner.recreated.difference(seen))]
@@ -29,7 +30,7 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
         for execution_id in waiting[:EXECUTIONS_PER_BATCH]:
             commands += await _make_recovery_commands(owner, store, telemetry, execution_id)
         await owner.submit(commands)
-        # A parent makes its child again: one that exists may not have been listed as running.
+        # A parent creates its child again. The child may exist without being listed as running.
         unlisted = sorted(owner.recreated.difference(seen))
         waiting = waiting[EXECUTIONS_PER_BATCH:] + unlisted
     keys = await store.list_concurrency_keys(owner.lease.partition)
@@ -41,7 +42,10 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
 async def _make_recovery_commands(
     owner: PartitionOwner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
 ) -> list[Command]:
-    """An execution that can't be loaded is ended: it must not keep the others from going on."""
+    """Returns the commands that recover one execution; one that can't be loaded is failed.
+
+    Otherwise it would keep the others from being recovered.
+    """
     try:
         in_flight = await owner.in_flight(execution_id)
     except StoreError:
@@ -49,7 +53,7 @@ async def _make_recovery_commands(
     except NewerFormatError as error:
         telemetry.event(names.COMMAND_POISONED, aggregate=execution_id, error=str(error))
         return []
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is its own
+    except Exception as error:  # noqa: BLE001 - any problem concerns this execution only
         return [FailExecution(execution_id=execution_id, error=describe_error(error))]
     lost = await store.unknown_tasks(owner.lease.partition, list(in_flight)) if in_flight else {}
     for token in lost:
