@@ -12,7 +12,7 @@ from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
 from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.watchdog import Watchdog
-from runnel.engine.worker.worker import Worker
+from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.errors import Skip
 from runnel.handlers import create_builtin_registry
 from runnel.ports import telemetry as names
@@ -159,11 +159,13 @@ class SimulatedDeployment:
             process.clock,
             _SimulationTelemetry(process, self._truth),
             name=process.name,
-            concurrency=self._plan.concurrency,
-            beat_s=HEARTBEAT_INTERVAL_S,
-            shutdown_s=SHUTDOWN_TIMEOUT_S,
-            grace_s=SHUTDOWN_TIMEOUT_S,
-            inline_bytes_max=INLINE_BYTES_MAX,
+            options=WorkerOptions(
+                concurrency=self._plan.concurrency,
+                beat_s=HEARTBEAT_INTERVAL_S,
+                shutdown_s=SHUTDOWN_TIMEOUT_S,
+                grace_s=SHUTDOWN_TIMEOUT_S,
+                inline_bytes_max=INLINE_BYTES_MAX,
+            ),
         )
         await worker.run(stop)
 

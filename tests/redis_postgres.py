@@ -17,7 +17,7 @@ from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.engine.services.archiver import Archiver
+from runnel.engine.services.archiver import Archiver, ArchiverOptions
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings.model import Settings
 from tests.engines import DEADLINE_S, WorkHandler, build_registry
@@ -142,10 +142,7 @@ async def open_archived_engine(
         hot_blobs=backend.hot_blobs,
         cold_blobs=backend.cold_blobs,
         leases=engine.leases,
-        flush_s=flush_s,
-        alarm_s=alarm_s,
-        keep_s=keep_s,
-        resend_s=resend_s,
+        options=ArchiverOptions(flush_s=flush_s, alarm_s=alarm_s, keep_s=keep_s, resend_s=resend_s),
     )
     stop = asyncio.Event()
     async with run_engine(engine, adopts=True), asyncio.TaskGroup() as group:

@@ -21,7 +21,7 @@ from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
 from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
-from runnel.engine.worker.worker import Worker
+from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.ports.telemetry import NullTelemetry
 from runnel.ports.workers import WorkerInfo
 
@@ -87,10 +87,12 @@ async def work(
         RealClock(),
         PrintingTelemetry(),
         name=name,
-        queues=queues or None,
-        about=WorkerInfo(host="here", pid=os.getpid(), handlers=("work",)),
-        beat_s=BEAT_S,
-        shutdown_s=0.2,
+        options=WorkerOptions(
+            queues=queues or None,
+            about=WorkerInfo(host="here", pid=os.getpid(), handlers=("work",)),
+            beat_s=BEAT_S,
+            shutdown_s=0.2,
+        ),
     )
     await worker.run(stop)
 

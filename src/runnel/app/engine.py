@@ -14,7 +14,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.workflow import EnginePolicy, RateLimit
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.worker.worker import Worker
+from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.notify.event_bus import EventBus
 from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports import Backend
@@ -88,11 +88,13 @@ class Engine:
             clock_and_ids.clock,
             self.event_bus,
             name=self.name,
-            concurrency=settings.worker_concurrency,
-            claim_ahead=claim_ahead,
-            beat_s=settings.heartbeat_interval_s,
-            shutdown_s=settings.shutdown_timeout_s,
-            rate_limits=rate_limits or {},
+            options=WorkerOptions(
+                concurrency=settings.worker_concurrency,
+                claim_ahead=claim_ahead,
+                beat_s=settings.heartbeat_interval_s,
+                shutdown_s=settings.shutdown_timeout_s,
+                rate_limits=rate_limits or {},
+            ),
             secrets=self.secrets,
         )
 

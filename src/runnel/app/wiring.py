@@ -19,12 +19,12 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.archiver import Archiver
+from runnel.engine.services.archiver import Archiver, ArchiverOptions
 from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.retention import RetentionService
 from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
-from runnel.engine.worker.worker import Worker
+from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import (
@@ -227,17 +227,19 @@ def build_worker(
         clock_and_ids.clock,
         telemetry,
         name=name,
-        concurrency=settings.worker_concurrency,
-        queues=queues,
-        about=WorkerInfo(
-            host=get_host_name(),
-            pid=os.getpid(),
-            handlers=tuple(handlers.names()),
-            version=__version__,
+        options=WorkerOptions(
+            concurrency=settings.worker_concurrency,
+            queues=None if queues is None else tuple(queues),
+            about=WorkerInfo(
+                host=get_host_name(),
+                pid=os.getpid(),
+                handlers=tuple(handlers.names()),
+                version=__version__,
+            ),
+            beat_s=settings.heartbeat_interval_s,
+            shutdown_s=settings.shutdown_timeout_s,
         ),
         secrets=load_worker_secrets(settings),
-        beat_s=settings.heartbeat_interval_s,
-        shutdown_s=settings.shutdown_timeout_s,
     )
     return WorkerRole(name, worker)
 
@@ -279,7 +281,7 @@ def _build_archive_services(
             hot_blobs=backend.hot_blobs,
             cold_blobs=backend.cold_blobs,
             leases=orchestrator.leases,
-            alarm_s=settings.archive_alarm_s,
+            options=ArchiverOptions(alarm_s=settings.archive_alarm_s),
         ),
     ]
 

@@ -9,6 +9,8 @@ from itertools import accumulate
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import list_command_blobs
 from runnel.core.events import MapStarted
@@ -35,7 +37,8 @@ BATCH_COMMITS_MAX = 100
 class ArchiveProgress:
     """How far the partition of one lease is archived, and which failures were reported.
 
-    `archived` None is asked of the archive, `batch` commits are tried at once.
+    `archived` None means unknown: the archive is queried. `batch` is the number of commits per
+    call.
     """
 
     __slots__ = (
@@ -62,7 +65,7 @@ class ArchiveProgress:
         self._reported: dict[str, float] = {}
 
     def is_report_due(self, call: str, now: float, *, every_s: float) -> bool:
-        """At once when it fails for the first time, then every so often."""
+        """Returns True for the first failure of `call`, and then every `every_s`."""
         last = self._reported.get(call)
         if last is not None and now - last < every_s:
             return False
@@ -74,15 +77,17 @@ class ArchiveProgress:
         if self.archived is not None and is_due:
             self.archived_marks.append((now, self.archived))
 
-    def archived_before(self, moment: float) -> int | None:
-        """Returns the sequence archived at that moment; None when it is unknown or was returned."""
+    def archived_before(self, at: float) -> int | None:
+        """Returns the sequence archived at that time; None if it is unknown or was already
+        returned.
+        """
         sequence = None
-        while self.archived_marks and self.archived_marks[0][0] <= moment:
+        while self.archived_marks and self.archived_marks[0][0] <= at:
             sequence = self.archived_marks.popleft()[1]
         return sequence
 
 
-# How an entry that refers to a blob looks from outside: few do, and only those are decoded.
+# The bytes that mark an entry with a blob. Few entries have one, and only those are decoded.
 BLOB_FIELD = b'"blob":'
 
 
@@ -90,7 +95,8 @@ def list_entry_blobs(entries: Sequence[JournalEntry]) -> Iterator[str]:
     for entry in entries:
         for history in entry.histories:
             if BLOB_FIELD in history.entry:
-                # One that a later version wrote is archived without: it knows its own.
+                # An entry of a later version is archived without its blobs: only that version can
+                # list them.
                 with suppress(UnreadableFormatError):
                     yield from _list_event_blobs(decode_entry(history.entry))
 
@@ -105,25 +111,41 @@ def _list_event_blobs(entry: HistoryEntry) -> Iterator[str]:
             yield from (value.blob for value in event.shared.values() if value.blob is not None)
 
 
-# Of one transaction: at 20 Mbit/s, a second and a half.
+# The most bytes in one transaction: a second and a half at 20 Mbit/s.
 TRANSACTION_BYTES_MAX = 4_000_000
-# Each may hold an input of a quarter of a megabyte.
+# Each command may hold an input of a quarter of a megabyte.
 RESENT_COMMANDS_MAX = 100
 
 
 class PartitionDuty(Protocol):
+    """A step of the archiver that runs for each partition after its commits were archived."""
+
     __name__: str
 
     def __call__(self, lease: Lease, progress: ArchiveProgress) -> Awaitable[None]: ...
 
 
-class Archiver:
-    """The archive is at most `flush_s` behind while it can be reached; `archive.late` is told once
-    it is `alarm_s` behind.
+class ArchiverOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The intervals of an archiver.
 
-    Any number may run, each for the partitions of its own `leases`: a commit is archived once. An
-    execution leaves the store `keep_s` after its end was archived, and what a caller asked for is
-    sent again while it has had no effect for `resend_s`.
+    While the archive can be reached, it is at most `flush_s` behind. The archiver reports
+    `archive.late` once it is `alarm_s` behind. An execution leaves the store `keep_s` after its end
+    was archived. A command of a caller is sent again if it has had no effect for `resend_s`.
+    """
+
+    flush_s: float = 0.5
+    alarm_s: float = 10.0
+    keep_s: float = 60.0
+    resend_s: float = 10.0
+
+
+DEFAULT_OPTIONS = ArchiverOptions()
+
+
+class Archiver:
+    """Archives the partitions of `leases`, each commit once.
+
+    Several archivers may run at the same time, each for its own leases.
     """
 
     def __init__(
@@ -136,10 +158,7 @@ class Archiver:
         hot_blobs: BlobStore,
         cold_blobs: BlobStore,
         leases: Callable[[], Sequence[Lease]],
-        flush_s: float = 0.5,
-        alarm_s: float = 10.0,
-        keep_s: float = 60.0,
-        resend_s: float = 10.0,
+        options: ArchiverOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._journal = journal
         self._ledger = ledger
@@ -148,30 +167,27 @@ class Archiver:
         self._hot_blobs = hot_blobs
         self._cold_blobs = cold_blobs
         self._leases = leases
-        self._flush_s = flush_s
-        self._alarm_s = alarm_s
-        self._keep_s = keep_s
-        self._resend_s = resend_s
+        self._options = options
         self._progress: dict[str, ArchiveProgress] = {}
         self._recent_leases: Sequence[Lease] = ()
         self._has_more = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped; then what is left of the partitions that were owned here is archived.
+        """Runs until stopped; then archives the rest of the partitions that were owned here.
 
-        Also of those that were given back meanwhile: whoever took one archives it at a higher
-        epoch, and is not disturbed.
+        It includes partitions that were released before. Their new owner archives them at a higher
+        epoch and is not disturbed.
         """
         while not stop.is_set():
             await self.tick()
             if not self._has_more:
-                await self._clock.wait(stop, self._flush_s)
+                await self._clock.wait(stop, self._options.flush_s)
         for lease in self._recent_leases:
             if not await self._archive_rest(lease):
                 break
 
     async def tick(self) -> int:
-        """One batch of each partition; returns how many commits it archived."""
+        """Archives one batch of each partition; returns how many commits."""
         leases = self._recent_leases = self._leases()
         current = {lease.nonce for lease in leases}
         for nonce in self._progress.keys() - current:
@@ -184,7 +200,7 @@ class Archiver:
         return sum(counts)
 
     async def _visit(self, lease: Lease) -> int:
-        """What goes wrong with one partition is no reason to leave the others."""
+        """Archives one partition. A failure does not affect the others."""
         progress = self._progress.get(lease.nonce)
         if progress is None:
             progress = self._progress[lease.nonce] = ArchiveProgress(self._clock.monotonic())
@@ -192,24 +208,26 @@ class Archiver:
         count = 0
         try:
             count = await self._archive(lease, progress)
-        except Exception as caught:  # noqa: BLE001 - also a bug: the others must not wait for it
+        except Exception as caught:  # noqa: BLE001 - a bug with one partition must not stop others
             progress.archived, progress.has_more = None, False
             problem = caught
         self._report_lag(lease, progress, problem)
-        if not isinstance(problem, StoreError):  # then the archive can't be asked for more
+        if not isinstance(problem, StoreError):  # otherwise the archive is not available
             await self._run_duty(lease, progress, self._resend)
             await self._run_duty(lease, progress, self._forget)
         return count
 
     async def _run_duty(self, lease: Lease, progress: ArchiveProgress, duty: PartitionDuty) -> None:
-        """Told by itself: the archive may be up to date, and this fail for ever."""
+        """Runs a duty and reports its failure separately: it may fail while the archive is up to
+        date.
+        """
         try:
             await duty(lease, progress)
         except FencedError:
-            return  # somebody else's partition by now: its lease will leave our list
-        except Exception as problem:  # noqa: BLE001 - as above
+            return  # another process owns the partition: its lease will leave our list
+        except Exception as problem:  # noqa: BLE001 - as in `_visit`
             call = duty.__name__.strip("_")
-            if progress.is_report_due(call, self._clock.monotonic(), every_s=self._alarm_s):
+            if progress.is_report_due(call, self._clock.monotonic(), every_s=self._options.alarm_s):
                 self._telemetry.event(
                     names.STORE_FAILED,
                     call=call,
@@ -218,14 +236,14 @@ class Archiver:
                 )
 
     async def _archive_rest(self, lease: Lease) -> bool:
-        """False when the archive can't be reached: the next owners do it, nobody waits here."""
+        """Returns False if the archive can't be reached. The next owners archive the rest."""
         progress = ArchiveProgress(self._clock.monotonic())
         try:
             await self._archive(lease, progress)
             while progress.has_more:
                 await self._archive(lease, progress)
         except FencedError:
-            return True  # its next owner does
+            return True  # its next owner archives it
         except (StoreError, BrokenInvariantError) as error:
             self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
             return not isinstance(error, StoreError)
@@ -234,10 +252,10 @@ class Archiver:
     async def _archive(self, lease: Lease, progress: ArchiveProgress) -> int:
         if progress.archived is None:
             archived = (await self._ledger.cursor(lease.partition)).sequence
-            # What was archived before may have come back with a store that was set back.
+            # After a rollback, the store may contain commits again that are already archived.
             await self._journal.trim(lease, upto=archived)
             progress.archived = archived
-        looked_at = self._clock.monotonic()
+        read_at = self._clock.monotonic()
         after = progress.archived
         entries = await self._journal.read(lease, after=after, limit=progress.batch)
         batch = _take_transaction(entries)
@@ -248,15 +266,16 @@ class Archiver:
         count = progress.archived - after
         progress.has_more = is_full or count < len(entries)
         if not progress.has_more:
-            progress.caught_up_at = looked_at
+            progress.caught_up_at = read_at
         return count
 
     async def _append_batch(
         self, lease: Lease, progress: ArchiveProgress, batch: Sequence[JournalEntry], after: int
     ) -> int:
-        """The last commit that was archived: one that is refused is found by halving.
+        """Archives as many commits as possible; returns the last sequence that was archived.
 
-        What takes too long is tried with half as much the next time.
+        A commit that the archive refuses is found by halving. If a call takes too long, the next
+        one has half as many commits.
         """
         copied: set[str] = set()
         while True:
@@ -270,10 +289,11 @@ class Archiver:
             except StoreError:
                 progress.batch = max(1, len(batch) // 2)
                 raise
-            except Exception:  # noqa: BLE001 - a bug with one of them: the others must not wait
+            except Exception:  # noqa: BLE001 - a bug with one commit must not block the others
                 refused = batch
             else:
-                # A quarter more, not twice as much: too much costs the time of a whole call.
+                # Grows by a quarter instead of doubling: a batch that is too large costs the time
+                # of a call.
                 grown = len(batch) * 5 // 4 + 1
                 progress.batch = min(BATCH_COMMITS_MAX, max(grown, progress.batch))
                 return batch[-1].sequence
@@ -296,7 +316,10 @@ class Archiver:
             )
 
     async def _copy_blobs(self, entries: Sequence[JournalEntry], copied: set[str]) -> None:
-        """Before the events that refer to them; one that is gone is missed by whoever reads it."""
+        """Copies blobs before the events that refer to them.
+
+        A missing blob is reported and skipped.
+        """
         for key in list_entry_blobs(entries):
             if key in copied:
                 continue
@@ -312,15 +335,16 @@ class Archiver:
         now = self._clock.monotonic()
         if now < progress.resend_at:
             return
-        progress.resend_at = now + self._resend_s / 2
+        resend_s = self._options.resend_s
+        progress.resend_at = now + resend_s / 2
         unapplied = await self._ledger.list_unapplied(
-            lease.partition, idle_s=self._resend_s, limit=RESENT_COMMANDS_MAX
+            lease.partition, idle_s=resend_s, limit=RESENT_COMMANDS_MAX
         )
         if len(unapplied) == RESENT_COMMANDS_MAX:
             progress.resend_at = now
         commands = [pending.command for pending in unapplied if pending.command is not None]
         for key in list_command_blobs(commands):
-            with suppress(NotFoundError):  # whoever reads it says so
+            with suppress(NotFoundError):  # the task that reads the blob reports it
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:
@@ -330,7 +354,10 @@ class Archiver:
                 await self._report_unreadable(lease, pending)
 
     async def _report_unreadable(self, lease: Lease, pending: PendingCommand) -> None:
-        """One that a later version wrote is asked for again: that one may run tomorrow."""
+        """Reports a command that can't be read, and excludes it from now on.
+
+        A command of a later version is not excluded: that version may run again.
+        """
         self._telemetry.event(
             names.MESSAGE_UNREADABLE,
             partition=lease.partition,
@@ -341,11 +368,12 @@ class Archiver:
             await self._ledger.mark_unreadable(pending)
 
     async def _forget(self, lease: Lease, progress: ArchiveProgress) -> None:
-        """What was archived long enough ago, once all that had come by then was read."""
+        """Removes executions archived `keep_s` ago, once the inbox of that time was read."""
         now = self._clock.monotonic()
-        progress.note_archived(now, every_s=self._keep_s / 10)
+        keep_s = self._options.keep_s
+        progress.note_archived(now, every_s=keep_s / 10)
         if progress.forget_target is None:
-            upto = progress.archived_before(now - self._keep_s)
+            upto = progress.archived_before(now - keep_s)
             if upto is None:
                 return
             progress.forget_target = upto, await self._journal.read_inbox_end(lease.partition)
@@ -356,14 +384,19 @@ class Archiver:
     def _report_lag(
         self, lease: Lease, progress: ArchiveProgress, problem: Exception | None
     ) -> None:
-        """One who is fenced is late for ever if the partition is still its own: so it is told."""
+        """Reports an archive that is late, every `alarm_s`, and when it has caught up.
+
+        A fenced archiver whose partition is still its own never catches up, so FencedError is
+        reported too.
+        """
         now = self._clock.monotonic()
         lag_s = now - progress.caught_up_at
-        if lag_s <= self._alarm_s:
+        alarm_s = self._options.alarm_s
+        if lag_s <= alarm_s:
             if progress.reported_at is not None:
                 self._telemetry.event(names.ARCHIVE_CAUGHT_UP, partition=lease.partition)
             progress.reported_at = None
-        elif progress.reported_at is None or now - progress.reported_at >= self._alarm_s:
+        elif progress.reported_at is None or now - progress.reported_at >= alarm_s:
             progress.reported_at = now
             self._telemetry.event(
                 _EVENT_NAMES.get(type(problem), names.ARCHIVE_LATE),
@@ -373,7 +406,7 @@ class Archiver:
             )
 
 
-# What will not be right by itself has a name of its own.
+# Failures that do not end by themselves have an event name of their own.
 _EVENT_NAMES: Mapping[type, str] = {
     FencedError: names.ARCHIVE_FENCED,
     ArchiveGapError: names.ARCHIVE_GAP,
@@ -381,14 +414,14 @@ _EVENT_NAMES: Mapping[type, str] = {
 
 
 def _take_transaction(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
-    """One at least, and not more bytes than one transaction should take."""
+    """Returns the first entries that fit into one transaction, at least one."""
     sizes = accumulate(entry.size_bytes for entry in entries)
     fitting = sum(1 for size in sizes if size <= TRANSACTION_BYTES_MAX)
     return entries[: max(1, fitting)]
 
 
 def _format_problem(problem: Exception) -> str:
-    """With a traceback for what is a bug."""
+    """Returns the message, or the traceback if the problem is a bug."""
     if isinstance(problem, StoreError | BrokenInvariantError):
         return str(problem)
     return "".join(traceback.format_exception(problem))

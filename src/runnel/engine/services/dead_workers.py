@@ -1,4 +1,4 @@
-"""Finds workers that have died, and has the tasks they held issued again."""
+"""Detects dead workers and reports their tasks as lost, so that they are issued again."""
 
 import asyncio
 
@@ -12,15 +12,15 @@ from runnel.ports.workers import WorkerRecord
 
 
 class Reaper:
-    """A worker that dies is found at most `dead_after_s` after its last beat.
+    """Detects a dead worker at most `dead_after_s` after its last heartbeat.
 
-    It counts as dead when it has not beaten for 7/12 of that: 5.25 s of the 9 s here, in which a
-    worker beats twice, so that a task of a killed worker is issued again within 10 s. A worker
-    whose beats do not fit that, because its settings are others, gets `grace_s` of its record,
-    unless `allows_grace` is False.
+    A worker counts as dead after 7/12 of that without a heartbeat: 5.25 s of the default 9 s. A
+    worker sends two heartbeats in that time, so a task of a killed worker is issued again within 10
+    s. A worker with longer intervals gets the `grace_s` of its record, unless `allows_grace` is
+    False.
 
-    Any number of them may run: a worker is lost once, and one that was judged wrongly finds its
-    tokens refused and goes on with new tasks.
+    Several reapers may run: a worker is lost once. If a live worker was judged dead, its tokens are
+    refused and it continues with new tasks.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Reaper:
             await self._clock.wait(stop, self._liveness.poll_s)
 
     async def tick(self) -> int:
-        """Looks once; returns how many workers were found dead."""
+        """Polls once; returns how many workers were found dead."""
         records = await self._tasks.workers()
         self._liveness.retain_only({record.worker for record in records})
         dead = [record for record in records if self._is_dead(record)]

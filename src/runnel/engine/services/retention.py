@@ -1,4 +1,4 @@
-"""Deletes executions that ended longer ago than they are to be kept, and what belongs to none."""
+"""Deletes executions that ended longer ago than the retention time, and orphaned blobs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,14 +13,17 @@ from runnel.ports.telemetry import Telemetry
 DAY_S = 24 * 3600.0
 POLL_INTERVAL_S = 60.0
 SWEEP_INTERVAL_S = 3600.0
-# Far longer than between a blob and the command that it is for.
+# Far longer than the time between a blob and the command that refers to it.
 ORPHAN_IDLE_S = 3600.0
-# Trees that one transaction deletes at most: others want to write, too.
+# The most execution trees that one transaction deletes, so that other writers need not wait long.
 BATCH_MAX = 100
 
 
 class RetentionService:
-    """`days` by final state; a state without a number is kept for ever. Any number may run."""
+    """Deletes executions `days` after their end, by final state. Several services may run.
+
+    Executions in a state without a number are kept for ever.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class RetentionService:
                 await self._clock.wait(stop, POLL_INTERVAL_S)
 
     async def tick(self) -> int:
-        """One batch of each state; returns how many roots were deleted."""
+        """Deletes one batch of each state; returns how many root executions."""
         count = 0
         for state, days in self._days.items():
             before = self._clock.now() - days * DAY_S
@@ -59,7 +62,7 @@ class RetentionService:
         return count
 
     async def sweep(self) -> int:
-        """Returns how many blobs belonged to no execution."""
+        """Deletes blobs without an execution; returns how many."""
         return await self._retention.delete_orphaned_blobs(idle_s=ORPHAN_IDLE_S)
 
     async def _sweep_if_due(self) -> None:

@@ -1,4 +1,4 @@
-"""Finds tasks that no worker will ever take, and fails them instead of letting them wait."""
+"""Fails tasks in queues that no live worker serves, instead of letting them wait for ever."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,13 +17,12 @@ FORGOTTEN_AFTER_S = 600.0
 
 
 class UnservedQueueService:
-    """A task fails when it has waited for `unserved_s`, and no worker served its queue meanwhile.
+    """Fails a task that has waited for `unserved_s` while no worker served its queue.
 
-    What other workers leave alone is mostly a name that is spelled wrong, or a deployment that
-    forgot something: a person has to look at it. While no worker lives at all, nothing is known
-    about names: then tasks wait, and an alarm is raised. Any number of these may run: a task fails
-    once. A queue that has been empty for `forgotten_after_s` is forgotten, so that names do not
-    gather.
+    The usual causes are a misspelled name or an incomplete deployment, which a person has to
+    correct. While no worker is alive at all, the service can't tell: tasks wait, and it reports
+    `workers.missing`. Several services may run: a task fails once. A queue that has been empty for
+    `forgotten_after_s` is forgotten, so that queue names do not accumulate.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class UnservedQueueService:
                 await self._clock.wait(stop, self._unserved_s / POLLS_PER_TIMEOUT)
 
     async def tick(self) -> int:
-        """Looks once; returns how many tasks have failed."""
+        """Polls once; returns how many tasks have failed."""
         queues = await self._tasks.queues()
         workers = await self._tasks.workers()
         self._check_for_workers(queues, workers)
@@ -82,7 +81,7 @@ class UnservedQueueService:
     def _find_overdue(
         self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
     ) -> list[QueueRecord]:
-        """Queues with tasks that nobody has served for long enough, on this process's clock."""
+        """Returns queues with tasks that were unserved for long enough, on this process's clock."""
         now = self._clock.monotonic()
         unserved = [
             record
@@ -121,5 +120,8 @@ class UnservedQueueService:
 
 
 def _is_served(queue: str, workers: Sequence[WorkerRecord]) -> bool:
-    """One that has not said what it serves has just begun: it gets the benefit of the doubt."""
+    """Returns whether a worker serves the queue.
+
+    A worker without a heartbeat so far may serve it.
+    """
     return any(record.about is None or record.about.serves(queue) for record in workers)

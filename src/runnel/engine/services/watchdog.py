@@ -1,4 +1,4 @@
-"""Checks repeatedly that each running execution has something under way, and repairs it."""
+"""Checks that every running execution has work in flight, and repairs those that have not."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,10 @@ from runnel.ports import telemetry as names
 
 
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What an execution believes to be under way; all of it can be looked up in the store.
+    """The work that an execution considers in flight. All of it can be checked in the store.
 
-    `tasks` are tokens, True for those that have begun; `limits` are keys by who waits for them.
-
-    It `is_stuck` when nothing at all is under way, in memory or elsewhere, and it has not ended.
+    `tasks` maps tokens to True if they have started. `limits` maps waiting tokens to their
+    concurrency key. The execution `is_stuck` if it has not ended and nothing at all is in flight.
     """
 
     execution_id: ExecutionId
@@ -58,7 +57,7 @@ def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
 
 
 def _list_unsettled_runs(execution: Execution) -> Iterator[tuple[TaskToken, NodeRun]]:
-    """Nodes and items that have begun and are not settled, a map by its items."""
+    """Yields nodes and items that have begun and are not settled; a map yields its items."""
     for index, run in enumerate(execution.nodes):
         if index not in execution.maps and not run.is_final:
             yield execution.token(index, NO_ITEM, run), run
@@ -84,17 +83,17 @@ def _list_execution_timers(execution: Execution) -> Iterator[TimerKey]:
 
 
 EXECUTIONS_PER_BATCH = 100
-# Between two pages: the sweep takes what is left over, it is never in a hurry.
+# The pause between two pages: the sweep only uses spare time.
 PAUSE_S = 0.05
 
 
 class Watchdog:
-    """A net below the rules that make sure that nothing gets stuck: what it finds is a bug.
+    """A safety net below the rules that keep executions moving: each finding is a bug.
 
-    Every `sweep_s` it looks at all running executions of the partitions that `orchestrator` owns.
-    What was missing at every look for `repair_after_s` is repaired: by commands to the owner that
-    change nothing if it was an error. An inbox entry that lies unread for `stale_s`, in whichever
-    partition, raises an alarm.
+    Every `sweep_s` it inspects all running executions of the partitions that `orchestrator` owns.
+    If something was missing at every sweep for `repair_after_s`, it sends repair commands to the
+    owner. They change nothing if the finding was wrong. It also reports an inbox entry, in any
+    partition, that stays unread for `stale_s`.
     """
 
     def __init__(
@@ -118,18 +117,18 @@ class Watchdog:
     async def run(self, stop: asyncio.Event) -> None:
         clock = self._dependencies.clock
         while not stop.is_set():
-            began = clock.monotonic()
+            started_at = clock.monotonic()
             try:
                 await self.sweep(stop)
             except StoreError as error:
                 self._dependencies.telemetry.event(
                     names.STORE_FAILED, call="sweep", error=str(error)
                 )
-            left_s = began + self._sweep_s - clock.monotonic()
-            await clock.wait(stop, max(PAUSE_S, left_s))
+            remaining_s = started_at + self._sweep_s - clock.monotonic()
+            await clock.wait(stop, max(PAUSE_S, remaining_s))
 
     async def sweep(self, stop: asyncio.Event) -> int:
-        """Looks once at everything; returns how many executions had to be repaired."""
+        """Inspects everything once; returns how many executions were repaired."""
         self._still_missing = {}
         repaired = 0
         for owner in self._orchestrator.owners():
@@ -167,31 +166,34 @@ class Watchdog:
         unset = await self._dependencies.store.unset_timers(
             partition, [key for work in in_flight for key in work.timers]
         )
-        unset_of = {key.execution_id: key for key in unset}
+        unset_by_execution = {key.execution_id: key for key in unset}
         repaired = sum(
-            [self._resume(owner, id_, "it has ended and is listed") for id_ in finished_ids]
+            [
+                self._resume(owner, id_, "it has ended but is listed as running")
+                for id_ in finished_ids
+            ]
         )
         for work in in_flight:
             repaired += self._repair_tasks(owner, work, lost)
             for problem in await self._find_problems(work):
                 repaired += self._resume(owner, work.execution_id, problem)
-            if work.execution_id in unset_of:
+            if work.execution_id in unset_by_execution:
                 repaired += self._resume(owner, work.execution_id, "a timer is not set")
         return repaired
 
     def _repair_tasks(
         self, owner: PartitionOwner, work: InFlightWork, lost: Mapping[TaskToken, bool | None]
     ) -> int:
-        mine = {token: lost[token] for token in work.tasks if token in lost}
+        lost_tasks = {token: lost[token] for token in work.tasks if token in lost}
         overdue = {
             token: has_killed
-            for token, has_killed in mine.items()
-            if self._is_overdue(f"nobody has {token}")
+            for token, has_killed in lost_tasks.items()
+            if self._is_overdue(f"no process holds {token}")
         }
         commands: list[Command] = [
             TaskLost(
                 token=token,
-                reason="nobody has it",
+                reason="no process holds it",
                 was_started=work.tasks[token] if has_killed is None else has_killed,
             )
             for token, has_killed in overdue.items()
@@ -209,7 +211,7 @@ class Watchdog:
         for token, key in work.limits.items():
             limit = replay_limit(key, await self._dependencies.store.load(make_limit_id(key)))
             if token not in limit.waiters:
-                problems.append(f"{token.node_id} is not in line for the key '{key}'")
+                problems.append(f"{token.node_id} is not queued for the key '{key}'")
         return problems
 
     def _resume(self, owner: PartitionOwner, execution_id: ExecutionId, problem: str) -> int:
@@ -231,7 +233,9 @@ class Watchdog:
         owner.enqueue(commands)
 
     def _is_overdue(self, problem: str) -> bool:
-        """Whether it has been there at every look for long enough; the time begins anew then."""
+        """Returns whether the problem existed at every sweep for long enough; restarts its time
+        then.
+        """
         now = self._dependencies.clock.monotonic()
         since = self._missing_since.get(problem, now)
         is_overdue = now - since >= self._repair_after_s

@@ -1,4 +1,4 @@
-"""The worker: claims tasks, runs their handlers, reports; it decides nothing and keeps nothing."""
+"""The worker: claims tasks, runs their handlers, reports results. It decides and stores nothing."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from runnel.ports.telemetry import Telemetry
 
 
 class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """`worker` is the name under which the store knows this worker."""
+    """The ports that all parts of a worker share. `worker` is the worker's name in the store."""
 
     worker: str
     tasks: TaskQueue

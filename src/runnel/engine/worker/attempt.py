@@ -1,4 +1,4 @@
-"""One attempt from its config to its stored output: resolve, look up the cache, run, store."""
+"""One attempt, from its config to its stored output: resolve, query the cache, run, store."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -23,15 +23,20 @@ from runnel.ports.clock import Secrets
 
 
 class HandlerLookup(Protocol):
+    """Finds handlers by name, and closes the resources that they keep."""
+
     def get(self, name: str) -> RegisteredHandler:
         """Raises HandlerNotFoundError."""
 
     async def close(self) -> None:
-        """Gives up what handlers keep from task to task; the next task may open it again."""
+        """Closes the resources that handlers keep between tasks.
+
+        The next task may open them again.
+        """
 
 
 class AttemptPipeline:
-    """Whatever goes wrong is raised: it is the error of the task."""
+    """Runs one attempt. Every exception it raises is the error of the task."""
 
     def __init__(
         self,
@@ -55,7 +60,10 @@ class AttemptPipeline:
         self._inline_bytes_max = inline_bytes_max
 
     async def find_cached_output(self, run: TaskRun) -> Value | None:
-        """The output of an earlier task with the same cache key; run.cache_key is known then."""
+        """Returns the output of an earlier task with the same cache key, or None.
+
+        Sets `run.cache_key`.
+        """
         task = run.task
         values = TaskInputs(task)
         config = compile_config(task.config)
@@ -95,19 +103,23 @@ class AttemptPipeline:
         )
 
     def _resolve_for_key(self, config: CompiledConfig, values: TaskInputs) -> Json:
-        """Without secrets: a key is stored, and what it was made of could be guessed by trying."""
+        """Resolves the config without secrets.
+
+        The key is stored, and a secret in it could be guessed.
+        """
         try:
             return self._resolve(config, values, shows_secrets=False)
         except TemplateEvaluationError:
             if not config.secrets:
                 raise
-            # `secrets.port | int` fits the value, not the name: the templates and what they read.
+            # A template such as `secrets.port | int` accepts the value but not the placeholder.
+            # Then the key consists of the templates and of the values that they read.
             return {**config.template, "": values.find_existing(config.roots - {SECRETS_ROOT})}
 
     def _resolve(
         self, config: CompiledConfig, values: TaskInputs, *, shows_secrets: bool = True
     ) -> Json:
-        """Without `shows_secrets` each stands for itself by its name."""
+        """Resolves the config. Without `shows_secrets`, a placeholder replaces each secret."""
         if not config.secrets:
             return config.resolve(values)
         for name in config.secrets:

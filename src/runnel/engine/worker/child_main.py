@@ -1,7 +1,7 @@
-"""The main program of a child process: takes one job after another and answers each.
+"""The main program of a child process: runs one job after another and returns each result.
 
-It dies with its parent. A thread reads the socket and ends the process when the other side is
-gone, also while user code runs; on Linux the kernel does it too, in case that code never lets
+The process dies with its parent. A thread reads the socket and ends the process when the parent is
+gone, also while user code runs. On Linux the kernel kills it as well, in case user code never lets
 another thread run.
 """
 
@@ -39,13 +39,15 @@ from runnel.engine.worker.outputs import describe_exception, encode_result, esca
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import Skip, SoftTimeoutError
 
-# The name under which a parent's script is run again here: its `if __name__ == "__main__"` is not.
+# The module name for the parent's script when it is run again here, so that its `if __name__ ==
+# "__main__"` block does not run.
 MAIN = "__runnel_main__"
 PR_SET_PDEATHSIG = 1
 EXIT_PARENT_GONE = 70
 
 
 def main(fd: int, parent: int) -> None:
+    """Runs jobs from the socket `fd` until the process `parent` ends."""
     _exit_with_parent(parent)
     link = ParentConnection(socket.socket(fileno=fd))
     jobs: SimpleQueue[ChildJob] = SimpleQueue()
@@ -57,14 +59,14 @@ def main(fd: int, parent: int) -> None:
 
 
 class ParentConnection:
-    """The socket to the parent; user code may log from several threads at once."""
+    """The socket to the parent. User code may log from several threads at once."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
 
     def send(self, answer: ChildMessage) -> None:
-        """A soft timeout that comes meanwhile waits: it must not leave half a frame behind."""
+        """Sends a message. A soft timeout is delayed, so that it does not interrupt a frame."""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, {SOFT_TIMEOUT_SIGNAL})
             with self._lock:
@@ -73,7 +75,9 @@ class ParentConnection:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {SOFT_TIMEOUT_SIGNAL})
 
     def read_into(self, jobs: "SimpleQueue[ChildJob]") -> None:
-        """Ends the process at the end of the stream, which is the end of the parent."""
+        """Queues jobs; ends the process at the end of the stream, which means that the parent is
+        gone.
+        """
         try:
             with self._connection.makefile("rb") as stream:
                 while header := stream.read(FRAME_HEADER.size):
@@ -83,7 +87,7 @@ class ParentConnection:
 
 
 class LogForwarder(logging.Handler):
-    """Log records of user code are written by the parent, with everything else."""
+    """Forwards log records of user code to the parent, which writes them with all others."""
 
     def __init__(self, connection: ParentConnection) -> None:
         super().__init__()
@@ -96,7 +100,7 @@ class LogForwarder(logging.Handler):
 
 
 class _CurrentJob:
-    """The job in hand, as the signal handler needs it: it has no other way to know."""
+    """The job that is running. The signal handler can only read it from here."""
 
     job: ChildJob | None = None
 
@@ -127,7 +131,7 @@ def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
 
 
 def _flush() -> None:
-    """What the code has printed would be lost when this process is killed."""
+    """Flushes the output of user code, which would be lost if the process is killed."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -168,5 +172,5 @@ def _exit_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         _libc: Any = ctypes.CDLL(None, use_errno=True)
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != parent:  # the parent died before prctl was called
         os._exit(EXIT_PARENT_GONE)

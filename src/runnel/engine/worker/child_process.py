@@ -1,7 +1,7 @@
-"""Child processes for CPU-bound user code: reused between tasks, killed when told to stop.
+"""Child processes for CPU-bound user code: reused between tasks, killed to stop a task.
 
-A child is the leader of its own session, so that Ctrl-C at a terminal reaches only the worker,
-which decides what happens, and so that killing a child kills what it has started as well.
+Each child leads a session of its own. So Ctrl-C at a terminal reaches only the worker, and killing
+a child also kills the processes that it has started.
 """
 
 import asyncio
@@ -29,17 +29,19 @@ from runnel.engine.worker.outputs import encode_result
 from runnel.engine.worker.task_run import RunningCode
 from runnel.errors import ProcessDiedError, SoftTimeoutError
 
-# What a worker and its child processes say to each other: framed JSON over a socket.
-#
-# Nothing is pickled: the arguments are JSON already, a function travels as its name, a result is
-# encoded by the process that made it, and an exception as what is reported of it.
+# The protocol between a worker and its child processes: framed JSON over a socket.
+# Nothing is pickled. Arguments are JSON already, a function is sent by name, the child encodes the
+# result, and an exception is sent as its report.
 
 FRAME_HEADER = struct.Struct("!Q")
 SOFT_TIMEOUT_SIGNAL = signal.SIGUSR1
 
 
 class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
-    """`main` is the file of the parent's `__main__`, for functions that are defined there."""
+    """One call for a child.
+
+    `main` is the file of the parent's `__main__`, for functions defined there.
+    """
 
     function: str
     main: str | None
@@ -51,7 +53,7 @@ class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobResult(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Exactly one of the three is set; `skipped` is what the code said when it raised Skip."""
+    """The result of a job: exactly one field is set. `skipped` is the message of a raised Skip."""
 
     output: msgspec.Raw = NO_DATA
     error: ErrorInfo | None = None
@@ -97,7 +99,7 @@ MessageCallback: TypeAlias = Callable[[LogMessage | MetricMessage], None]
 
 
 def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
-    """Raises InputError when another process can't find the function by its name."""
+    """Raises InputError if another process can't find the function by its name."""
     return ChildJob(
         function=get_import_name(call.function),
         main=getattr(sys.modules["__main__"], "__file__", None),
@@ -110,6 +112,8 @@ def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
 
 
 class ChildProcess:
+    """A running child process and the connection to it."""
+
     def __init__(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
@@ -148,7 +152,7 @@ class ChildProcess:
         return not self.has_ended and not self._reader.at_eof()
 
     async def run_job(self, job: ChildJob, on_message: MessageCallback) -> JobResult:
-        """Raises ProcessDiedError when the process ends before it has answered."""
+        """Raises ProcessDiedError if the process ends before it returns a result."""
         try:
             self._writer.write(encode_frame(job))
             await self._writer.drain()
@@ -177,7 +181,10 @@ class ChildProcess:
 
 
 class ProcessCode(RunningCode):
-    """User code in a child; cancelling ends the wait for its answer, which kills the child."""
+    """User code in a child process.
+
+    Cancelling ends the wait for its result, which kills the child.
+    """
 
     __slots__ = ("_child",)
 
@@ -190,7 +197,10 @@ class ProcessCode(RunningCode):
 
 
 class ChildProcessPool:
-    """As many children as tasks in `process` mode ever ran at once: the slots bound them."""
+    """A pool of child processes. It holds as many as tasks in `process` mode ran at once.
+
+    The slots of the worker bound that number.
+    """
 
     def __init__(self) -> None:
         self._idle: list[ChildProcess] = []
@@ -199,7 +209,7 @@ class ChildProcessPool:
     async def run(
         self, job: ChildJob, on_message: MessageCallback, on_start: Callable[[ChildProcess], None]
     ) -> JobResult:
-        """When cancelled, the child is killed: that is the hard stop that threads lack."""
+        """Runs a job. A cancellation kills the child: the hard stop that threads do not have."""
         child = self._reuse() or await ChildProcess.start()
         on_start(child)
         try:

@@ -1,4 +1,4 @@
-"""Runs one call as its mode says, on the loop, in a thread or in a child process."""
+"""Runs one call according to its mode: on the event loop, in a thread or in a child process."""
 
 import asyncio
 import threading
@@ -27,18 +27,18 @@ from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
 
 # Steps a coroutine of user code inside the slot's own asyncio task.
-#
-# A task of its own for each coroutine would cost 6 µs; a plain `await` could neither raise a soft
-# timeout at the place where the code waits, nor end code that swallows its cancellation. Standing
-# between the asyncio task and the coroutine, this does all three. The first step is made at once,
-# `asyncio.current_task()` is the same after each suspension (so `asyncio.timeout` and task groups
-# of the user's work), and context variables that the code sets do not reach the slot's next task.
+# A separate asyncio task per coroutine would cost 6 µs. A plain `await` could neither raise a soft
+# timeout at the point where the code waits, nor end code that swallows its cancellation. The driver
+# is between the asyncio task and the coroutine, and avoids all three problems. It makes the first
+# step at once. `asyncio.current_task()` stays the same after each suspension, so `asyncio.timeout`
+# and task groups in user code work. Context variables that the code sets do not reach the slot's
+# next task.
 
 
 class CoroutineDriver(RunningCode):
-    """Takes over after the first step, in which the code has come to wait for `awaited`.
+    """Drives a coroutine after its first step, which ended in waiting for `awaited`.
 
-    `enter` is the `run` of the contextvars.Context that the code sees.
+    `enter` is the `run` method of the contextvars.Context in which the code runs.
     """
 
     __slots__ = ("_awaited", "_coroutine", "_enter", "_is_killed", "_soft")
@@ -63,7 +63,7 @@ class CoroutineDriver(RunningCode):
             while True:
                 try:
                     yield awaited
-                except BaseException as error:  # noqa: BLE001  # handed on to the coroutine
+                except BaseException as error:  # noqa: BLE001  # thrown into the coroutine
                     awaited = self._throw(error)
                 else:
                     awaited = enter(step, None)
@@ -71,7 +71,7 @@ class CoroutineDriver(RunningCode):
             return stop.value
 
     def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
-        """Raises `error` where the code waits; the code may catch it and go on."""
+        """Raises `error` where the code waits. The code may catch it and continue."""
         self._soft = error
         self.runner.cancel()
 
@@ -80,7 +80,10 @@ class CoroutineDriver(RunningCode):
         self.runner.cancel()
 
     def kill(self) -> None:
-        """The code's `finally` blocks run, up to their first await; nothing resumes it again."""
+        """Closes the coroutine.
+
+        Its `finally` blocks run up to their first await; nothing resumes it.
+        """
         self._is_killed = True
         self.runner.cancel()
 
@@ -94,17 +97,17 @@ class CoroutineDriver(RunningCode):
         return self._enter(self._coroutine.throw, error)
 
 
-# Threads for synchronous user code: reused, and never waited for when the process ends.
-#
-# They are daemons on purpose: a function that hangs must not keep a worker from shutting down, as
-# the threads of concurrent.futures do, which the interpreter joins on its way out. Their number
-# is bounded by the worker's slots: a function keeps its slot until it has returned.
+# Threads for synchronous user code: reused, and not joined when the process ends.
+# They are daemon threads on purpose. The interpreter joins the threads of concurrent.futures at
+# exit, so a function that hangs would keep a worker from shutting down. The worker's slots bound
+# their number: a function keeps its slot until it has returned.
 
 
 class ThreadJob:
-    """`outcome` is (result, None) or (None, error); `on_return` is called on the loop, always.
+    """A function call in a thread. `outcome` is (result, None) or (None, error).
 
-    When `outcome` was cancelled the function goes on all the same, and its result is dropped.
+    `on_return` is always called, on the loop. If `outcome` is cancelled, the function continues and
+    its result is dropped.
     """
 
     __slots__ = ("_context", "_function", "_on_return", "has_returned", "outcome")
@@ -132,6 +135,8 @@ class ThreadJob:
 
 
 class ThreadPool:
+    """Daemon threads that run one job at a time."""
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[ThreadJob | None] = SimpleQueue()
@@ -139,7 +144,10 @@ class ThreadPool:
         self._idle = 0
 
     def start(self, function: Callable[[], Any], on_return: Callable[[], None]) -> ThreadJob:
-        """To be called on the event loop, which also gets the outcome."""
+        """Starts a function in a thread.
+
+        Call it on the event loop, which also receives the outcome.
+        """
         job = ThreadJob(function, on_return)
         if self._idle:
             self._idle -= 1
@@ -155,7 +163,7 @@ class ThreadPool:
         return job
 
     def close(self) -> None:
-        """Idle threads end; busy ones end when their function returns, if it ever does."""
+        """Ends idle threads at once, and busy ones when their function returns."""
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -165,7 +173,7 @@ class ThreadPool:
             try:
                 loop.call_soon_threadsafe(self._done, job, outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits for this result any more
+                return  # the loop is closed: no task waits for this result
             del job, outcome
 
     def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
@@ -178,7 +186,7 @@ RunCallback: TypeAlias = Callable[[TaskRun], None]
 
 
 class ChildCodeError(Exception):
-    """User code in a child process raised; `info` is what is reported of it."""
+    """User code in a child process raised an exception. `info` is its report."""
 
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(str(info))
@@ -186,10 +194,10 @@ class ChildCodeError(Exception):
 
 
 class Executor:
-    """`on_suspend` is called for each run that does not end at once, before it waits.
+    """Runs calls in their mode and reports changes of a run through callbacks.
 
-    `on_abandoned` is called when a run ends while its thread goes on, `on_returned` when that
-    thread has come back after all.
+    `on_suspend` is called before a run waits for the first time. `on_abandoned` is called when a
+    run ends while its thread continues, and `on_returned` when that thread returns after all.
     """
 
     def __init__(
@@ -210,7 +218,7 @@ class Executor:
     async def run(
         self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
     ) -> bytes:
-        """Raises whatever the code raises, and CancelledError once the run was stopped."""
+        """Raises the exception of the code, or CancelledError once the run was stopped."""
         if call.mode is Mode.LOOP:
             enter = copy_context().run
             result = enter(call.invoke, context)
@@ -223,18 +231,18 @@ class Executor:
         return await self._in_process(run, call, context, values)
 
     async def _drive(self, run: TaskRun, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
-        """Many handlers never wait: they have ended after this first step."""
+        """Runs the coroutine. Many handlers never wait and end with this first step."""
         try:
             awaited = enter(coroutine.send, None)
         except StopIteration as stop:
             return stop.value
         self._on_suspend(run)
-        waits = _get_code(run)
-        code = run.code = CoroutineDriver(coroutine, awaited, waits.runner, enter)
+        outer_code = _get_code(run)
+        code = run.code = CoroutineDriver(coroutine, awaited, outer_code.runner, enter)
         try:
             return await code
         finally:
-            run.code = waits
+            run.code = outer_code
 
     async def _in_thread(self, run: TaskRun, call: FunctionCall, context: Context) -> bytes:
         job = self._threads.start(
@@ -260,20 +268,20 @@ class Executor:
     async def _in_process(
         self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
     ) -> bytes:
-        waits = _get_code(run)
+        outer_code = _get_code(run)
 
-        def started(child: ChildProcess) -> None:
-            run.code = ProcessCode(waits.runner, child)
+        def on_start(child: ChildProcess) -> None:
+            run.code = ProcessCode(outer_code.runner, child)
 
-        def news(message: LogMessage | MetricMessage) -> None:
+        def on_message(message: LogMessage | MetricMessage) -> None:
             _forward_message(message, context)
 
         try:
             answer = await self._processes.run(
-                make_job(call, values.make_portable_task()), news, started
+                make_job(call, values.make_portable_task()), on_message, on_start
             )
         finally:
-            run.code = waits  # the child may be another task's in a moment
+            run.code = outer_code  # the child may run another task next
         if answer.error is not None:
             raise ChildCodeError(answer.error)
         if answer.skipped is not None:
@@ -284,9 +292,10 @@ class Executor:
 
 
 def _run_in_thread(call: FunctionCall, context: Context) -> Any:
-    """In the thread, so that writing a large result as JSON does not hold up the loop.
+    """Runs the call and encodes its result in the thread, so that a large result does not block the
+    loop.
 
-    A coroutine, such as a lambda around an async function returns, is left for the loop to run.
+    A coroutine, such as a lambda around an async function returns, is left to the loop.
     """
     result = call.finish(context)
     return result if iscoroutine(result) else encode_result(result)

@@ -1,4 +1,4 @@
-"""Two loops towards the store: this worker lives and holds these; which of them should stop?"""
+"""Two loops of a worker: one sends heartbeats, one waits for tokens of tasks to stop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.workers import WorkerInfo
 
-# Dropped tokens come at once; this is only how long one call lasts.
+# The length of one call. Dropped tokens arrive at once; this does not delay them.
 DROPPED_WAIT_S = 30.0
 
-# Of those that run, in what a worker says of itself: a beat stays a few kilobytes.
+# The most running tasks in a heartbeat, so that it stays at a few kilobytes.
 TASKS_SHOWN_MAX = 50
 
 StopDropped = Callable[[Sequence[TaskToken]], None]
 
 
 class Heartbeat:
-    """Every beat says what the worker is: the store may have forgotten it meanwhile."""
+    """Sends heartbeats. Each describes the worker, because the store may have forgotten it."""
 
     def __init__(
         self,
@@ -41,38 +41,40 @@ class Heartbeat:
         self._is_early = asyncio.Event()
 
     def update_info(self, about: WorkerInfo) -> None:
-        """The worker is not what it was: said at once, not with the next beat."""
+        """Changes the worker's description and sends it at once."""
         self.about = about
         self._is_early.set()
 
     async def beat(self) -> None:
-        """Ends when it is cancelled."""
+        """Sends heartbeats until cancelled."""
         while True:
             self._is_early.clear()
             await self.tick()
             await self._dependencies.clock.wait(self._is_early, self._beat_s)
 
     async def tick(self) -> int:
-        around = self._dependencies
-        orders = await around.store_retry.run(
-            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self._build_info()),
+        dependencies = self._dependencies
+        reply = await dependencies.store_retry.run(
+            lambda: dependencies.tasks.beat(
+                dependencies.worker, self._held.tokens(), about=self._build_info()
+            ),
             "beat",
         )
-        self._stop_dropped(orders.stop)
-        if orders.drains and not self.about.is_draining:
+        self._stop_dropped(reply.stop)
+        if reply.drains and not self.about.is_draining:
             self._drain()
-        return len(orders.stop)
+        return len(reply.stop)
 
     def _build_info(self) -> WorkerInfo:
         tasks = self._held.running(limit=TASKS_SHOWN_MAX)
         return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks)
 
     async def listen(self) -> None:
-        """Ends when it is cancelled."""
-        around = self._dependencies
+        """Stops dropped tasks until cancelled."""
+        dependencies = self._dependencies
         while True:
-            dropped = await around.store_retry.run(
-                lambda: around.tasks.wait_dropped(around.worker, wait_s=DROPPED_WAIT_S),
+            dropped = await dependencies.store_retry.run(
+                lambda: dependencies.tasks.wait_dropped(dependencies.worker, wait_s=DROPPED_WAIT_S),
                 "wait_dropped",
             )
             self._stop_dropped(dropped)

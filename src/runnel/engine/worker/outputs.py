@@ -1,4 +1,4 @@
-"""Results and errors on their way out: as JSON, inline or in a blob, without secrets."""
+"""Results and errors of a task: as JSON, inline or in a blob, and without secrets."""
 
 import asyncio
 import re
@@ -29,28 +29,34 @@ from runnel.ports.records import BlobStore
 
 
 class NotJsonError(PayloadError, TypeError):
-    """A result that JSON can't hold; a TypeError too, because that is how users know it."""
+    """A result that JSON can't represent. It is a TypeError too, as json.dumps would raise."""
 
 
 def encode_result(result: Any) -> bytes:
-    """Raises NotJsonError in one sentence; sets become lists, dates and UUIDs become text."""
+    """Encodes a result as JSON. Sets become lists; dates and UUIDs become texts.
+
+    Raises NotJsonError.
+    """
     try:
         data = _encoder.encode(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotJsonError(f"the result can't be stored as JSON: {error}") from error
-    # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
+    # msgspec encodes NaN as null. Without a null in the data there is no NaN to search for.
     if b"null" in data and result is not None:
         _check_finite(result)
     return data
 
 
 async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
-    """Returns once a large result is safe in a blob; raises PayloadError when it is too large."""
+    """Writes a large result to a blob and returns once it is durable.
+
+    Raises PayloadError if it is too large.
+    """
     size = len(data)
     if size > BLOB_BYTES_MAX:
         raise PayloadError(
             f"the result of node '{token.node_id}' is {size:,} bytes, at most {BLOB_BYTES_MAX:,} "
-            "are stored: write it to a file or a bucket and return where it is"
+            "are stored: write it to a file or a bucket and return its address"
         )
     key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}-{token.nonce}"
     await blobs.put(key, data)
@@ -58,14 +64,17 @@ async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Val
 
 
 def inline_if_small(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
-    """None when it is too large to be carried along."""
+    """Returns None if the result is too large to be stored inline."""
     if len(data) > bytes_max:
         return None
     return NULL if data == b"null" else make_value_from_json(data)
 
 
 def _to_builtin(value: Any) -> Any:
-    """What msgspec asks for types it does not know; found by what they can do, not by import."""
+    """Converts types that msgspec does not know.
+
+    It tests their methods instead of importing them.
+    """
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
     if hasattr(value, "dtype"):
@@ -75,7 +84,7 @@ def _to_builtin(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     kind = type(value)
-    if kind in (tuple, frozenset, bytes, bool, type(None)):  # as values these never get here
+    if kind in (tuple, frozenset, bytes, bool, type(None)):  # msgspec encodes these as values
         raise TypeError(f"a key of a dict is {value!r}; keys must be texts or numbers")
     raise TypeError(
         f"it holds a {kind.__module__}.{kind.__qualname__}; return numbers, texts, lists, dicts, "
@@ -98,20 +107,24 @@ def _check_finite(result: Any) -> None:
 _ENGINE_PATH = str(Path(__file__).parents[2])
 _IMPORT_MACHINERY = "<frozen importlib"
 _CANCELLED_ITSELF = (
-    "the code cancelled itself or awaited what was cancelled: nobody had stopped this task"
+    "the code cancelled itself or awaited a cancelled task: Runnel had not stopped this task"
 )
 
 
 def describe_exception(error: BaseException) -> ErrorInfo:
     try:
         return _describe(error)
-    except BaseException as broken:  # noqa: BLE001  # its class is the user's: it may raise anything
+    except BaseException as broken:  # noqa: BLE001  # the user's class may raise anything
         name = escape_text(type(error).__name__)
-        return ErrorInfo(type=name, message=f"(it can't be described: {type(broken).__name__})")
+        return ErrorInfo(
+            type=name, message=f"(the error can't be described: {type(broken).__name__})"
+        )
 
 
 def escape_text(text: str) -> str:
-    """Escapes what UTF-8 can't hold (odd bytes of a file name) and what would steer a terminal."""
+    """Escapes text that UTF-8 can't encode (odd bytes of a file name) or that controls a
+    terminal.
+    """
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():
         return text
@@ -138,7 +151,7 @@ def _describe(error: BaseException) -> ErrorInfo:
 
 
 def _get_retry_after(error: BaseException) -> float | None:
-    """None when the error does not say, or says what is no delay."""
+    """Returns None if the error has no valid `retry_after_s`."""
     delay_s = getattr(error, "retry_after_s", None)
     if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not delay_s >= 0:
         return None
@@ -148,8 +161,8 @@ def _get_retry_after(error: BaseException) -> float | None:
 def _format_message(error: BaseException) -> str:
     try:
         text = str(error)
-    except BaseException as broken:  # noqa: BLE001  # a __str__ of the user's may raise anything
-        text = f"(its message can't be shown: {type(broken).__name__})"
+    except BaseException as broken:  # noqa: BLE001  # the user's __str__ may raise anything
+        text = f"(the message can't be shown: {type(broken).__name__})"
     if not text and isinstance(error, asyncio.CancelledError):
         return _CANCELLED_ITSELF
     text = escape_text(text)
@@ -159,7 +172,7 @@ def _format_message(error: BaseException) -> str:
 
 
 def _format_traceback(error: BaseException) -> str | None:
-    """None when all of it happened inside Runnel: then the message says it all."""
+    """Returns None if all frames are inside Runnel: then the message says everything."""
     if isinstance(error, RunnelError) and error.says_all:
         return None
     user_part = _skip_engine_frames(error.__traceback__)
@@ -183,11 +196,11 @@ def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
 
 # -- redaction of secrets in what a worker reports: errors, reasons, outputs ---------------
 
-# Possessive: it never goes back, which would take memory for each character of a long text.
+# Possessive quantifiers: backtracking would take memory for each character of a long text.
 _TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')
 _UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _ESCAPES = {'\\"': '"', "\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
-_BACKSLASH = "\0"  # stands for one meanwhile: JSON never has it as it is
+_BACKSLASH = "\0"  # a placeholder: JSON never contains it unescaped
 
 _decode = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
@@ -195,14 +208,14 @@ _encode = msgspec.json.Encoder().encode
 
 def redact_error(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
     message = secrets.redact(info.message)
-    traceback = None if info.traceback is None else secrets.redact(info.traceback)
-    if message == info.message and traceback == info.traceback:
+    redacted_traceback = None if info.traceback is None else secrets.redact(info.traceback)
+    if message == info.message and redacted_traceback == info.traceback:
         return info
-    return msgspec.structs.replace(info, message=message, traceback=traceback)
+    return msgspec.structs.replace(info, message=message, traceback=redacted_traceback)
 
 
 def redact_log_lines(lines: Sequence[TaskLogLine], secrets: Secrets) -> tuple[TaskLogLine, ...]:
-    """Cut afterwards: half a secret would not be found."""
+    """Redacts the lines, then shortens them: half a secret would not be recognized."""
     return tuple(
         TaskLogLine(line.at, line.level, _shorten_line(secrets.redact(line.text))) for line in lines
     )
@@ -214,13 +227,13 @@ def _shorten_line(text: str) -> str:
 
 
 def redact_output(data: bytes, secrets: Secrets) -> bytes:
-    """Every text of the JSON by itself, keys too, and numbers that are a secret.
+    """Redacts every text of the JSON, keys included, and numbers that equal a secret.
 
-    Not decoded as a whole: it may be nested as deeply as a service likes.
+    It does not decode the JSON as a whole, because it may be nested arbitrarily deep.
     """
     text = data.decode()
     plain = _unescape_json(text)
-    if secrets.redact(plain) == plain:  # 20 times as fast as a look at each text
+    if secrets.redact(plain) == plain:  # 20 times as fast as checking each text
         return data
     return _TEXT_OR_NUMBER.sub(lambda match: _redact_literal(match[0], secrets), text).encode()
 
@@ -234,13 +247,13 @@ def _redact_literal(written: str, secrets: Secrets) -> str:
 
 
 def _redact_number(written: str, secrets: Secrets) -> str:
-    """Only as a whole: the same digits inside of a longer number are not the secret."""
+    """Redacts a number only if all of it is a secret, not if it contains the same digits."""
     shown = secrets.redact(written.removesuffix(".0"))
     return written if any(map(str.isdigit, shown)) else _encode(shown).decode()
 
 
 def _unescape_json(text: str) -> str:
-    """JSON with its texts as they are meant, between quotes that mean nothing any more."""
+    """Returns the JSON with its texts unescaped. The result is no longer valid JSON."""
     if "\\" not in text:
         return text
     text = text.replace("\\\\", _BACKSLASH)

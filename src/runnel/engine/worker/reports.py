@@ -1,4 +1,4 @@
-"""Results on their way to the store: while one call is under way, the next batch gathers."""
+"""Reports of a worker to the store. While one call is running, the next batch accumulates."""
 
 import asyncio
 
@@ -8,13 +8,17 @@ from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
 
 BATCH_MAX = 512
-# Above this many results that the store has not taken yet, no further task is claimed.
+# Above this many unsent reports, the worker claims no further task.
 WAITING_MAX = 2_048
 
 Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
 
 
 class Reporter:
+    """Sends reports to the store in batches and forgets the tasks that the store has
+    acknowledged.
+    """
+
     def __init__(self, dependencies: WorkerDependencies, held: HeldTasks) -> None:
         self._dependencies = dependencies
         self._held = held
@@ -38,11 +42,11 @@ class Reporter:
             await self._has_room.wait()
 
     async def wait_empty(self) -> None:
-        """Returns once the store has taken everything that was put."""
+        """Returns once the store has acknowledged every report."""
         await self._is_empty.wait()
 
     async def run(self) -> None:
-        """Ends when it is cancelled."""
+        """Sends reports until cancelled."""
         while True:
             if await self.tick() == 0:
                 await self._has_work.wait()
@@ -56,12 +60,12 @@ class Reporter:
         del self._pending[:BATCH_MAX]
         if len(self._pending) < WAITING_MAX:
             self._has_room.set()
-        around = self._dependencies
-        taken = await around.store_retry.run(
-            lambda: around.tasks.report(around.worker, batch), "report"
+        dependencies = self._dependencies
+        acknowledgements = await dependencies.store_retry.run(
+            lambda: dependencies.tasks.report(dependencies.worker, batch), "report"
         )
-        for report, is_taken in zip(batch, taken, strict=True):
-            self._settle(report, is_accepted=is_taken)
+        for report, is_accepted in zip(batch, acknowledgements, strict=True):
+            self._settle(report, is_accepted=is_accepted)
         return len(batch)
 
     def _settle(self, report: Report, *, is_accepted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Results of cached nodes: the key of a result, and what is stored under it."""
+"""Results of cached nodes: how a cache key is computed, and how a result is stored under it."""
 
 import hashlib
 from contextlib import suppress
@@ -12,7 +12,7 @@ from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
 
-# What is larger is made again: results are meant to be looked up faster than that.
+# Larger results are not cached: reading one should be faster than computing it.
 CACHED_RESULT_BYTES_MAX = 1024 * 1024
 
 
@@ -20,7 +20,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class ResultCache:
-    """A store that can't be asked is no reason to fail a task: then its code runs."""
+    """The result cache in the store. If the store can't be reached, the code runs instead."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
@@ -37,14 +37,20 @@ class ResultCache:
 
 
 def compute_cache_key(task: TaskMessage, config: Json, values: TaskInputs) -> str:
-    """Tasks with the same key have the same result, or so their workflow says.
+    """Returns the cache key. Tasks with the same key have the same result, as the workflow
+    declares.
 
-    Without a key of its own it is all that the code is given. A key is one of the code that it is
-    given to: of the handler, or of the function that the handler calls. Raises TemplateError.
+    Without a `cache_key` in the workflow, the key covers everything that the code receives. A
+    declared key holds for one piece of code: the handler, or the function that the handler calls.
+    Raises TemplateError.
     """
-    own = compile_config(task.cache_key).resolve(values)
-    parts = [own, _get_function(config)] if own is not None else [config, dict(values.parents)]
-    data = _encoder.encode([task.handler, own is not None, *parts])
+    declared_key = compile_config(task.cache_key).resolve(values)
+    parts = (
+        [declared_key, _get_function(config)]
+        if declared_key is not None
+        else [config, dict(values.parents)]
+    )
+    data = _encoder.encode([task.handler, declared_key is not None, *parts])
     return hashlib.sha256(data).hexdigest()
 
 

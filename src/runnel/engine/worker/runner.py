@@ -1,4 +1,4 @@
-"""Runs tasks to their reports, one asyncio task per slot in use; waits for rate limits."""
+"""Runs claimed tasks and reports them, one asyncio task per used slot; applies rate limits."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,14 +21,18 @@ from runnel.engine.worker.task_run import Deadlines, HeldTasks, RunningCode, Sto
 from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
 from runnel.ports.store import TaskQueue
 
-# Rate limits: a token is taken just before user code, from a bucket that all workers share.
+# Rate limits: a token is taken just before user code runs, from a bucket that all workers share.
 
-# Up to this long a task waits here without a slot; beyond, the store keeps it and sets a timer.
+# The longest wait of a task in the worker, without a slot. For longer waits the store keeps the
+# task and sets a timer.
 PARK_S_MAX = 5.0
 
 
 class RateLimiter:
-    """`limits` holds the limits of tags for which the workflow itself gives none."""
+    """Finds the rate limit of a task and takes tokens from the shared buckets.
+
+    `limits` are by tag, for tags without a limit in the workflow itself.
+    """
 
     def __init__(self, tasks: TaskQueue, limits: Mapping[str, RateLimit]) -> None:
         self._tasks = tasks
@@ -42,7 +46,10 @@ class RateLimiter:
         return self._limits.get(task.resource_tag)
 
     async def take_token(self, task: TaskMessage, limit: RateLimit, *, may_park: bool) -> float:
-        """Seconds until the task may run; above what may be parked, no token was taken."""
+        """Returns the seconds until the task may run.
+
+        Above the longest parking time, no token was taken.
+        """
         return await self._tasks.take_token(
             task.resource_tag or "",
             rate_per_second=limit.rate_per_second,
@@ -51,7 +58,7 @@ class RateLimiter:
         )
 
 
-# Tasks that wait for a rate token without a slot, per slot; more are sent back to the store.
+# The most tasks per slot that wait for a rate token. Further ones go back to the store.
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
 
@@ -65,6 +72,8 @@ _OUTCOME_NAMES: Mapping[type, str] = {
 
 
 class RunnerPool:
+    """The runners of a worker. Each takes runs from the slots and reports their results."""
+
     def __init__(
         self,
         dependencies: WorkerDependencies,
@@ -98,39 +107,40 @@ class RunnerPool:
         self.is_quiet = asyncio.Event()
 
     def open(self, main: asyncio.Task[Any] | None) -> None:
-        """`main` is the asyncio task of the worker: cancelling that ends the runners too."""
+        """Sets the worker's asyncio task: cancelling `main` ends the runners too."""
         self._main = main
         self._cancels_of_main = main.cancelling() if main is not None else 0
 
     async def run(self) -> None:
-        """One runner, an asyncio task of its own; ends after `close` and a cancel.
+        """Takes runs until `close` is called and the runner is cancelled.
 
-        Code runs in the same asyncio task and may cancel it: such a cancel ends at most that run.
-        This has to be the outermost coroutine there: a GeneratorExit that comes out of a future
-        closes all others, so only here can it be made the error of the code that awaited it.
+        User code runs in this asyncio task and may cancel it. Such a cancellation ends at most that
+        run. This must be the outermost coroutine of the task: a GeneratorExit that comes out of a
+        future closes all others. Only here can it become the error of the code that awaited the
+        future.
         """
         runner = _get_current_task()
-        waits = RunningCode(runner)
+        waiting_code = RunningCode(runner)
         while not self._is_ending:
             run = await self._take_run(runner)
-            run.code = waits
+            run.code = waiting_code
             self._active += 1
             report = None
             try:
                 report = await self._run_and_report(run)
             except GeneratorExit as error:
                 if not _is_current(runner):
-                    raise  # it is the runner that is being closed
+                    raise  # the runner itself is being closed
                 report = self._make_failed_or_skipped(run, error)
             finally:
                 self._active -= 1
                 self._finish(run, report)
-            del run, report  # an idle runner keeps nothing of its last run
+            del run, report  # an idle runner must not keep its last run in memory
             if runner.cancelling():
                 await self._forget_cancels(runner)
 
     def stop(self, run: TaskRun, reason: StopReason, *, grace_s: float | None = None) -> None:
-        """The code has `grace_s` to end after it was cancelled; then it is killed."""
+        """Cancels the code, and kills it after `grace_s`."""
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
         run.stop(reason, kill_at=kill_at)
         if run.code is not None:
@@ -139,9 +149,9 @@ class RunnerPool:
             self._held.forget(run.token)
 
     def drain(self) -> None:
-        """Runs that have not begun go back to the store, counted as neither run nor lost.
+        """Sends runs that have not begun back to the store; they count as neither run nor lost.
 
-        `is_quiet` is set as soon as the others have ended.
+        `is_quiet` is set as soon as the other runs have ended.
         """
         self._is_draining = True
         self._update_quiet()
@@ -155,10 +165,13 @@ class RunnerPool:
         self._parked.clear()
 
     def close(self) -> None:
-        """Nothing more is run; a runner that is cancelled from now on ends."""
+        """Ends each runner that is cancelled from now on."""
         self._is_closed = True
 
     def check(self, run: TaskRun, now: float) -> float:
+        """Performs what is due for the run: start report, soft timeout, timeout, kill, end of
+        parking.
+        """
         if run.is_parked:
             run.is_parked = False
             self._parked.pop(run, None)
@@ -180,7 +193,7 @@ class RunnerPool:
 
     @property
     def _is_ending(self) -> bool:
-        """True from the moment the worker is cancelled, also before it has come to `close`."""
+        """True as soon as the worker is cancelled, also before it calls `close`."""
         main = self._main
         return self._is_closed or (main is not None and main.cancelling() > self._cancels_of_main)
 
@@ -191,26 +204,26 @@ class RunnerPool:
             except asyncio.CancelledError:
                 if self._is_ending:
                     raise
-            await self._forget_cancels(runner)  # a former run had asked for this one
+            await self._forget_cancels(runner)  # an earlier run caused this cancellation
 
     async def _forget_cancels(self, runner: asyncio.Task[Any]) -> None:
-        """The next run must not be hit by what was meant for, or done by, the last one."""
+        """Clears cancellations of the last run, so that they do not reach the next one."""
         while runner.cancelling():
             runner.uncancel()
         try:
-            # Before Python 3.13 a cancel that was not delivered yet outlives `uncancel`.
+            # Before Python 3.13, a cancellation that is not delivered yet survives `uncancel`.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             if self._is_ending:
                 raise
 
     async def _run_and_report(self, run: TaskRun) -> Report | None:
-        """None when there is nothing to say: parked, no longer wanted, or lost by a shutdown."""
+        """Returns None if there is no report: the run is parked, dropped, or lost by a shutdown."""
         try:
             if run.task.cache_key:
-                known = await self._report_cached(run)
-                if known is not None:
-                    return known
+                cached_report = await self._report_cached(run)
+                if cached_report is not None:
+                    return cached_report
             if run.task.resource_tag is not None and not run.has_rate_token:
                 deferred = await self._admit(run)
                 if deferred is not None or run.is_parked:
@@ -221,22 +234,25 @@ class RunnerPool:
             output = await self._attempts.produce_output(run)
             return self._make_completed(run, output)
         except GeneratorExit:
-            raise  # `run` knows whose it is
+            raise  # `run` decides whether the code or the runner is closed
         except BaseException as error:  # user code may raise anything
             is_cancel = isinstance(error, asyncio.CancelledError)
             if is_cancel and run.stop_reason is None and self._is_ending:
-                raise  # it is the worker that was cancelled, not the run
+                raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
 
     async def _report_cached(self, run: TaskRun) -> Report | None:
-        """Before a rate limit is asked: what is known already takes nothing of it."""
+        """Reports a cached result.
+
+        It precedes the rate limit, because a cached result needs no token.
+        """
         run.started_at = self._clock.now()
         self._slots.wake_runner()
         output = await self._attempts.find_cached_output(run)
         return None if output is None else self._make_completed(run, output, is_cached=True)
 
     async def _admit(self, run: TaskRun) -> TaskDeferred | None:
-        """None when the run may go on now, or was parked until it may."""
+        """Returns None if the run may continue now, or was parked until it may."""
         limit = self._rate_limits.find_limit(run.task)
         if limit is None:
             return None
@@ -310,7 +326,7 @@ class RunnerPool:
         )
 
     def _collect_logs(self, run: TaskRun) -> tuple[TaskLogLine, ...]:
-        """Code that has not logged costs a look at its context."""
+        """Returns the redacted log lines. Code that has not logged costs one attribute access."""
         lines = () if run.context is None else run.context.log_lines
         return redact_log_lines(lines, self._secrets) if lines else ()
 
@@ -343,8 +359,8 @@ def _get_current_task() -> asyncio.Task[Any]:
 
 
 def _is_current(runner: asyncio.Task[Any]) -> bool:
-    """False when its coroutine is closed by somebody else: its loop has ended without it."""
+    """Returns False if other code closes the runner's coroutine because its loop has ended."""
     try:
         return asyncio.current_task() is runner
-    except RuntimeError:  # no loop runs at all
+    except RuntimeError:  # no event loop is running
         return False

@@ -1,11 +1,11 @@
-"""The slots of a worker, one count over all queues, and the loop that claims tasks for them.
+"""The slots of a worker, counted over all queues, and the loop that claims tasks for them.
 
-Each slot in use has an asyncio task of its own, a runner, which takes one run after another.
-A batch wakes one runner only; whoever is about to wait passes the rest on to the next. So four
-handlers that never wait are run by one task in one turn of the loop, and four that do wait run
-in parallel. With no-op handlers and the memory backend a task costs 26 µs in all at 4 slots and
-12 µs at 64: a batch has two turns of the loop, a claim and a report to share (and had a start
-check when this was measured).
+Each used slot has an asyncio task of its own, a runner, which takes one run after another. A batch
+wakes one runner only. A runner that is about to wait wakes the next one for the remaining runs. So
+one runner executes four handlers that never wait in one turn of the loop, and four handlers that
+wait run in parallel. With no-op handlers and the memory backend, a task costs 26 µs at 4 slots and
+12 µs at 64: the tasks of a batch share two turns of the loop, a claim and a report. (A start check
+was included when this was measured.)
 """
 
 import asyncio
@@ -19,8 +19,10 @@ from runnel.engine.worker.task_run import HeldTasks, TaskRun
 
 
 class Slots:
-    """`ahead` is how many runs may stand in line here, claimed and not begun, while those before
-    them end without waiting: behind one that takes a while they would be claimed too early.
+    """Counts free slots and queues claimed runs for them.
+
+    `claim_ahead` is how many further runs may be claimed and queued while runs end without waiting.
+    After a run that waits they would be claimed too early.
     """
 
     def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
@@ -35,12 +37,12 @@ class Slots:
         self._start_runner: Callable[[], None] | None = None
 
     def open(self, start_runner: Callable[[], None]) -> None:
-        """`start_runner` is called for each further runner that is needed, up to `count`."""
+        """Sets the callback that starts a further runner when one is needed, up to `count`."""
         self._start_runner = start_runner
 
     @property
     def claimable(self) -> int:
-        """How many more tasks there is room for."""
+        """How many more tasks may be claimed."""
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         return self.free + ahead - len(self._ready)
 
@@ -59,7 +61,7 @@ class Slots:
         self.wake_runner()
 
     def wake_runner(self) -> None:
-        """Wakes a runner for the runs that wait: called before anything that may take a while."""
+        """Wakes a runner for the queued runs. Called before anything that may wait."""
         if not self._ready or self.free <= 0:
             return
         while self._idle:
@@ -72,7 +74,7 @@ class Slots:
             self._start_runner()
 
     async def take(self) -> TaskRun:
-        """The next run that is still wanted, with a slot for it; `release` gives the slot back."""
+        """Returns the next run that was not stopped, and occupies a slot until `release`."""
         while True:
             while self._ready and self.free > 0:
                 run = self._ready.popleft()
@@ -86,7 +88,7 @@ class Slots:
             await idle
 
     def note_suspended(self) -> None:
-        """A run that has begun takes a while."""
+        """Notes that a run waits, so no runs are claimed ahead for now."""
         self._ended_at_once = 0
         self.wake_runner()
 
@@ -96,7 +98,7 @@ class Slots:
         self._wake_claimer()
 
     def drain_ready(self) -> list[TaskRun]:
-        """Those that have not begun, for a worker that ends."""
+        """Removes and returns the runs that have not begun, for a worker that shuts down."""
         runs = list(self._ready)
         self._ready.clear()
         return runs
@@ -109,11 +111,13 @@ class Slots:
 
 # -- the claim loop: as many tasks as there are free slots -------------------------------------
 
-# A claim that finds nothing waits in the store, not here: this is only how long one call lasts.
+# A claim without a task waits in the store, not here. This is only the length of one call.
 CLAIM_WAIT_S = 30.0
 
 
 class ClaimLoop:
+    """Claims as many tasks as there are free slots."""
+
     def __init__(
         self,
         dependencies: WorkerDependencies,
@@ -139,31 +143,39 @@ class ClaimLoop:
         claimed = await self._claim()
         if not claimed:
             return 0
-        # A store that was set back hands out again what is running here: one run is enough.
+        # After a rollback, the store delivers again tasks that are running here: one run is enough.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
         self._slots.put(runs)
-        # Those that end at once do so now, and the next claim is for all their slots. Without this
-        # turn of the loop four slots were filled by three and one, for ever: twice the claims.
+        # Runs that never wait end in this turn of the loop, so the next claim covers all their
+        # slots. Without it, four slots were filled by claims of three and one for ever: twice as
+        # many claims.
         await asyncio.sleep(0)
         return len(runs)
 
     def stop(self) -> None:
-        """Claims nothing more; a batch that is claimed already still starts."""
+        """Stops claiming. A batch that is already claimed still starts."""
         self._is_stopped = True
         if self._waiting is not None:
             self._waiting.cancel()
 
     async def _claim(self) -> Sequence[TaskMessage]:
-        """May be cancelled by `stop` at any point: what it then claims is given up as lost."""
-        around = self._dependencies
+        """Claims tasks.
+
+        `stop` may cancel it at any point; tasks claimed then are given up as lost.
+        """
+        dependencies = self._dependencies
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
             limit = await self._slots.wait_claimable()
-            return await around.store_retry.run(
-                lambda: around.tasks.claim(
-                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S, starts_tasks=True
+            return await dependencies.store_retry.run(
+                lambda: dependencies.tasks.claim(
+                    dependencies.worker,
+                    self._queues,
+                    limit=limit,
+                    wait_s=CLAIM_WAIT_S,
+                    starts_tasks=True,
                 ),
                 "claim",
             )

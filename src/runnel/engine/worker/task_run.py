@@ -1,4 +1,6 @@
-"""One task that this worker holds, from claim to acknowledged report, and its deadlines."""
+"""One task that this worker holds, from its claim to the acknowledged report, with its
+deadlines.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -15,13 +17,13 @@ from runnel.errors import SoftTimeoutError
 from runnel.ports.clock import Clock
 from runnel.ports.workers import RunningTaskInfo
 
-# Running code and the three ways to interrupt it: softly, by cancelling, by force.
+# Running code, and the three ways to interrupt it: soft timeout, cancellation, kill.
 
 
 class RunningCode:
-    """Code that only waits for something elsewhere (a blob, a thread): cancelling ends the wait.
+    """Code that only waits for something else (a blob, a thread). Cancelling ends the wait.
 
-    `runner` is the asyncio task of the slot; whoever runs there sees the CancelledError.
+    `runner` is the asyncio task of the slot. The code that runs there receives the CancelledError.
     """
 
     __slots__ = ("runner",)
@@ -30,17 +32,17 @@ class RunningCode:
         self.runner = runner
 
     def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
-        """Raises `error` inside the code if that is possible; a thread can't be reached."""
+        """Raises `error` inside the code if possible. A thread can't be reached."""
 
     def cancel(self) -> None:
         self.runner.cancel()
 
     def kill(self) -> None:
-        """Ends the code whatever it did with its cancellation."""
+        """Ends the code even if it has swallowed its cancellation."""
         self.runner.cancel()
 
 
-# A task that takes longer than this is worth a message that shows it as RUNNING.
+# A task that takes longer than this is reported as RUNNING.
 REPORT_STARTED_AFTER_S = 0.25
 
 
@@ -51,10 +53,12 @@ class StopReason(StrEnum):
 
 
 class TaskRun:
-    """Times are monotonic and `inf` when they do not apply, but `started_at` is wall time.
+    """One claimed task. All times are monotonic and `inf` if unset, except `started_at` (wall
+    time).
 
-    `check_at` is when a deadline is looked at next. A stopped run is over once its code has
-    ended; what has not ended by `kill_at` is killed. `keeps_slot` marks a thread that can't be.
+    `check_at` is the time of the next deadline check. A stopped run is finished once its code has
+    ended; code that has not ended by `kill_at` is killed. `keeps_slot` marks a run whose thread
+    can't be killed.
     """
 
     __slots__ = (
@@ -91,7 +95,9 @@ class TaskRun:
         self.check_at = self.note_at = self.soft_at = self.timeout_at = self.kill_at = inf
 
     def watch(self, *, since: float) -> float:
-        """Sets the deadlines of an attempt that runs `since`; returns when to check first."""
+        """Sets the deadlines of an attempt that started at `since`; returns the time of the first
+        check.
+        """
         task = self.task
         self.note_at = since + REPORT_STARTED_AFTER_S
         self.timeout_at = since + task.timeout_s
@@ -107,7 +113,7 @@ class TaskRun:
         return min(self.note_at, self.soft_at, self.timeout_at, self.kill_at)
 
     def stop(self, reason: StopReason, *, kill_at: float) -> None:
-        """Tells the code to stop; only the first reason counts, its result is dropped."""
+        """Stops the code and drops its result. Only the first reason counts."""
         if self.stop_reason is not None or self.is_finished:
             return
         self.stop_reason = reason
@@ -132,9 +138,9 @@ class TaskRun:
 
 
 class HeldTasks:
-    """Every task between its claim and the acknowledgement of its report: what a beat names.
+    """Every task between its claim and the acknowledged report. Heartbeats list them.
 
-    `claimed_at` is when the last ones were claimed, 0 before the first.
+    `claimed_at` is the time of the last claim, 0 before the first.
     """
 
     def __init__(self) -> None:
@@ -158,7 +164,7 @@ class HeldTasks:
         return [run for run in self._runs.values() if not run.is_finished]
 
     def running(self, *, limit: int) -> tuple[RunningTaskInfo, ...]:
-        """Those whose code runs, the longest first."""
+        """Returns the tasks whose code is running, longest first."""
         running = (run for run in self._runs.values() if run.started_at and not run.is_finished)
         longest = nsmallest(limit, running, key=lambda run: run.started_at)
         return tuple(_describe_run(run) for run in longest)
@@ -181,20 +187,23 @@ def _describe_run(run: TaskRun) -> RunningTaskInfo:
 
 
 # One heap of deadlines for all runs of a worker, instead of a timer for each.
-#
-# Only a run that waits gets an entry, and most entries are due a fixed time after they were made:
-# the loop sleeps until the oldest, so it seldom has to be woken. What is not needed any more
-# stays behind until there is more of it than of the rest: a run that has ended would otherwise be
-# kept, with its input, until its time-out. A timer of the event loop for each run would cost 2
-# µs, this 0.7 µs.
+# Only a run that waits gets an entry, and most entries are due a fixed time after they were made.
+# The loop sleeps until the earliest one, so it seldom has to be woken. Stale entries stay until
+# they outnumber the others, and are then removed. Otherwise a finished run would stay in memory,
+# with its input, until its timeout. A timer of the event loop would cost 2 µs for each run, this
+# costs 0.7 µs.
 
 
 class DeadlineChecker(Protocol):
+    """Decides what happens at the deadline of a run."""
+
     def check(self, run: TaskRun, now: float) -> float:
-        """Does what is due for the run; returns when to look again, `inf` for never."""
+        """Performs what is due for the run; returns the time of the next check, `inf` for never."""
 
 
 class Deadlines:
+    """Calls a checker at the deadline of each run."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, TaskRun]] = []
@@ -204,7 +213,7 @@ class Deadlines:
         self._sooner = asyncio.Event()
 
     def arm(self, run: TaskRun, at: float) -> None:
-        """The run is checked at `at` (monotonic), and at no time that it was armed for before."""
+        """Has the run checked at `at` (monotonic), instead of at any earlier set time."""
         if at == run.check_at:
             return
         if run.check_at != inf:
@@ -217,7 +226,7 @@ class Deadlines:
             self._sooner.set()
 
     def forget(self, run: TaskRun) -> None:
-        """The run is not checked any more."""
+        """Cancels the check of the run."""
         if run.check_at == inf:
             return
         run.check_at = inf
@@ -231,7 +240,7 @@ class Deadlines:
         return len(self._heap)
 
     async def run(self, checker: DeadlineChecker) -> None:
-        """Ends when it is cancelled."""
+        """Checks runs until cancelled."""
         while True:
             self.tick(checker)
             self._sooner.clear()

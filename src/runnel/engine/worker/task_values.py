@@ -1,4 +1,4 @@
-"""The values that travel with a task: found by templates and by the context, decoded once, late."""
+"""The values of a task, for its templates and its context. Each is decoded once, on first use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,8 +21,8 @@ _decode = msgspec.json.Decoder().decode
 class TaskInputs:
     """The scope of a task's templates, and the source of `ctx.inputs`.
 
-    A blob must have been loaded (`load`) before anything looks it up: reading is synchronous.
-    `secrets` are those that the config names, and that there are.
+    Lookups are synchronous, so a blob must be loaded (`load`) before. `secrets` are the existing
+    secrets that the config names.
     """
 
     __slots__ = ("_decoded", "_loaded", "_task", "secrets")
@@ -40,7 +40,7 @@ class TaskInputs:
         return decoded[root]
 
     def find_existing(self, roots: Iterable[str]) -> dict[str, Json]:
-        """Those of `roots` that there are."""
+        """Returns the values of the roots that exist."""
         existing = {}
         for root in roots:
             with suppress(MissingValueError):
@@ -70,9 +70,9 @@ class TaskInputs:
     def take_cached(
         self, missing: Mapping[str, Value], peek: Callable[[str], bytes | None]
     ) -> bool:
-        """Those that are in memory already; False when some have to be fetched by `load`.
+        """Takes blobs that are in memory; returns False if `load` has to fetch some.
 
-        Every item of a map reads the same large list: to fetch what is there took 20 µs of 65.
+        Every item of a map reads the same large list: fetching it again took 20 µs of 65 µs.
         """
         self._check_size(missing)
         for root, value in missing.items():
@@ -83,7 +83,7 @@ class TaskInputs:
         return True
 
     async def load(self, roots: Iterable[str], blobs: BlobStore) -> None:
-        """Fetches those that are kept aside; raises PayloadError when they are too much."""
+        """Fetches the roots that are blobs. Raises PayloadError if they are too large together."""
         missing = self.find_unloaded(roots)
         self._check_size(missing)
         for root, value in missing.items():
@@ -95,11 +95,11 @@ class TaskInputs:
         if size > LOADED_BYTES_MAX:
             raise PayloadError(
                 f"the inputs of node '{self._task.token.node_id}' take {size:,} bytes together, "
-                f"at most {LOADED_BYTES_MAX:,} are loaded for one task: pass on less of them"
+                f"at most {LOADED_BYTES_MAX:,} are loaded for one task: pass less data to it"
             )
 
     def find_unloaded(self, roots: Iterable[str]) -> dict[str, Value]:
-        """Those of `roots` that are blobs and not loaded yet."""
+        """Returns the roots that are blobs and not loaded yet."""
         return {
             root: value
             for root in roots
@@ -109,7 +109,9 @@ class TaskInputs:
         }
 
     def make_portable_task(self) -> TaskMessage:
-        """The task as another process gets it: all that a context reads inline, nothing else."""
+        """Returns the task for a child process: with inline values for the context, without the
+        rest.
+        """
         task = self._task
         return msgspec.structs.replace(
             task,
@@ -139,7 +141,9 @@ class TaskInputs:
         return _decode(self._loaded[root]) if root in self._loaded else value.decode()
 
     def _describe_execution(self) -> Json:
-        """As `runnel.core.decide.decision_context.describe_execution` gives it to conditions."""
+        """Returns the same as `core.decide.decision_context.describe_execution` returns for
+        conditions.
+        """
         task = self._task
         return {
             "id": task.token.execution_id,
@@ -154,7 +158,7 @@ class TaskInputs:
 
 
 class ParentOutputs(Mapping[str, Json]):
-    """The outputs of the parents by node id; one that nobody reads is never decoded."""
+    """The outputs of the parents by node id, decoded on first use."""
 
     __slots__ = ("_ids", "_values")
 

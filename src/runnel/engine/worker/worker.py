@@ -1,4 +1,4 @@
-"""The worker: wires its loops together, runs them, and ends them in order."""
+"""The worker: connects its loops, runs them, and shuts them down in order."""
 
 import asyncio
 import threading
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from runnel.authoring.context import Measurement
@@ -39,19 +40,37 @@ from runnel.ports.telemetry import (
 )
 from runnel.ports.workers import WorkerInfo
 
-# How long the last calls to the store may take when everything else has ended.
+# The time limit of each last call to the store, after everything else has ended.
 SHUTDOWN_CALL_S = 5.0
 
 
-class Worker:
-    """Runs up to `concurrency` tasks at a time, of all `queues` or of those that are named.
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits, intervals and description of a worker.
 
-    Up to `claim_ahead` more may be claimed while tasks end at once: right only where nobody else
-    could run them in the meantime.
-    `about` is what the registry shows of it; queues, concurrency, beats and the time of its start
-    are filled in. `grace_s` is how long a handler may go on after it was cancelled, before it is
-    ended by force. An output of more than `inline_bytes_max` is put aside. A worker is run once.
+    The worker runs up to `concurrency` tasks at a time, from `queues` (None: all). While tasks end
+    without waiting, it claims up to `claim_ahead` more; use that only if no other worker could run
+    them. `rate_limits` are by tag, for tags without a limit in the workflow. `about` describes the
+    worker in the registry; the worker fills in queues, concurrency, heartbeat interval and start
+    time. A shutdown waits `shutdown_s` for running tasks. A cancelled handler may continue for
+    `grace_s` before it is killed. An output above `inline_bytes_max` is offloaded to a blob.
     """
+
+    concurrency: int = 4
+    claim_ahead: int = 0
+    queues: tuple[str, ...] | None = None
+    rate_limits: Mapping[str, RateLimit] = {}
+    about: WorkerInfo = WorkerInfo()
+    beat_s: float = 2.0
+    shutdown_s: float = 30.0
+    grace_s: float = 5.0
+    inline_bytes_max: int = INLINE_BYTES_MAX
+
+
+DEFAULT_OPTIONS = WorkerOptions()
+
+
+class Worker:
+    """Claims tasks, runs their handlers and reports the results. `run` may be called once."""
 
     def __init__(
         self,
@@ -62,30 +81,21 @@ class Worker:
         telemetry: Telemetry,
         *,
         name: str,
-        concurrency: int = 4,
-        claim_ahead: int = 0,
-        queues: Sequence[str] | None = None,
-        rate_limits: Mapping[str, RateLimit] | None = None,
-        about: WorkerInfo | None = None,
+        options: WorkerOptions = DEFAULT_OPTIONS,
         secrets: Secrets | None = None,
-        beat_s: float = 2.0,
-        shutdown_s: float = 30.0,
-        grace_s: float = 5.0,
-        inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        if concurrency < 1:
-            raise InputError(f"expected concurrency to be at least 1, got {concurrency}")
+        if options.concurrency < 1:
+            raise InputError(f"expected concurrency to be at least 1, got {options.concurrency}")
         self.name = name
         self.abandoned_threads = 0
+        self._options = options
         self._tasks, self._handlers = tasks, handlers
         self._clock, self._telemetry = clock, telemetry
-        self._shutdown_s, self._grace_s = shutdown_s, grace_s
-        self._inline_bytes_max = inline_bytes_max
         held = self._held = HeldTasks()
-        self._slots = Slots(concurrency, claim_ahead=claim_ahead)
+        self._slots = Slots(options.concurrency, claim_ahead=options.claim_ahead)
         self._deadlines = Deadlines(clock)
         self._threads, self._processes = ThreadPool(name), ChildProcessPool()
-        around = WorkerDependencies(
+        dependencies = WorkerDependencies(
             worker=name,
             tasks=tasks,
             clock=clock,
@@ -93,21 +103,27 @@ class Worker:
             store_retry=StoreRetry(clock, telemetry, name),
             secrets=secrets or NoSecrets(),
         )
-        self._reporter = Reporter(around, held)
-        said = replace(about or WorkerInfo(), queues=_to_tuple(queues), concurrency=concurrency)
+        self._reporter = Reporter(dependencies, held)
         self._heartbeat = Heartbeat(
-            around, held, self._stop_dropped, drain=self._drain, about=said, beat_s=beat_s
+            dependencies,
+            held,
+            self._stop_dropped,
+            drain=self._drain,
+            about=replace(options.about, queues=options.queues, concurrency=options.concurrency),
+            beat_s=options.beat_s,
         )
-        self._claims = ClaimLoop(around, self._slots, self._reporter, held=held, queues=queues)
+        self._claims = ClaimLoop(
+            dependencies, self._slots, self._reporter, held=held, queues=options.queues
+        )
         self._runners = RunnerPool(
-            around,
+            dependencies,
             self._slots,
-            self._make_pipeline(blobs, around),
+            self._make_pipeline(blobs, dependencies),
             self._reporter,
             held=held,
             deadlines=self._deadlines,
-            rate_limits=RateLimiter(tasks, rate_limits or {}),
-            grace_s=grace_s,
+            rate_limits=RateLimiter(tasks, options.rate_limits),
+            grace_s=options.grace_s,
         )
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,14 +132,16 @@ class Worker:
 
     @property
     def holds(self) -> int:
-        """Tasks between their claim and the acknowledgement of their report."""
+        """The number of tasks between their claim and the acknowledged report."""
         return len(self._held)
 
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
-        """Works until `stop`, then finishes what runs within `shutdown_s`; `stop_now` cuts that.
+        """Works until `stop`, then finishes running tasks within `shutdown_s`; `stop_now` ends the
+        wait.
 
-        What has not ended by then is cancelled, and given up as lost to the store. A worker that
-        the store tells to end sets `stop` itself, for all that ends with it.
+        Tasks that have not ended by then are cancelled and reported to the store as lost. If the
+        store asks the worker to drain, it sets `stop` itself, so that everything else that waits
+        for `stop` ends too.
         """
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -173,7 +191,7 @@ class Worker:
             secrets=dependencies.secrets,
             emit=self._emit,
             on_suspend=self._on_suspended,
-            inline_bytes_max=self._inline_bytes_max,
+            inline_bytes_max=self._options.inline_bytes_max,
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
@@ -191,11 +209,11 @@ class Worker:
         for run in self._held.unfinished():
             grace_s = 0.0 if stop_now.is_set() else None
             self._runners.stop(run, StopReason.SHUTDOWN, grace_s=grace_s)
-        await self._clock.wait(self._runners.is_quiet, self._grace_s)
+        await self._clock.wait(self._runners.is_quiet, self._options.grace_s)
         await self._flush()
 
     async def _wait_until_quiet(self, stop_now: asyncio.Event, group: asyncio.TaskGroup) -> None:
-        """Returns when nothing runs, when `stop_now` is set, or after `shutdown_s`."""
+        """Returns when no task is running, when `stop_now` is set, or after `shutdown_s`."""
         either = asyncio.Event()
 
         async def relay(event: asyncio.Event) -> None:
@@ -203,7 +221,7 @@ class Worker:
             either.set()
 
         relays = [group.create_task(relay(event)) for event in (stop_now, self._runners.is_quiet)]
-        await self._clock.wait(either, self._shutdown_s)
+        await self._clock.wait(either, self._options.shutdown_s)
         for relay_task in relays:
             relay_task.cancel()
 
@@ -224,7 +242,7 @@ class Worker:
             )
 
     def _end_runners(self) -> None:
-        """Also when the worker itself is cancelled or a loop has failed: then by force."""
+        """Ends all runners, by force if the worker itself is cancelled or a loop has failed."""
         self._runners.close()
         for run in self._held.unfinished():
             self._runners.stop(run, StopReason.SHUTDOWN)
@@ -244,7 +262,7 @@ class Worker:
             self._stop.set()
 
     def _on_suspended(self, run: TaskRun) -> None:
-        """A run that waits needs a deadline, and its waiting lets the next one begin."""
+        """Sets the deadlines of a run that waits, and lets the next run begin."""
         self._slots.note_suspended()
         if not run.is_watched:
             self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
@@ -266,11 +284,11 @@ class Worker:
         self._slots.wake_runner()
 
     def _emit(self, task: TaskMessage, measurement: Measurement) -> None:
-        """Telemetry is told on the loop, whichever thread measured."""
+        """Reports the metric to telemetry on the event loop, whichever thread measured it."""
         if threading.get_ident() == self._thread_id:
             self._record_metric(task, measurement)
         elif self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: a thread has outlived its worker
+            with suppress(RuntimeError):  # the loop is closed: the thread has outlived its worker
                 self._loop.call_soon_threadsafe(self._record_metric, task, measurement)
 
     def _record_metric(self, task: TaskMessage, measurement: Measurement) -> None:
@@ -284,7 +302,3 @@ class Worker:
             execution_id=task.token.execution_id,
             node_id=task.token.node_id,
         )
-
-
-def _to_tuple(queues: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if queues is None else tuple(queues)

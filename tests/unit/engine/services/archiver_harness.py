@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from runnel.backends.blob_files import MemoryBlobs
 from runnel.core.commands import Command
-from runnel.engine.services.archiver import Archiver
+from runnel.engine.services.archiver import Archiver, ArchiverOptions
 from runnel.errors import ArchiveRefusedError, StoreError
 from runnel.ports.journal import ArchiveCursor, JournalEntry, PendingCommand, QuarantinedAggregate
 from runnel.ports.store import HistoryRecord, InboxPosition, Lease
@@ -122,9 +122,7 @@ class ArchiverHarness:
             hot_blobs=self.hot,
             cold_blobs=self.cold,
             leases=lambda: self.leases,
-            alarm_s=10.0,
-            keep_s=60.0,
-            resend_s=10.0,
+            options=ArchiverOptions(alarm_s=10.0, keep_s=60.0, resend_s=10.0),
         )
 
     async def ticks(self, count: int, *, seconds: float = 1.0) -> None:

@@ -81,7 +81,7 @@ class Kennel:
         (NAP, lose_the_timers, "a timer is not set"),
         (TIMED, lose_the_timers, "a timer is not set"),
         (PARENT, lose_the_child, "it waits for x1.c.1, which is not running"),
-        (KEYED, lose_the_key, "two is not in line for the key 'k'"),
+        (KEYED, lose_the_key, "two is not queued for the key 'k'"),
     ],
     ids=["task", "timer", "time limit", "child", "key"],
 )

@@ -186,7 +186,7 @@ async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(
 async def test_only_the_named_queues_are_served(stage: WorkerHarness) -> None:
     await stage.issue(stage.task("output", {"q": 1}, queue="tasks:far"))
 
-    async with stage.working(queues=["tasks:near"]):
+    async with stage.working(queues=("tasks:near",)):
         await stage.issue(stage.task("output", {"q": 2}, queue="tasks:near"))
         [completed] = await stage.results(1)
 

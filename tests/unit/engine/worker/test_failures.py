@@ -100,8 +100,8 @@ def test_an_error_whose_class_is_broken_is_still_told() -> None:
     infos = [describe_exception(caught(error)) for error in (Mute(), Undecided())]
 
     assert [str(info) for info in infos] == [
-        "Mute: (its message can't be shown: SystemExit)",
-        "Undecided: (it can't be described: GeneratorExit)",
+        "Mute: (the message can't be shown: SystemExit)",
+        "Undecided: (the error can't be described: GeneratorExit)",
     ]
 
 

@@ -279,7 +279,7 @@ async def test_a_result_beyond_the_largest_blob_fails_in_one_sentence(stage: Wor
 
     failed = await stage.error(stage.task("huge"))
 
-    assert "return where it is" in failed.error.message
+    assert "return its address" in failed.error.message
     assert failed.error.retryable is False
 
 

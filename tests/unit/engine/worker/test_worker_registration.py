@@ -16,7 +16,7 @@ async def records(stage: WorkerHarness) -> list[WorkerRecord]:
 async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: WorkerHarness) -> None:
     about = WorkerInfo(host="h1", pid=7, handlers=("output",), version="0.1.0")
 
-    async with frozen.working(about=about, concurrency=3, queues=["tasks:output"]):
+    async with frozen.working(about=about, concurrency=3, queues=("tasks:output",)):
         await settle()
         [record] = await records(frozen)
 

@@ -15,9 +15,9 @@ from runnel.core.effects import TaskMessage
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, make_inline_value
 from runnel.engine.clock import RandomIdGenerator
-from runnel.engine.worker.worker import Worker
+from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.handlers import create_builtin_registry
-from runnel.ports.clock import Clock
+from runnel.ports.clock import Clock, Secrets
 from runnel.ports.store import Commit, Lease
 from runnel.ports.telemetry import NullTelemetry
 
@@ -111,14 +111,16 @@ class WorkerHarness:
             finally:
                 self.stop.set()
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, *, name: str = "w1", secrets: Secrets | None = None, **options: Any) -> Worker:
         return Worker(
             self.backend.tasks,
             self.backend.blobs,
             self.handlers,
             self.clock,
             self.told,
-            **{"name": "w1", **settings},
+            name=name,
+            options=WorkerOptions(**options),
+            secrets=secrets,
         )
 
     async def read_reports(self) -> list[Command]:
