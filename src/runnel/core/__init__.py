@@ -1,1 +1,4 @@
-"""The pure core: given a state and a command it says what happens, and does nothing itself."""
+"""The pure core: takes a state and a command and returns what should happen.
+
+It performs nothing.
+"""

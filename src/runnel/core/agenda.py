@@ -1,8 +1,7 @@
-"""What deciding works out on the way and no event stores: derived again after a load.
+"""The working state of decisions that no event stores. It is derived again after a load.
 
-`decide` changes the agenda of an execution and reads the execution itself, which changes by
-events alone. A loaded execution starts with an empty agenda; `hydrate_maps` and ResumeExecution
-fill it.
+`decide` changes the agenda of an execution. It only reads the execution, which events alone change.
+A loaded execution starts with an empty agenda; `hydrate_maps` and ResumeExecution fill it.
 """
 
 from collections import deque
@@ -13,9 +12,10 @@ from runnel.core.values import Json, Value
 
 
 class MapAgenda(msgspec.Struct, gc=False):
-    """Of one running map: its list, and whether its next items are queued or its results joined.
+    """The agenda of one running map.
 
-    `items` is None until the list has been evaluated.
+    `items` is its list, None until it is evaluated. `is_queued` means that its next items are in
+    the ready queue, `is_joining` that its results are being joined.
     """
 
     items: list[Json] | None = None
@@ -23,18 +23,17 @@ class MapAgenda(msgspec.Struct, gc=False):
     is_joining: bool = False
 
 
-# gc=False, because nothing in it refers back to it: an agenda per execution costs the collector
-# of garbage nothing.
+# gc=False: nothing in an agenda refers back to it, so the garbage collector need not track it.
 class Agenda(msgspec.Struct, gc=False):
-    """Of one execution, by node index of its graph.
+    """The agenda of one execution, by node index of its graph.
 
-    `ready` is what could run but has no slot, `awaited_blobs` which nodes and items wait until a
-    blob is loaded or written, `pending_offloads` the values that are being written for maps,
-    `offloaded_values` those that were.
+    `ready` holds nodes and items that could run but have no slot. `awaited_blobs` are nodes and
+    items that wait until a blob is loaded or written. `pending_offloads` are values that are being
+    written for maps, `offloaded_values` those that are written.
     """
 
     ready: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
-    # Instead of a set: the collector of garbage never looks at such a dict.
+    # A dict instead of a set, because the garbage collector does not track such a dict.
     awaited_blobs: dict[tuple[int, int], None] = {}
     pending_offloads: dict[str, None] = {}
     offloaded_values: dict[str, Value] = {}
@@ -43,7 +42,7 @@ class Agenda(msgspec.Struct, gc=False):
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing about the execution is known in memory only."""
+        """True if nothing about the execution is known in memory only."""
         return not (
             self.ready
             or self.awaited_blobs
@@ -52,19 +51,22 @@ class Agenda(msgspec.Struct, gc=False):
         )
 
     def get_map(self, index: int) -> MapAgenda:
-        """Returns the agenda of the node's map, a new one if there is none."""
+        """Returns the agenda of the node's map; creates it if there is none."""
         map_agenda = self.maps.get(index)
         if map_agenda is None:
             map_agenda = self.maps[index] = MapAgenda()
         return map_agenda
 
     def get_item(self, index: int, item: int) -> Json:
-        """Returns None if the list of the map is not known."""
+        """Returns None if the list of the map is unknown."""
         map_agenda = self.maps.get(index)
         return map_agenda.items[item] if map_agenda and map_agenda.items else None
 
     def reset(self) -> None:
-        """Forgets what is under way, before all of it is derived again; lists and blobs stay."""
+        """Forgets the work in progress before it is derived again.
+
+        Lists and offloaded values stay.
+        """
         self.ready.clear()
         self.awaited_blobs.clear()
         self.pending_offloads.clear()

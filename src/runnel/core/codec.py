@@ -1,7 +1,7 @@
-"""The stored forms: versioned JSON, read by every later version of Runnel.
+"""The stored formats: versioned JSON that every later version of Runnel can read.
 
-A history entry is `[version, at, [events]]`, a message is `[version, command]`. A fixture of each
-released version stays in the tests; a new version adds a reader and never changes an old one.
+A history entry is `[version, at, [events]]`, a message is `[version, command]`. The tests keep a
+fixture of each released version. A new version adds a reader and never changes an old one.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What one commit did to one aggregate."""
+    """The events that one commit appended to one aggregate."""
 
     version: int
     at: float
@@ -25,6 +25,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InboxMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A command with the version of its format."""
+
     version: int
     command: Command
 
@@ -46,17 +48,17 @@ def encode_entry(at: float, events: Sequence[AnyEvent]) -> bytes:
 
 
 def encode_events(events: Sequence[AnyEvent]) -> bytes:
-    """Part of an entry: several parts make one by `join_entry`."""
+    """Encodes events as a part of an entry. `join_entry` joins parts."""
     return _encoder.encode(events)[1:-1]
 
 
 def join_entry(at: float, parts: Sequence[bytes]) -> bytes:
-    """The same bytes as `encode_entry` of all their events."""
+    """Returns the same bytes as `encode_entry` of all events of the parts."""
     return b"[%d,%b,[%b]]" % (FORMAT_VERSION, _encoder.encode(at), b",".join(parts))
 
 
 def decode_entry(data: bytes) -> HistoryEntry:
-    """Raises UnreadableFormatError for what no version up to this one has written."""
+    """Raises UnreadableFormatError for data that no version up to this one has written."""
     return _decode(_entry_decoder, data, "history entry")
 
 
@@ -65,7 +67,7 @@ def encode_message(command: Command) -> bytes:
 
 
 def decode_message(data: bytes) -> Command:
-    """Raises UnreadableFormatError for what no version up to this one has written."""
+    """Raises UnreadableFormatError for data that no version up to this one has written."""
     return _decode(_message_decoder, data, "message").command
 
 
@@ -87,7 +89,7 @@ def _make_unreadable_error(kind: str, data: bytes, error: Exception) -> Unreadab
         return UnreadableFormatError(f"a {kind} of {size} is not in Runnel's format: {error}")
     if version > FORMAT_VERSION:
         return NewerFormatError(_format_too_new(kind, version))
-    return UnreadableFormatError(f"a {kind} of format {version} does not fit it: {error}")
+    return UnreadableFormatError(f"a {kind} of format {version} can't be decoded: {error}")
 
 
 def _format_too_new(kind: str, version: int) -> str:

@@ -1,4 +1,4 @@
-"""What can be asked of an execution: imperative, tagged, and safe to receive twice."""
+"""Commands to executions and concurrency keys: imperative, tagged, and safe to receive twice."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -13,9 +13,9 @@ from runnel.core.workflow import ReusedResult
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
-    """Each has an `aggregate_id`: what it changes, an execution, or `limit:` and a key.
+    """The base of all commands. `aggregate_id` is the execution, or `limit:` and a key.
 
-    Not asked by `isinstance`: of a struct that takes 0.12 µs for each class that it is not.
+    It is not used with `isinstance`, which takes 0.12 µs for each class that a struct is not.
     """
 
 
@@ -52,7 +52,9 @@ class _LimitKeyCommand(_Command, frozen=True, kw_only=True):
 
 
 class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
-    """Makes a PENDING execution, and starts it at once unless `is_held` (submit, then trigger)."""
+    """Creates a PENDING execution, and starts it at once unless `is_held` (submit, then
+    trigger).
+    """
 
     workflow: str
     definition: DefinitionHash
@@ -66,9 +68,10 @@ class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
 
 
 class TakeOver(_ExecutionCommand, frozen=True, kw_only=True):
-    """Settles nodes of a PENDING execution as the one that it is a rerun of did.
+    """Settles nodes of a PENDING rerun with the results of the previous execution.
 
-    `part` tells several of one execution apart. `configs` replace those of the definition.
+    `part` distinguishes several such commands for one execution. `configs` replace those of the
+    definition.
     """
 
     part: int = 0
@@ -77,10 +80,10 @@ class TakeOver(_ExecutionCommand, frozen=True, kw_only=True):
 
 
 class StartExecution(_ExecutionCommand, frozen=True, kw_only=True):
-    """Triggers a PENDING execution; `input`, when given, replaces the one it was made with.
+    """Starts a PENDING execution. `input`, if given, replaces the one from its creation.
 
-    Not before it was told so many `parts` that it takes over: one may have to be sent again. `key`
-    tells callers that trigger it at the same time whose it was.
+    It has no effect before `parts` TakeOver commands were applied: one may have to be sent again.
+    `key` tells callers that start the execution at the same time which of them succeeded.
     """
 
     input: Value | None = None
@@ -89,14 +92,17 @@ class StartExecution(_ExecutionCommand, frozen=True, kw_only=True):
 
 
 class TaskStarted(_TaskCommand, frozen=True, kw_only=True):
-    """A worker runs this task for longer than a moment: worth showing as RUNNING."""
+    """Reports that a worker is running the task for longer than 0.25 s, to show it as RUNNING."""
 
     worker: str
     started_at: float
 
 
 class TaskCompleted(_TaskCommand, frozen=True, kw_only=True):
-    """`is_cached`: its code was not run, the output is that of an earlier task."""
+    """Reports an output.
+
+    `is_cached`: the code did not run; the output is that of an earlier task.
+    """
 
     output: Value
     worker: str = ""
@@ -113,7 +119,7 @@ class TaskFailed(_TaskCommand, frozen=True, kw_only=True):
 
 
 class TaskSkipped(_TaskCommand, frozen=True, kw_only=True):
-    """The task's own code found that there is nothing to do; `reason` is what it said."""
+    """Reports that the task's own code raised Skip, with `reason` as its message."""
 
     reason: str = ""
     worker: str = ""
@@ -122,17 +128,20 @@ class TaskSkipped(_TaskCommand, frozen=True, kw_only=True):
 
 
 class TaskLost(_TaskCommand, frozen=True, kw_only=True):
-    """Whoever held the task is gone; `was_started` counts it towards the crash-loop limit."""
+    """Reports that the holder of the task is gone.
+
+    `was_started` counts towards the crash-loop limit.
+    """
 
     reason: str
     was_started: bool = False
 
 
 class TaskDeferred(_TaskCommand, frozen=True, kw_only=True):
-    """The worker may not run the task before `until` (a rate limit): it holds no slot till then.
+    """Reports that a worker may not run the task before `until` (a rate limit); it frees its slot.
 
-    `wait_s` says the same on the clock of whoever decides: a worker whose own clock is behind would
-    name a time that is over, and get the task back at once, over and over.
+    `wait_s` is the same delay relative to the owner's clock. If the worker's clock were behind,
+    `until` would be in the past, and the worker would get the task back at once, again and again.
     """
 
     until: float
@@ -141,27 +150,38 @@ class TaskDeferred(_TaskCommand, frozen=True, kw_only=True):
 
 
 class TimerFired(_NodeCommand, frozen=True, kw_only=True):
-    """`attempt` is that of the node when the timer was set: an older one is ignored."""
+    """Reports a due timer.
+
+    `attempt` is that of the node when the timer was set; older ones are ignored.
+    """
 
     kind: str
     attempt: int = 0
 
 
 class SendSignal(_ExecutionCommand, frozen=True, kw_only=True):
+    """Delivers a signal to an execution. A second delivery of the same `signal_id` is ignored."""
+
     name: str
     payload: Value
     signal_id: str
 
 
 class CancelExecution(_ExecutionCommand, frozen=True, kw_only=True):
-    """Clean-up nodes still run, unless it `is_forced`; asking twice is asking once."""
+    """Cancels an execution.
+
+    Clean-up nodes still run, unless it `is_forced`. Repeating it is harmless.
+    """
 
     reason: str = "cancelled by request"
     is_forced: bool = False
 
 
 class ChildSettled(_TaskCommand, frozen=True, kw_only=True):
-    """A child execution reached a final state; `token` is the one its parent started it with."""
+    """Reports that a child execution is final.
+
+    `token` is the one with which its parent started it.
+    """
 
     child_id: ExecutionId
     state: ExecutionState
@@ -170,25 +190,29 @@ class ChildSettled(_TaskCommand, frozen=True, kw_only=True):
 
 
 class AcquireLimit(_LimitKeyCommand, frozen=True, kw_only=True):
-    """Asks the writer of a concurrency key for one of its places."""
+    """Requests a concurrency key from its owner."""
 
     limit: int
     holder: TaskToken
 
 
 class ReleaseLimit(_LimitKeyCommand, frozen=True, kw_only=True):
+    """Gives a concurrency key back, or stops waiting for it."""
+
     holder: TaskToken
 
 
 class ResumeLimit(_LimitKeyCommand, frozen=True, kw_only=True):
-    """Tell all holders again: one that does not hold it any more gives it back.
+    """Notifies all holders again. A holder that no longer needs the key gives it back.
 
-    Sent for each key after a takeover: of a decision in several commits, the part that released
-    it may be the one that was lost.
+    Sent for each key after a takeover: if a decision was split over several commits, the part that
+    released the key may be lost.
     """
 
 
 class LimitGranted(_Command, frozen=True, kw_only=True):
+    """Notifies an attempt that it holds the key."""
+
     key: str
     holder: TaskToken
 
@@ -198,27 +222,32 @@ class LimitGranted(_Command, frozen=True, kw_only=True):
 
 
 class BlobLoaded(_ExecutionCommand, frozen=True, kw_only=True):
-    """A blob that deciding needed is at hand now; only ever sent by the orchestrator to itself."""
+    """Reports that a blob for a decision is loaded. Only an orchestrator sends it, to itself."""
 
 
 class OutputStored(_NodeCommand, frozen=True, kw_only=True):
-    """The joined output of a map has been written aside."""
+    """Reports that the joined output of a map was written to a blob."""
 
     output: Value
 
 
 class ValuesShared(_ExecutionCommand, frozen=True, kw_only=True):
-    """What the items of a map would have carried was written aside: as their tasks name it."""
+    """Reports that values for the items of a map were written to blobs, by their names in
+    templates.
+    """
 
     values: dict[str, Value]
 
 
 class ResumeExecution(_ExecutionCommand, frozen=True, kw_only=True):
-    """Look again at everything that could go on: sent for each execution after a takeover."""
+    """Derives again everything that could continue.
+
+    Sent for each running execution after a takeover.
+    """
 
 
 class FailExecution(_ExecutionCommand, frozen=True, kw_only=True):
-    """End the execution at once: deciding raised, which is a bug of Runnel's."""
+    """Ends the execution at once, because its decision raised: a bug of Runnel."""
 
     error: ErrorInfo
 
@@ -249,7 +278,7 @@ Command: TypeAlias = (
 )
 
 LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit | ResumeLimit
-# After one of these, nobody holds the task any more.
+# After one of these commands, no worker holds the task any more.
 TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskDeferred)
 
 
@@ -261,7 +290,7 @@ def make_limit_id(key: str) -> str:
 
 
 def list_command_blobs(commands: Iterable[Command]) -> Iterator[str]:
-    """The keys of the large values that their caller has put aside."""
+    """Yields the keys of the large values that the sender has written to blobs."""
     for command in commands:
         for value in _list_values(command):
             if value is not None and value.blob is not None:

@@ -1,4 +1,4 @@
-"""A concurrency key: at most so many attempts hold it, the next waiter is woken by a release."""
+"""A concurrency key: a limited number of attempts hold it, and a release wakes the next waiter."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -11,7 +11,10 @@ from runnel.core.ids import NodeRef, TaskToken, make_node_ref
 
 
 class ConcurrencyLimit:
-    """Holders are attempts, so a holder that is gone is known by its token and never counted."""
+    """The holders and waiters of one key.
+
+    A holder is an attempt, so a stale one is known by its token.
+    """
 
     __slots__ = ("by_ref", "holders", "key", "waiters")
 
@@ -19,7 +22,7 @@ class ConcurrencyLimit:
         self.key = key
         self.holders: dict[TaskToken, int] = {}
         self.waiters: dict[TaskToken, int] = {}
-        # Who holds or waits for each node or item: looked up, because there may be thousands.
+        # The holder or waiter of each node or item. An index, because there may be thousands.
         self.by_ref: dict[NodeRef, TaskToken] = {}
 
     @property
@@ -28,19 +31,22 @@ class ConcurrencyLimit:
 
 
 def decide_limit(limit: ConcurrencyLimit, command: LimitCommand) -> Decision:
-    """Applies an acquire, release or resume; whoever may go on now is told."""
-    turn = _LimitDecision(limit)
+    """Applies an acquire, release or resume.
+
+    Sends LimitGranted to each attempt that may continue.
+    """
+    decision = _LimitDecision(limit)
     match command:
         case AcquireLimit():
-            turn.acquire(command)
+            decision.acquire(command)
         case ReleaseLimit():
-            turn.release(command.holder)
+            decision.release(command.holder)
         case ResumeLimit():
-            turn.notify_holders()
+            decision.notify_holders()
         case _:
             assert_never(command)
-    turn.grant_waiters()
-    return Decision(events=turn.events, effects=turn.effects)
+    decision.grant_waiters()
+    return Decision(events=decision.events, effects=decision.effects)
 
 
 class _LimitDecision:
@@ -70,12 +76,15 @@ class _LimitDecision:
             self._notify(holder)
 
     def grant_waiters(self) -> None:
-        """First come, first served: a waiter that must still wait holds back those behind it."""
+        """Grants the key in order of arrival.
+
+        A waiter that must wait also delays those after it.
+        """
         while self.limit.waiters:
-            holder, most = next(iter(self.limit.waiters.items()))
-            if len(self.limit.holders) >= most:
+            holder, limit = next(iter(self.limit.waiters.items()))
+            if len(self.limit.holders) >= limit:
                 return
-            self._emit(LimitHeld(holder=holder, limit=most))
+            self._emit(LimitHeld(holder=holder, limit=limit))
             self._notify(holder)
 
     def _notify(self, holder: TaskToken) -> None:
@@ -105,8 +114,8 @@ def evolve_limit(limit: ConcurrencyLimit, event: LimitEvent) -> None:
 
 
 def _index_holder(limit: ConcurrencyLimit, holder: TaskToken) -> None:
-    known = limit.by_ref.get(make_node_ref(holder))
-    if known is None or known.attempt <= holder.attempt:
+    indexed = limit.by_ref.get(make_node_ref(holder))
+    if indexed is None or indexed.attempt <= holder.attempt:
         limit.by_ref[make_node_ref(holder)] = holder
 
 

@@ -1,4 +1,4 @@
-"""Decisions and their effects: what is to be done in the commit of the events, or after it."""
+"""Decisions and their effects: what happens in the commit of the events, or after it."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,10 +27,10 @@ INPUT = "input"
 
 
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One attempt, with all that a worker needs to run it: no other read is necessary.
+    """One attempt, with everything that a worker needs to run it. It needs no further read.
 
-    `config` is the node's template tree as JSON; the worker resolves it against `inputs`,
-    `execution_input` and `item`, so that nobody but the worker looks inside large outputs.
+    `config` is the node's template tree as JSON. The worker resolves it against `inputs`,
+    `execution_input` and `item`, so that only the worker decodes large outputs.
     """
 
     token: TaskToken
@@ -39,7 +39,7 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     config: msgspec.Raw
     inputs: dict[NodeId, Value] = {}
     parents: int = 0
-    """How many of `inputs`, from the first, are parents."""
+    """The number of parents: they are the first of `inputs`."""
     execution_input: Value
     workflow: str
     version: int
@@ -52,14 +52,14 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     rate_per_second: float | None = None
     burst: int = 1
     cache_key: msgspec.Raw = NO_DATA
-    """A template, or null for the key that follows from what the task gets; empty: no cache."""
+    """A template, or null for a key derived from the task's values. Empty: no cache."""
     cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
 
 
 class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """At most one timer is set per key; setting it again moves it."""
+    """The key of a timer. At most one timer is set per key; setting it again moves it."""
 
     execution_id: ExecutionId
     node_id: NodeId
@@ -72,7 +72,7 @@ class IssueTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropTask(msgspec.Struct, frozen=True, gc=False):
-    """The attempt is over: not to be started any more, and told to stop if it runs."""
+    """Ends an attempt: a queued task must not start, a running one is told to stop."""
 
     token: TaskToken
 
@@ -88,23 +88,26 @@ class ClearTimer(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendCommand(msgspec.Struct, frozen=True, gc=False):
-    """A command for another aggregate: handled in the same batch when its writer is this one."""
+    """Sends a command to another aggregate.
+
+    If this owner writes it too, the same batch handles it.
+    """
 
     command: Command
 
 
 class LoadBlob(msgspec.Struct, frozen=True, gc=False):
-    """Deciding needs the content of this blob: load it, then send BlobLoaded."""
+    """Loads a blob that the decision needs, then sends BlobLoaded."""
 
     execution_id: ExecutionId
     key: str
 
 
 class StoreOutput(msgspec.Struct, frozen=True, gc=False):
-    """Write the joined output of a map aside, then send OutputStored.
+    """Writes the joined output of a map to a blob, then sends OutputStored.
 
-    Its `key` is a new one each time, as all keys are: a store that was set back may come to another
-    output, and whoever has read the former one keeps that by its key.
+    `key` is new each time, like all blob keys. After a rollback, the store may produce a different
+    output, and a reader that has cached the former one keeps it under its own key.
     """
 
     ref: NodeRef
@@ -113,9 +116,9 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShareValues(msgspec.Struct, frozen=True, gc=False):
-    """Write these, which have names in templates, aside by their keys; then send ValuesShared.
+    """Writes values, by their names in templates, to blobs; then sends ValuesShared.
 
-    The keys are new ones, for the same reason as that of StoreOutput.
+    The keys are new each time, for the same reason as in StoreOutput.
     """
 
     execution_id: ExecutionId
@@ -127,9 +130,9 @@ class ShareValues(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task that needs a person: the original fields, and what was wrong with it.
+    """A task that needs a person: its original fields and its error.
 
-    Encoded again, it is the same bytes: stores find it by them.
+    Encoding it again gives the same bytes, by which stores find it.
     """
 
     token: TaskToken
@@ -146,7 +149,7 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
     letter: DeadLetter
 
 
-# Done between two commits: the result is a command of its own.
+# Performed between two commits. The result is a command of its own.
 PostCommitEffect: TypeAlias = LoadBlob | StoreOutput | ShareValues
 Effect: TypeAlias = (
     IssueTask | DropTask | SetTimer | ClearTimer | SendCommand | PutDeadLetter | PostCommitEffect
@@ -154,9 +157,9 @@ Effect: TypeAlias = (
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """The events that are true now, and the effects that follow from them.
+    """The events that are now true, and the effects that follow from them.
 
-    The events have already been applied to the aggregate; no effect has been carried out yet.
+    The events are already applied to the aggregate. The effects are not performed yet.
     """
 
     events: Sequence[AnyEvent] = ()

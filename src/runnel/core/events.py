@@ -1,4 +1,4 @@
-"""What happened: past tense, and enough to rebuild the state from nothing."""
+"""Events: what has happened, in the past tense, and sufficient to rebuild the state."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -52,9 +52,9 @@ class ExecutionStarted(_Event, frozen=True, kw_only=True):
 
 
 class NodesTaken(_Event, frozen=True, kw_only=True):
-    """What the execution that this is a rerun of had settled is not run again.
+    """A rerun has reused results of the previous execution, whose nodes do not run again.
 
-    An item is kept until its map begins.
+    The result of an item is kept until its map begins.
     """
 
     part: int = 0
@@ -63,7 +63,7 @@ class NodesTaken(_Event, frozen=True, kw_only=True):
 
 
 class NodeQueued(_NodeEvent, frozen=True, kw_only=True):
-    """A task was issued: from now on only this attempt and nonce may report."""
+    """A task was issued. From now on only this attempt and nonce may report."""
 
     attempt: int
     nonce: Nonce
@@ -91,7 +91,10 @@ class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
 
 
 class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
-    """An item is skipped by its own code only; `detail` is what that code said."""
+    """A node or item was skipped.
+
+    Only its own code skips an item; `detail` is that code's message.
+    """
 
     reason: SkipReason
     detail: str = ""
@@ -118,8 +121,9 @@ class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
 
 
 class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
-    """The node (or item) waits: `due` is when a timer ends the wait, `detail` names the signal,
-    key or child.
+    """A node or item waits.
+
+    `due` is when a timer ends the wait. `detail` names the signal, key or child.
     """
 
     wait: Wait
@@ -130,9 +134,9 @@ class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
 
 
 class MapStarted(_Event, frozen=True, kw_only=True):
-    """The list was known: its items are a function of the graph and earlier outputs, not stored.
+    """A map has begun. Its items are not stored: they follow from the graph and earlier outputs.
 
-    `shared` is what was put aside for their tasks to name it: by node, or `input`.
+    `shared` are values that were offloaded for its tasks, by node or as `input`.
     """
 
     node: NodeId
@@ -152,9 +156,9 @@ class SignalConsumed(_Event, frozen=True, kw_only=True):
 
 
 class ExecutionClosing(_Event, frozen=True, kw_only=True):
-    """The outcome is decided: every node that has not begun is cancelled, clean-up nodes run.
+    """The outcome is decided: every node that has not begun is cancelled, and clean-up nodes run.
 
-    `is_abrupt`: not even those.
+    With `is_abrupt`, not even clean-up nodes run.
     """
 
     outcome: ExecutionState

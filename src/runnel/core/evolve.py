@@ -1,4 +1,4 @@
-"""Applies events to executions, one function per event; replay uses the same functions."""
+"""Applies events to executions, one function per event. A replay uses the same functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,22 +18,25 @@ from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 
 S = NodeState
-# Of what every node goes through; a member of an enum takes 0.1 µs to look up.
+# Bound once for the events of every node: an access to an enum member takes 0.1 µs.
 _QUEUED, _COMPLETED, _SIGNAL = S.QUEUED, S.COMPLETED, e.Wait.SIGNAL
 FROM_CACHE = "from the cache"
-# What every task is between its queue and its report, whether or not it was shown so.
+# The state of every task between queue and report, whether or not it was shown as RUNNING.
 RUNNING_RUN = NodeRun(state=S.RUNNING)
 
 
 def evolve(execution: Execution, event: e.Event, at: float) -> None:
-    """Applies one event; raises IllegalMoveError for one that the tables of moves do not allow."""
+    """Applies one event.
+
+    Raises IllegalMoveError if the table of state changes does not allow it.
+    """
     _APPLIERS[type(event)](execution, event, at)
 
 
 def replay(
     entries: Iterable[bytes], get_graph: Callable[[DefinitionHash], Graph]
 ) -> Execution | None:
-    """The state that these history entries describe; None when there are none."""
+    """Returns the state that the history entries describe; None if there are none."""
     execution: Execution | None = None
     for data in entries:
         entry = decode_entry(data)
@@ -48,7 +51,7 @@ def replay(
 
 
 def rebuild_execution(entries: Sequence[bytes], graph: Graph) -> Execution:
-    """The state that a history describes which has begun, of this graph."""
+    """Returns the state that a non-empty history of this graph describes."""
     execution = replay(entries, lambda _hash: graph)
     if execution is None:
         raise BrokenInvariantError("there is no history to rebuild an execution from")
@@ -56,7 +59,7 @@ def rebuild_execution(entries: Sequence[bytes], graph: Graph) -> Execution:
 
 
 def read_definition_hash(entries: Sequence[bytes]) -> DefinitionHash:
-    """Which graph a history that has begun is of."""
+    """Returns the definition hash of a non-empty history."""
     first = decode_entry(entries[0]).events[0]
     if not isinstance(first, e.ExecutionCreated):
         raise BrokenInvariantError("a history does not begin with ExecutionCreated")
@@ -74,19 +77,19 @@ def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> N
 def _on_nodes_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
     execution.reused_parts[event.part] = None
     reason = f"taken over from {execution.rerun_of}"
-    for taken in event.taken:
-        index = execution.graph.index[taken.node]
+    for reused in event.taken:
+        index = execution.graph.index[reused.node]
         run = execution.nodes[index]
-        if taken.item != NO_ITEM:
-            execution.reused_items.setdefault(index, {})[taken.item] = taken.output or NULL
-        elif taken.skip is None:
+        if reused.item != NO_ITEM:
+            execution.reused_items.setdefault(index, {})[reused.item] = reused.output or NULL
+        elif reused.skip is None:
             changed = replace(
-                run, state=S.COMPLETED, output=taken.output, reason=reason, finished_at=at
+                run, state=S.COMPLETED, output=reused.output, reason=reason, finished_at=at
             )
             _settle(execution, index, run, changed)
         else:
-            detail = taken.detail or str(taken.skip)
-            changed = replace(run, state=S.SKIPPED, skip=taken.skip, reason=detail, finished_at=at)
+            detail = reused.detail or str(reused.skip)
+            changed = replace(run, state=S.SKIPPED, skip=reused.skip, reason=detail, finished_at=at)
             _settle(execution, index, run, changed)
     for node_id, raw in event.configs.items():
         index = execution.graph.index[node_id]
@@ -152,7 +155,7 @@ def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
         return
     if execution.first_failed is None:
         execution.first_failed = index
-    # The failure that ends the node counts too: `failures` is how often it has failed.
+    # The final failure counts too: `failures` is how often the node has failed.
     changed = replace(
         run,
         state=S.FAILED,
@@ -259,7 +262,7 @@ def _on_signal_consumed(execution: Execution, event: e.SignalConsumed, _at: floa
 
 
 def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> None:
-    """Cancels what has not begun by this one event, whatever the size of the graph."""
+    """Cancels all nodes that have not begun with this one event, whatever the size of the graph."""
     reason = str(event.error) if event.error else event.outcome
     spares_clean_up = execution.state is X.RUNNING and not event.is_abrupt
     execution.outcome = execution.outcome or event.outcome
@@ -293,7 +296,7 @@ def _get_run(execution: Execution, index: int, item: int) -> NodeRun:
 def _mark_running(
     execution: Execution, index: int, event: e.NodeCompleted | e.NodeFailed | e.NodeSkipped
 ) -> NodeRun:
-    """A report of a task that was never shown as RUNNING: it was, between queue and report."""
+    """Moves a reported task that was never shown as RUNNING through that state."""
     run = _get_run(execution, index, event.item)
     if run.state is S.QUEUED:
         return replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
@@ -316,7 +319,7 @@ def _set_run(execution: Execution, index: int, item: int, run: NodeRun) -> None:
 
 
 def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
-    """O(children), once per node: the table of moves has no way out of a settled state."""
+    """Settles a node in O(children), once: the table allows no move out of a settled state."""
     compiled = execution.graph.nodes[index]
     if after.state not in NODE_MOVES[before.state]:
         check_node_move(compiled.node.id, before.state, after.state)

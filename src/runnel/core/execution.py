@@ -1,6 +1,6 @@
-"""An execution: a mutable aggregate of frozen node values, changed by `evolve` and nothing else.
+"""An execution: a mutable aggregate of frozen node values. Only `evolve` changes it.
 
-What deciding works out on the way is in its `Agenda`.
+The working state of decisions is in its `Agenda`.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from runnel.core.workflow import SkipReason
 
 
 class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How far one node (or one item of a map) has come.
+    """The progress of one node, or of one item of a map.
 
-    `attempt` always grows, also for tasks that nobody ever began. `failures` count against
-    max_retries, `losses` against the crash-loop limit. `detail` names the signal or child that is
-    waited for, `key` the concurrency key.
+    `attempt` always grows, also for tasks that never started. `failures` count against max_retries,
+    `losses` against the crash-loop limit. `detail` names the awaited signal or child, `key` the
+    concurrency key.
     """
 
     state: NodeState = NodeState.PENDING
@@ -53,7 +53,9 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @property
     def holds_slot(self) -> bool:
-        """Counts against max_concurrency: it runs, may run at any moment, or has a child run."""
+        """Whether it counts against max_concurrency: it is running, queued, or waits for a key or a
+        child.
+        """
         return self.state in IN_FLIGHT_STATES or self.wait in SLOT_WAITS
 
 
@@ -62,7 +64,7 @@ PENDING_RUN = NodeRun()
 
 
 class MapRun:
-    """The items of a `for_each`: only those that have begun and are not settled have a value."""
+    """The items of a `for_each`. Only items that have begun and are not settled have a NodeRun."""
 
     __slots__ = (
         "active",
@@ -88,7 +90,7 @@ class MapRun:
         return self.settled == self.count
 
     def adopt_results(self, results: Mapping[int, Value]) -> None:
-        """Items that a rerun has from before; none of them has begun."""
+        """Adds the reused results of a rerun. None of these items has begun."""
         for item, output in results.items():
             if item < self.count:
                 self.results[item] = output
@@ -97,14 +99,14 @@ class MapRun:
         self.advance_next_item(-1)
 
     def advance_next_item(self, item: int) -> None:
-        """The next item is the one behind it, or the first behind that which was not taken."""
+        """Moves `next_item` after `item`, and past the items that have a reused result."""
         self.next_item = max(self.next_item, item + 1)
         while self.next_item < self.count and self.results[self.next_item] is not None:
             self.next_item += 1
 
 
 class ConfigOverride:
-    """A config that replaces the definition's, and whose outputs it `needs`."""
+    """A config that replaces the definition's, and the nodes whose outputs it `needs`."""
 
     __slots__ = ("needs", "raw")
 
@@ -114,7 +116,7 @@ class ConfigOverride:
 
 
 class Execution:
-    """All that is known of one execution, by node index of its graph."""
+    """The state of one execution, by node index of its graph."""
 
     __slots__ = (
         "closing_error",
@@ -173,14 +175,14 @@ class Execution:
         self.unsettled_count = len(graph)
         self.in_flight = 0
         self.maps: dict[int, MapRun] = {}
-        # Instead of a set, as below: the collector of garbage never looks at such a dict.
+        # Dicts instead of sets, here and below: the garbage collector does not track such a dict.
         self.reused_parts: dict[int, None] = {}
         self.reused_items: dict[int, dict[int, Value]] = {}
         self.configs: dict[int, ConfigOverride] = {}
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: dict[str, None] = {}
         self.signal_waiters: dict[str, list[int]] = {}
-        # The blobs that stand for large values in the tasks of maps that have begun.
+        # The blobs that replace large values in the tasks of maps that have begun.
         self.offloaded_values: dict[str, Value] = {}
 
     @property
@@ -188,12 +190,12 @@ class Execution:
         return self.state in FINAL_EXECUTION_STATES
 
     def needs(self, index: int) -> tuple[int, ...]:
-        """Whose outputs a task of the node carries."""
+        """Returns the nodes whose outputs a task of the node carries."""
         override = self.configs.get(index)
         return self.graph.nodes[index].needs if override is None else override.needs
 
     def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
-        """The node or item; None for an item that has not begun or is settled."""
+        """Returns the node or item; None for an item that has not begun or is settled."""
         if item == NO_ITEM:
             return self.nodes[index]
         map_run = self.maps.get(index)
@@ -206,7 +208,9 @@ class Execution:
         return TaskToken(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
 
     def list_in_flight_tokens(self) -> dict[TaskToken, bool]:
-        """The attempts that a worker has, or may get, right now; True for those that have begun."""
+        """Returns the attempts that a worker holds or may claim; True for those that have
+        started.
+        """
         tokens = {
             self.token(index, NO_ITEM, run): run.state is NodeState.RUNNING
             for index, run in enumerate(self.nodes)

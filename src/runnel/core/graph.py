@@ -1,4 +1,4 @@
-"""A workflow compiled for running: neighbours by index, templates parsed, configs encoded once."""
+"""A workflow compiled for execution: neighbours by index, parsed templates, encoded configs."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class CompiledNode:
-    """What the core needs of a node, looked up once per graph and never per execution."""
+    """A node with everything that the core needs, computed once per graph."""
 
     __slots__ = (
         "cache_key",
@@ -68,7 +68,10 @@ def _compile_optional(source: str | None, where: str) -> CompiledExpression | No
 
 
 class Graph:
-    """A validated workflow; shared by all its executions, so nothing in it ever changes."""
+    """A validated and compiled workflow.
+
+    It is immutable: all executions of the workflow share it.
+    """
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
@@ -95,11 +98,13 @@ class Graph:
             for parent in parents:
                 children[parent].append(compiled.index)
             compiled.needs = self.find_needs(compiled.index, compiled.config)
-        for compiled, below in zip(self.nodes, children, strict=True):
-            compiled.children = tuple(below)
+        for compiled, child_indexes in zip(self.nodes, children, strict=True):
+            compiled.children = tuple(child_indexes)
 
     def find_needs(self, index: int, config: TemplateTree) -> tuple[int, ...]:
-        """Whose outputs a task of the node carries: its parents', then what this config names."""
+        """Returns the nodes whose outputs a task carries: the parents, then others that the config
+        names.
+        """
         parents, cache = self.nodes[index].parents, self.nodes[index].node.cache
         references = config.references
         if cache is not None and cache.key is not None:
@@ -109,7 +114,10 @@ class Graph:
         return (*parents, *sorted(named - set(parents)))
 
     def layers(self) -> list[list[NodeId]]:
-        """Nodes by distance from the roots: what one layer holds may run in parallel."""
+        """Returns the nodes by distance from the roots.
+
+        The nodes of one layer may run in parallel.
+        """
         depth = [0] * len(self.nodes)
         for index in self.topological_order():
             for child in self.nodes[index].children:
@@ -126,7 +134,7 @@ class Graph:
 def sort_topologically(
     children: Sequence[Sequence[int]], parent_counts: Sequence[int]
 ) -> list[int]:
-    """Kahn's algorithm: parents before children, in O(nodes + edges), without recursion.
+    """Sorts parents before children by Kahn's algorithm, in O(nodes + edges), without recursion.
 
     Nodes of a cycle, and those below it, are left out.
     """

@@ -1,4 +1,4 @@
-"""Names for the things the core talks about, and the token that fences a task."""
+"""Ids of executions, nodes and definitions, and the token that fences a task."""
 
 import hashlib
 import re
@@ -13,17 +13,18 @@ Nonce = NewType("Nonce", str)
 
 NO_ITEM = -1
 
-# Ids are keys everywhere, and an index of PostgreSQL takes 2,704 bytes of all its columns together.
+# Ids are keys everywhere, and an index entry in PostgreSQL holds at most 2,704 bytes in all
+# columns.
 CHILD_ID_CHARS_MAX = 500
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TaskToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Names one attempt; a report is accepted only while its token is the current one.
+    """Identifies one attempt. A report is accepted only while its token is the current one.
 
-    The nonce is new in every commit, so an attempt that was issued, lost with a rolled-back store
-    and issued again under the same number is still told apart.
+    The nonce is new in every commit. So it distinguishes an attempt that a rollback of the store
+    lost from the one that was issued again under the same number.
     """
 
     execution_id: ExecutionId
@@ -34,7 +35,7 @@ class TaskToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a node (or item): what user code deduplicates by."""
+        """The same for every attempt of a node or item. User code deduplicates by it."""
         if self.item == NO_ITEM:
             return f"{self.execution_id}/{self.node_id}"
         return f"{self.execution_id}/{self.node_id}/{self.item}"
@@ -49,20 +50,20 @@ class NodeRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def make_node_ref(token: TaskToken) -> NodeRef:
-    """What this is an attempt of."""
+    """Returns the node or item that the token is an attempt of."""
     return NodeRef(token.execution_id, token.node_id, token.item)
 
 
 def get_root_id(execution_id: ExecutionId) -> ExecutionId:
-    """The root of a tree of child executions; its id is the prefix of all of theirs."""
+    """Returns the root of a tree of executions. Its id is the prefix of all others."""
     return ExecutionId(execution_id.partition(".")[0])
 
 
 def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
-    """Deterministic, so that starting the same child twice is seen as the same child.
+    """Returns a deterministic id, so that starting the same child twice gives the same child.
 
-    Dots separate, so a node id with one (or with anything but a plain word) stands as its hash. So
-    does all between the root and the attempt when it would be longer than an id may be.
+    Dots are separators, so a node id with other than plain characters is replaced by its hash. If
+    the id would be too long, a hash replaces everything between the root and the attempt.
     """
     node = ref.node_id
     if not _PLAIN_ID.fullmatch(node):
@@ -75,5 +76,5 @@ def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
 
 
 def _hash_name(name: str, *, digest_size: int) -> str:
-    """No plain word begins with a tilde."""
+    """Returns a hash with a leading tilde, which no plain id has."""
     return "~" + hashlib.blake2b(name.encode(), digest_size=digest_size).hexdigest()

@@ -1,4 +1,4 @@
-"""What a rerun takes over from the execution before it, and what it runs again."""
+"""Selects which results a rerun reuses from the previous execution, and which nodes run again."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,18 +18,18 @@ def select_reused_results(
     nodes_to_rerun: Iterable[NodeId] = (),
     is_same_input: bool = True,
 ) -> Iterator[ReusedResult]:
-    """Everything that settled well and stands behind nothing that is run again.
+    """Yields every result that settled well and does not depend on a node that runs again.
 
-    Run again is what did not complete, what is named in `nodes_to_rerun`, what the newer definition
-    `graph` has changed, and all that depends on one of these. Of a map that failed by itself the
-    items that completed are kept, if its list must be the same.
+    A node runs again if it did not complete, is in `nodes_to_rerun`, changed in the newer
+    definition `graph`, or depends on such a node. If a map itself failed, its completed items are
+    reused, provided that its list is the same.
     """
-    own = _find_nodes_to_run(previous, graph, set(nodes_to_rerun))
-    tainted = _find_dependents(graph, own)
+    rerun_causes = _find_nodes_to_run(previous, graph, set(nodes_to_rerun))
+    tainted = _find_dependents(graph, rerun_causes)
     for compiled in graph.nodes:
         node_id = compiled.node.id
         index = previous.graph.index.get(node_id, -1)
-        if compiled.index not in own and compiled.index not in tainted:
+        if compiled.index not in rerun_causes and compiled.index not in tainted:
             run = previous.nodes[index]
             is_done = run.state is NodeState.COMPLETED
             detail = "" if is_done or run.reason == str(run.skip) else run.reason
@@ -39,28 +39,31 @@ def select_reused_results(
                 skip=None if is_done else run.skip,
                 detail=detail,
             )
-        elif own.get(compiled.index) and compiled.index not in tainted and is_same_input:
+        elif rerun_causes.get(compiled.index) and compiled.index not in tainted and is_same_input:
             yield from _list_reused_items(previous, index, node_id)
 
 
 def _find_nodes_to_run(
     previous: Execution, graph: Graph, nodes_to_rerun: set[NodeId]
 ) -> dict[int, bool]:
-    """Nodes that must run for their own sake; True when what they run is what failed."""
-    own: dict[int, bool] = {}
+    """Returns nodes that must run for their own sake; True if they are unchanged and failed."""
+    rerun_causes: dict[int, bool] = {}
     for compiled in graph.nodes:
         node_id = compiled.node.id
         index = previous.graph.index.get(node_id)
         is_known = index is not None and previous.graph.nodes[index].node == compiled.node
         if node_id in nodes_to_rerun or not is_known:
-            own[compiled.index] = False
+            rerun_causes[compiled.index] = False
         elif index is not None and previous.nodes[index].state not in _REUSABLE_STATES:
-            own[compiled.index] = True
-    return own
+            rerun_causes[compiled.index] = True
+    return rerun_causes
 
 
 def _find_dependents(graph: Graph, start: Iterable[int]) -> set[int]:
-    """All that depends on one of them, by a worklist: graphs are deep."""
+    """Returns all nodes that depend on one of these.
+
+    It uses a worklist, because graphs may be deep.
+    """
     dependents: set[int] = set()
     unvisited = list(start)
     while unvisited:

@@ -6,14 +6,15 @@ import msgspec
 
 from runnel.core.ids import TaskToken
 
-# Document 000: bad data and programming errors do not get better by trying again.
+# Bad data and programming errors do not disappear on a retry.
 NOT_RETRYABLE_ERRORS = frozenset(
     {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
 )
 
 
-# Tasks that a dying worker ran are suspects, the killer and its neighbours alike: from the second
-# death on each comes back at a moment of its own within so long, doubled by every further death.
+# All tasks of a dying worker are suspects: the one that killed it and its neighbours. From the
+# second death on, each is issued again at a different time within this span. Every further death
+# doubles it.
 CRASH_SPREAD_S = 2.0
 
 
@@ -26,15 +27,15 @@ TRACEBACK_CHARS_MAX = 8_000
 MESSAGE_CHARS_MAX = 2_000
 
 
-# A service that asks to be left alone for longer is asked again after so long all the same.
+# The longest delay that a service can request. After it, the task is retried anyway.
 RETRY_AFTER_S_MAX = 3_600.0
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An error as it travels: `types` are the class and its bases, most derived first.
+    """An error as it is stored. `types` are the class and its bases, most derived first.
 
-    `retryable` is the error's own verdict; None leaves it to the class names and the policy.
-    `retry_after_s` is the least delay that makes sense, as an overloaded service names it.
+    `retryable` is the error's own statement; None leaves it to the class names and the policy.
+    `retry_after_s` is the shortest useful delay, as an overloaded service names it.
     """
 
     type: str
@@ -49,7 +50,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Up to `max_retries` more attempts; the delay before the n-th grows by `exponential_base`."""
+    """Allows up to `max_retries` more attempts, with delays that grow by `exponential_base`."""
 
     max_retries: int = 3
     initial_delay: float = 1.0
@@ -62,9 +63,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def delay_after(
         self, failures: int, token: TaskToken, *, delay_s_min: float | None = None
     ) -> float | None:
-        """Seconds to wait after the `failures`-th failure (1-based); None means give up.
+        """Returns the seconds to wait after the `failures`-th failure (1-based); None means give
+        up.
 
-        `delay_s_min` is what the error asked for: it holds beyond `max_delay`, up to an hour.
+        `delay_s_min` is the delay that the error requests. It may exceed `max_delay`, up to an
+        hour.
         """
         if failures > self.max_retries:
             return None
@@ -72,7 +75,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return delay + delay / 2 * _derive_fraction(token) if self.jitter else delay
 
     def is_retryable(self, error: ErrorInfo) -> bool:
-        """The node's own lists first, then the error's verdict, then the class names."""
+        """Applies the node's own lists first, then the error's statement, then the class names."""
         names = set(error.types) | {error.type}
         if names & set(self.no_retry_on):
             return False
@@ -91,18 +94,20 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def compute_crash_delay(losses: int, token: TaskToken) -> float:
-    """Seconds to wait after the `losses`-th worker (1-based) has died with this task.
+    """Returns the seconds to wait after the `losses`-th worker (1-based) died with this task.
 
-    The first death costs nothing: almost always it says nothing about the task.
+    The first death causes no delay: it almost never has anything to do with the task.
     """
     if losses <= 1:
         return 0.0
-    doublings = min(losses - 2, 10)  # enough for the longest, and no overflow
+    doublings = min(losses - 2, 10)  # enough for the longest delay, without an overflow
     return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
 
 
 def _derive_fraction(token: TaskToken) -> float:
-    """A number in [0, 1) that depends on the ids only, so that deciding twice gives the same."""
+    """Returns a number in [0, 1) that depends on the ids only, so that every decision gets the
+    same.
+    """
     text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
     digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48

@@ -36,9 +36,9 @@ EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
 
 _N = NodeState
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
-    # RUNNING without QUEUED: a map, whose items are queued in its place.
-    # FAILED from PENDING: a condition, key or list that could not be evaluated.
-    # COMPLETED from PENDING: taken over from the execution that this is a rerun of.
+    # RUNNING without QUEUED: a map, whose items are queued instead.
+    # FAILED from PENDING: a condition, key or list could not be evaluated.
+    # COMPLETED from PENDING: a result that a rerun reuses.
     _N.PENDING: frozenset(
         {
             _N.QUEUED,
@@ -50,13 +50,13 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
             _N.CANCELLED,
         }
     ),
-    # QUEUED again: the task was lost before it started, and is issued anew.
+    # QUEUED again: the task was lost before it started, and is issued again.
     _N.QUEUED: frozenset({_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.CANCELLED}),
-    # SKIPPED from RUNNING: its own code found that there is nothing to do.
+    # SKIPPED from RUNNING: the task's own code raised Skip.
     _N.RUNNING: frozenset(
         {_N.COMPLETED, _N.WAITING, _N.FAILED, _N.SKIPPED, _N.CANCELLED, _N.QUEUED}
     ),
-    # COMPLETED from WAITING: a sleep that is over, a signal that came, a child that ended.
+    # COMPLETED from WAITING: a sleep or a child has ended, or a signal has arrived.
     _N.WAITING: frozenset({_N.QUEUED, _N.WAITING, _N.COMPLETED, _N.FAILED, _N.CANCELLED}),
     _N.COMPLETED: frozenset(),
     _N.FAILED: frozenset(),

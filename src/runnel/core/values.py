@@ -1,7 +1,7 @@
-"""JSON values as the engine carries them, checks of JSON numbers, and the log lines of a task.
+"""JSON values inside the engine, checks of JSON numbers, and the log lines of a task.
 
-A value is raw bytes inline, or a reference to a blob. Nothing on the hot path looks inside:
-handlers encode a value once, readers decode it once.
+A value is raw bytes inline, or a reference to a blob. The hot path never decodes it: a handler
+encodes a value once, and a reader decodes it once.
 """
 
 import re
@@ -11,19 +11,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-# A payload as decoded from JSON: None, bool, int, float, str, list of these, dict from str to
-# these. Any, because a recursive alias makes every step into a payload a cast that checks nothing
-# at run time.
+# A payload as decoded from JSON: None, bool, int, float, str, or lists and dicts of these. It is
+# Any, because a recursive alias would need a cast, without a check at run time, at every access.
 Json: TypeAlias = Any
 
 
 INLINE_BYTES_MAX = 256 * 1024
-# Of a value that every item of a map carries. On servers, a task that names a blob and one that
-# carries 8 to 16 kB cost the same.
+# The largest inline value that all items of a map share. On servers, a task with a blob reference
+# and one that carries 8 to 16 kB cost the same.
 SHARED_BYTES_MAX = 8 * 1024
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 
-# One object for "no data": msgspec leaves a field out when it *is* its default.
+# One object for "no data": msgspec omits a field only if it *is* its default.
 NO_DATA = msgspec.Raw()
 
 _encoder = msgspec.json.Encoder()
@@ -31,19 +30,22 @@ _decoder = msgspec.json.Decoder()
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Exactly one of `data` (JSON bytes) and `blob` (a key in the BlobStore) is set."""
+    """A JSON value.
+
+    Exactly one of `data` (JSON bytes) and `blob` (a key in the BlobStore) is set.
+    """
 
     data: msgspec.Raw = NO_DATA
     blob: str | None = None
     size: int = 0
 
     def decode(self) -> Json:
-        """The Python form of an inline value."""
+        """Returns the Python form of an inline value."""
         return _decoder.decode(self.data)
 
 
 def make_inline_value(value: Json) -> Value:
-    """A value held inline, whatever its size: for tests and for values known to be small."""
+    """Makes an inline value of any size, for tests and for values that are known to be small."""
     return make_value_from_json(_encoder.encode(value))
 
 
@@ -56,7 +58,7 @@ def make_blob_reference(key: str, size: int) -> Value:
 
 
 def is_number(value: Json) -> bool:
-    """True and False are not numbers here, as in JSON."""
+    """Returns whether the value is a JSON number. True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -65,51 +67,57 @@ def find_non_finite(
 ) -> tuple[str, float] | None:
     """Returns the first NaN or infinity and its path below `path`; None without one.
 
-    Walks the value only if its MessagePack form, which has these, looks as if it held one.
-    `enc_hook` converts the types that msgspec does not know.
+    It walks the value only if its MessagePack form, which can hold these, seems to contain one.
+    `enc_hook` converts types that msgspec does not know.
     """
     if not _may_hold_non_finite(value, enc_hook):
         return None
     numbers = _iterate_floats(msgspec.to_builtins(value, enc_hook=enc_hook), path)
-    return next(((place, number) for place, number in numbers if not isfinite(number)), None)
+    return next(
+        ((number_path, number) for number_path, number in numbers if not isfinite(number)), None
+    )
 
 
-# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
+# A MessagePack double whose exponent bits are all ones. A text may match as well.
 _NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _may_hold_non_finite(value: Json, enc_hook: Callable[[Any], Any] | None) -> bool:
     try:
         data = msgspec.msgpack.encode(value, enc_hook=enc_hook)
-    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
+    except OverflowError:  # an integer above 64 bits, which JSON can represent
         return True
     return _NON_FINITE_PATTERN.search(data) is not None
 
 
 def _iterate_floats(value: Json, path: str) -> Iterator[tuple[str, float]]:
-    """In the order of the document, without recursion."""
+    """Yields floats in the order of the document, without recursion."""
     stack = [(path, value)]
     while stack:
-        place, part = stack.pop()
+        part_path, part = stack.pop()
         if isinstance(part, float):
-            yield place, part
+            yield part_path, part
         elif isinstance(part, dict):
-            stack.extend(reversed([(f"{place}.{key}", item) for key, item in part.items()]))
+            stack.extend(reversed([(f"{part_path}.{key}", item) for key, item in part.items()]))
         elif isinstance(part, list | tuple):
-            stack.extend(reversed([(f"{place}[{at}]", item) for at, item in enumerate(part)]))
+            stack.extend(
+                reversed([(f"{part_path}[{position}]", item) for position, item in enumerate(part)])
+            )
 
 
 NULL = make_inline_value(None)
 EMPTY_OBJECT = make_inline_value({})
 
 
-# Of the log lines of one attempt, the last ones are kept with its execution: ten kilobytes at
-# most, and nothing for code that does not log.
+# The last log lines of an attempt that are stored with its execution: at most ten kilobytes, and
+# nothing for code that does not log.
 LOG_LINES_MAX = 20
 LOG_LINE_CHARS_MAX = 500
 
 
 class TaskLogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line that the code of a task has logged."""
+
     at: float
     level: str
     text: str

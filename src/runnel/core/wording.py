@@ -1,4 +1,4 @@
-"""The words that all problems share: how a value is shown, and which name was probably meant."""
+"""Wording that all problem messages share: how values are shown, and similar names suggested."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -7,15 +7,15 @@ from itertools import islice
 from runnel.core.values import Json
 
 ELLIPSIS = "…"
-"""Marks where a text was cut. Secrets are masked by it: half of one may stand before it."""
+"""Marks where a text was cut. Redaction treats it specially: half a secret may precede it."""
 SHOWN_CHARS_MAX = 60
 SHOWN_NAMES_MAX = 10
-# Comparing one name with 1,000 others takes about 5 ms.
+# A comparison of one name with 1,000 others takes about 5 ms.
 COMPARED_NAMES_MAX = 1_000
 
 
 def describe_value(value: Json) -> str:
-    """A value as it reads after 'got': short ones as JSON would write them, others by kind."""
+    """Describes a value for the text after 'got': short ones as JSON, others by their kind."""
     match value:
         case None:
             return "null"
@@ -38,7 +38,7 @@ def quote_name(name: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """On one line, and without anything that could move a terminal's cursor."""
+    """Escapes line breaks and everything that could move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -49,22 +49,22 @@ def shorten(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """`'a', 'b' and 3 more`."""
+    """Returns for example `'a', 'b' and 3 more`."""
     shown_names = [quote_name(name) for name in names[:SHOWN_NAMES_MAX]]
     hidden_count = len(names) - len(shown_names)
     return ", ".join(shown_names) + (f" and {hidden_count:,} more" if hidden_count else "")
 
 
 def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing when no name is close."""
+    """Returns ` (did you mean 'x'?)`, or an empty text if no name is similar."""
     close = find_closest_name(unknown_name, names)
     return "" if close is None else f" (did you mean {quote_name(close)}?)"
 
 
 def suggest_or_list_names(unknown_name: str, names: Iterable[str]) -> str:
-    """The name that was probably meant, or else those that there are."""
-    known = list(names)
-    return suggest_name(unknown_name, known) or f"; there are: {format_names(known)}"
+    """Suggests a similar name, or else lists the existing ones."""
+    name_list = list(names)
+    return suggest_name(unknown_name, name_list) or f"; there are: {format_names(name_list)}"
 
 
 def find_closest_name(unknown_name: str, names: Iterable[str]) -> str | None:
@@ -76,5 +76,5 @@ def find_closest_name(unknown_name: str, names: Iterable[str]) -> str | None:
 def _format_number(value: float) -> str:
     try:
         return str(value)
-    except ValueError:  # Python refuses to write out more than a few thousand digits
+    except ValueError:  # Python does not format more than a few thousand digits
         return "a number of thousands of digits"

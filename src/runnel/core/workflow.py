@@ -1,4 +1,4 @@
-"""Workflows and their nodes, rules and limits: plain values with a canonical form."""
+"""Workflows, their nodes, rules and limits: plain values with a canonical form."""
 
 import functools
 import hashlib
@@ -35,11 +35,11 @@ class SkipReason(StrEnum):
 
 
 class ParentOutcome(StrEnum):
-    """What a settled parent means to its children.
+    """The meaning of a settled parent for its children.
 
-    CUT_OFF is a parent that was cancelled after it had been handed to a worker: its code may have
-    had effects, so a `one_failed` node cleans up after it. BLOCKED never ran because of a failure
-    further up.
+    CUT_OFF: a parent that was cancelled after its task was issued. Its code may have had effects,
+    so a `one_failed` node cleans up after it. BLOCKED: a parent that never ran because of an
+    earlier failure.
     """
 
     COMPLETED = "completed"
@@ -67,7 +67,10 @@ _CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
 
 
 def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
-    """None means run; otherwise why the node is skipped. A node without parents always runs."""
+    """Returns None if the node runs, otherwise why it is skipped.
+
+    A node without parents always runs.
+    """
     outcomes = set(parents)
     if not outcomes or rule is RunWhen.ALL_SETTLED:
         return None
@@ -89,7 +92,7 @@ CACHE_TTL_S_DEFAULT = 24 * 3600.0
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
 CHILD_WORKFLOW = "workflow"
-# These never reach a worker: the core itself waits, and settles them.
+# These handlers never reach a worker: the core waits for them and settles them.
 CORE_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL, CHILD_WORKFLOW})
 
 
@@ -99,16 +102,16 @@ class OnFailure(StrEnum):
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A token bucket: `burst` tokens at most, refilled at `rate_per_second`."""
+    """A token bucket: at most `burst` tokens, refilled at `rate_per_second`."""
 
     rate_per_second: float = 10.0
     burst: int = 1
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A result may be that of an earlier task with the same key, if it is younger than this.
+    """Allows a node to reuse the result of an earlier task with the same key, up to `ttl_seconds`.
 
-    Without a `key` it is what the task gets: handler, resolved config, its parents' outputs.
+    Without a `key`, the key covers handler, resolved config and the parents' outputs.
     """
 
     key: str | None = None
@@ -141,7 +144,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A definition, before it has a version: that is given when it is stored."""
+    """A definition without a version. Storing it assigns one."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -161,10 +164,10 @@ _decoder = msgspec.json.Decoder(Workflow)
 
 
 def encode_workflow(workflow: Workflow) -> bytes:
-    """The canonical form: equal workflows give equal bytes.
+    """Returns the canonical form: equal workflows give equal bytes.
 
-    There and back first, because 50 and 50.0 seconds are the same; then without what equals its
-    default, because msgspec leaves out only what *is* the default.
+    It decodes the workflow again first, because 50 and 50.0 seconds are the same. It also omits
+    values that equal their default, because msgspec omits only those that *are* the default.
     """
     return _encoder.encode(_strip_defaults(_decoder.decode(_encoder.encode(workflow))))
 
@@ -183,7 +186,7 @@ def _strip_defaults(value: Json) -> Json:
 
 @functools.cache
 def _list_defaults(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
-    """Cached: looking this up for every node was half the time of hashing a large workflow."""
+    """Cached: computing it for every node took half the time of hashing a large workflow."""
     return [
         (
             field.name,
@@ -204,13 +207,12 @@ def hash_workflow(workflow: Workflow) -> DefinitionHash:
 
 
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine-wide limits that deciding obeys.
+    """The engine-wide limits for decisions.
 
-    `losses_max` is how many dead workers one task may leave behind before it is set aside.
-
-    `in_flight_max` bounds the tasks of one execution (and the items of one map) that are out at
-    once. A value of more than `shared_bytes_max` is put aside before a map begins whose items would
-    carry more of it, all together, than `inline_bytes_max`.
+    `losses_max` is how many workers may die with one task before it goes to the dead letters.
+    `in_flight_max` bounds the issued tasks of one execution, and the items of one map. A value
+    above `shared_bytes_max` is offloaded before a map begins, if all items together would carry
+    more than `inline_bytes_max` of it.
     """
 
     losses_max: int = 10
@@ -219,13 +221,13 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     shared_bytes_max: int = SHARED_BYTES_MAX
     map_items_max: int = 1_000_000
     keeps_exhausted_tasks: bool = False
-    """Whether tasks whose retries are used up go to the dead letters too (DLQ_POLICY=all)."""
+    """Whether tasks without retries left also go to the dead letters (DLQ_POLICY=all)."""
 
 
 class ReusedResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One node or item that a rerun does not run again.
+    """The result of one node or item that a rerun does not run again.
 
-    Either its `output`, or why it was skipped; `detail` is what its own code said then.
+    It is either its `output`, or why it was skipped; `detail` is then the message of its own code.
     """
 
     node: NodeId

@@ -48,7 +48,7 @@ GRAPHS = [
             node("z", "dependencies: [b]"),
         ),
         "cycle: a → b → a; remove one of these dependencies",
-        "unreachable: 'z' can never start, because it is behind a cycle",
+        "unreachable: 'z' can never start, because it depends on a cycle",
     ),
     case(
         workflow(
@@ -69,12 +69,12 @@ GRAPHS = [
     case(
         of_a("timeout_seconds: 10", "soft_timeout_seconds: 10"),
         "node 'a': soft_timeout_seconds: expected less than timeout_seconds (10), got 10; the "
-        "soft one has to come first",
+        "soft timeout has to come first",
     ),
     case(
         of_a("soft_timeout_seconds: 400"),
         "node 'a': soft_timeout_seconds: expected less than timeout_seconds (300), got 400; the "
-        "soft one has to come first",
+        "soft timeout has to come first",
     ),
 ]
 

@@ -158,7 +158,8 @@ TEMPLATES = [
         head("output: {x: '{{ item }}', y: '{{ secrets.z }}'}"),
         "output refers to 'item', which exists only inside a node with for_each; refer to that "
         "node",
-        "output refers to 'secrets.z', but a result is stored, and secrets never are; leave it out",
+        "output refers to 'secrets.z', but an output is stored, and secrets never are; leave it "
+        "out",
     ),
     case(
         head("output: '{{ a.x'"),

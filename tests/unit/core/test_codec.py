@@ -68,7 +68,7 @@ def test_what_was_stored_is_written_the_same_today(name: str) -> None:
         (b"", "is not in Runnel's format"),
         (b"{}", "is not in Runnel's format"),
         (b"[2,1.0,[]]", "has format 2, this Runnel reads up to 1: upgrade it"),
-        (b'[1,1.0,[{"type":"Odd"}]]', "of format 1 does not fit it"),
+        (b'[1,1.0,[{"type":"Odd"}]]', "of format 1 can't be decoded"),
         (b"\xff\xfe", "is not in Runnel's format"),
     ],
 )

@@ -311,7 +311,7 @@ def test_an_error_names_its_place_in_the_tree_and_keeps_its_data() -> None:
         ("[] | keys", "keys expects an object, got a list"),
         ("'1' | abs", "abs expects a number, got '1'"),
         ("none | length", "length expects a string, a list or an object, got null"),
-        ("'a' | replace('', 'b')", "replace expects a text to look for, got an empty string"),
+        ("'a' | replace('', 'b')", "replace expects a text to search for, got an empty string"),
         ("'x1' | float", "float expects a number such as 1.5, got 'x1'"),
         ("'x1' | int", "int expects a whole number of at most 19 digits, got 'x1'"),
         ("'9999999999999999999' | int", "int: a number beyond 64 bits"),

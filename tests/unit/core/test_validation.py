@@ -75,7 +75,7 @@ def test_reserved_names_are_no_ids(name: str) -> None:
         ("a\nb", r"a node's id: expected a printable text of 1 to 200 characters, got 'a\nb'"),
         (7, "a node's id: expected a printable text of 1 to 200 characters, got 7"),
         (None, "a node's id: expected a printable text of 1 to 200 characters, got null"),
-        ("x" * 201, f"node '{'x' * 59}…': the id has 201 characters, at most 200 may be"),
+        ("x" * 201, f"node '{'x' * 59}…': the id has 201 characters, at most 200 are allowed"),
     ],
 )
 def test_other_ids_are_refused(name: Any, problem: str) -> None:
@@ -203,7 +203,7 @@ def test_one_cycle_is_named_for_each_knot_and_at_most_ten() -> None:
     assert problems[0] == "cycle: a0 → b0 → a0; remove one of these dependencies"
     assert problems[9:] == [
         "cycle: a9 → b9 → a9; remove one of these dependencies",
-        "cycle: 3 more besides these; remove these first",
+        "cycle: 3 more cycles; remove these first",
     ]
 
 
@@ -213,7 +213,7 @@ def test_a_cycle_between_two_knots_is_not_mistaken_for_one() -> None:
     assert find_problems(workflow(node("root"), *nodes)) == [
         "cycle: a → b → a; remove one of these dependencies",
         "cycle: x → y → x; remove one of these dependencies",
-        "unreachable: 'm' can never start, because it is behind a cycle",
+        "unreachable: 'm' can never start, because it depends on a cycle",
     ]
 
 
@@ -237,12 +237,12 @@ def test_too_many_nodes_or_bytes_are_refused() -> None:
 
     assert find_problems(workflow(node("a"), node("b")), limits=limits) == []
     assert find_problems(workflow(node("a"), node("b"), node("c")), limits=limits) == [
-        "it has 3 nodes, at most 2 may be; split it"
+        "it has 3 nodes, at most 2 are allowed; split it"
     ]
     (problem,) = find_problems(workflow(node("a", config={"x": "y" * 300})), limits=limits)
     assert re.fullmatch(
-        r"the definition has 3\d\d bytes, at most 200 may be for 1 nodes; pass large values as "
-        "input, or split it",
+        r"the definition has 3\d\d bytes, at most 200 are allowed for 1 nodes; pass large values "
+        "as input, or split it",
         problem,
     )
 
@@ -268,7 +268,7 @@ def test_child_workflows_are_checked_too() -> None:
 def test_child_workflows_nest_twenty_deep_and_no_deeper() -> None:
     assert find_problems(nested(CHILD_DEPTH_MAX)) == []
     assert find_problems(nested(CHILD_DEPTH_MAX + 1)) == [
-        "child workflows are nested 21 deep, at most 20 may be"
+        "child workflows are nested 21 levels deep, at most 20 are allowed"
     ]
 
 
@@ -278,7 +278,9 @@ def test_children_that_double_at_every_level_are_counted_without_walking_them() 
         pair = (node(name, handler="workflow", child=inner) for name in "ab")
         inner = workflow(*pair)
 
-    assert find_problems(inner) == ["it has 3,145,726 nodes, at most 1,000,000 may be; split it"]
+    assert find_problems(inner) == [
+        "it has 3,145,726 nodes, at most 1,000,000 are allowed; split it"
+    ]
 
 
 def test_a_child_belongs_to_the_handler_workflow() -> None:
@@ -295,7 +297,7 @@ def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
     problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
 
     assert len(problems) == PROBLEMS_SHOWN_MAX + 1
-    assert problems[-1] == "there are more than these 100 problems; mend these first"
+    assert problems[-1] == "there are more than 100 problems; fix these first"
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
@@ -314,7 +316,7 @@ def test_what_would_have_no_effect_is_refused(name: str) -> None:
 
     assert find_problems(workflow(nap)) == [
         (
-            f"node 'nap': {name}: the handler 'sleep' is run by no worker, so it would have no "
+            f"node 'nap': {name}: no worker runs the handler 'sleep', so it would have no "
             "effect; remove it"
         )
     ]
@@ -325,7 +327,7 @@ def test_a_time_limit_in_the_wrong_place_says_where_it_belongs() -> None:
 
     assert find_problems(workflow(wait)) == [
         (
-            "node 'ok': timeout_seconds: the handler 'wait_for_signal' is run by no worker, so it "
+            "node 'ok': timeout_seconds: no worker runs the handler 'wait_for_signal', so it "
             "would have no effect; put it into the config"
         )
     ]

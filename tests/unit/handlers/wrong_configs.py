@@ -10,7 +10,7 @@ MOCK = (
 AT = "https://example.org/"
 
 HTTP: list[tuple[dict[str, Any], str]] = [
-    ({}, f"config.url: {URL}; without one, say mock: true"),
+    ({}, f"config.url: {URL}; without one, set mock: true"),
     ({"url": "example.org"}, f"config.url: {URL}, got 'example.org'"),
     ({"url": "file:///etc/passwd"}, f"config.url: {URL}, got 'file:///etc/passwd'"),
     ({"url": "http://a:b@example.org"}, f"config.url: {URL}, got 'http://a:b@example.org'"),
@@ -32,11 +32,11 @@ HTTP: list[tuple[dict[str, Any], str]] = [
     ({"url": AT, "headers": {"X Y": "a"}}, f"config.headers: {HEADERS}, got an object"),
     (
         {"url": AT, "headers": {"Content-Length": "3"}},
-        "config.headers: 'Content-Length' follows from the request itself; leave it out",
+        "config.headers: Runnel sets 'Content-Length' itself; leave it out",
     ),
     (
         {"url": AT, "headers": {"transfer-encoding": "chunked"}},
-        "config.headers: 'transfer-encoding' follows from the request itself; leave it out",
+        "config.headers: Runnel sets 'transfer-encoding' itself; leave it out",
     ),
     ({"url": AT, "headers": ["X"]}, f"config.headers: {HEADERS}, got a list"),
     (
@@ -105,7 +105,7 @@ LLM: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"prompt": "x"},
-        "config.model: expected a text that is not empty; without one, say mock: true",
+        "config.model: expected a text that is not empty; without one, set mock: true",
     ),
     (
         {"model": "m", "messages": [{"content": "x"}]},

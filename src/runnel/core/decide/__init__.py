@@ -1,4 +1,4 @@
-"""`decide` and `create`: a command, applied to an execution, gives events and effects."""
+"""`decide` and `create`: apply a command to an execution and return events and effects."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,9 +42,9 @@ __all__ = ["DecisionInputs", "create", "decide", "hydrate_maps"]
 def create(
     command: c.CreateExecution, graph: Graph, agenda: Agenda, inputs: DecisionInputs
 ) -> tuple[Execution, Decision]:
-    """A new execution, and what its creation (and start, unless it is held) leads to.
+    """Returns a new execution and the decision of its creation (and start, unless it is held).
 
-    `agenda` is an empty one, which belongs to the execution from then on.
+    `agenda` is empty and belongs to the execution from then on.
     """
     created = ExecutionCreated(
         execution_id=command.execution_id,
@@ -65,10 +65,10 @@ def create(
 def decide(
     execution: Execution, agenda: Agenda, command: c.Command, inputs: DecisionInputs
 ) -> Decision:
-    """Applies the command; a command that has become pointless gives an empty decision.
+    """Applies the command. The decision is empty if the command no longer has any effect.
 
-    The events are applied to `execution` on the way, and `agenda` is brought up to date. Should
-    this raise, both are in an unknown state and must be loaded again.
+    It applies the events to `execution` and updates `agenda`. If it raises, both are in an unknown
+    state and must be loaded again.
     """
     context = DecisionContext(execution, agenda, inputs)
     _HANDLERS[type(command)](context, command)

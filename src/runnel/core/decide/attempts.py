@@ -111,7 +111,7 @@ def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
 
 
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
-    """Nobody has this attempt any more: a new one is issued, unless it keeps killing workers."""
+    """Issues a new attempt of a task that no worker holds, unless it keeps killing workers."""
     current = _find_in_flight(context, command.token)
     if current is None:
         return
@@ -143,8 +143,8 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     if not run.key:
         queue_task(context, index, token.item, attempt=run.attempt + 1, nonce=context.inputs.nonce)
         return
-    # Its key has to be asked for again, which may need a blob first: a state of its own, so that
-    # a takeover in between finds it, and so that it does not wait for its own slot.
+    # The key must be requested again, which may need a blob first. So the node waits for a slot: a
+    # takeover in between finds it, and it does not wait for its own slot.
     context.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
     make_ready(context, index, token.item)
 
@@ -170,7 +170,10 @@ def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
 
 
 def on_limit_granted(context: DecisionContext, command: LimitGranted) -> None:
-    """A grant for an attempt that is over is given back, or its place would be lost."""
+    """Issues the task.
+
+    A grant for a finished attempt is given back, or the key would stay occupied.
+    """
     current = context.find_current_run(command.holder)
     if current is None:
         context.send(ReleaseLimit(key=command.key, holder=command.holder))
@@ -217,7 +220,7 @@ def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, No
 def _settle_attempt(
     context: DecisionContext, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped
 ) -> None:
-    """A skipped item counts as done, or the map would never join."""
+    """Settles a node or item. A skipped item counts as done, or the map would never join."""
     context.release_limit(index, settled.item, run)
     context.emit(settled)
     if settled.item == NO_ITEM:

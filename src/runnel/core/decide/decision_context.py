@@ -33,7 +33,7 @@ NO_ITEM_VALUE = object()
 
 
 class BlobNeededError(Exception):
-    """Not an error of the user's: evaluating must wait until this blob has been loaded."""
+    """Evaluation must wait until this blob is loaded. It is not an error of the user."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -41,16 +41,16 @@ class BlobNeededError(Exception):
 
 
 class LoadedBlobs(Protocol):
-    """The blobs that are at hand."""
+    """The blobs that are in memory."""
 
     def peek(self, key: str) -> bytes | None:
-        """None when the blob has not been loaded (yet)."""
+        """Returns None if the blob is not loaded (yet)."""
 
 
 class ExecutionScope:
-    """The values of templates that the core evaluates: conditions, lists, keys, results.
+    """The values for templates that the core evaluates: conditions, lists, keys, results.
 
-    An output is decoded when an expression reaches it, and only then.
+    It decodes an output only when an expression reads it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ExecutionScope:
 
 
 def describe_execution(execution: Execution) -> Json:
-    """The `execution` of templates."""
+    """Returns the value of `execution` in templates."""
     return {
         "id": execution.id,
         "workflow": execution.graph.workflow.name,
@@ -111,7 +111,7 @@ TIMER_KIND_BY_WAIT = {
 
 
 class DecisionInputs(msgspec.Struct, frozen=True):
-    """What deciding needs from outside, as values: the time, a fresh nonce, blobs at hand."""
+    """The inputs of a decision as values: the time, a fresh nonce, blobs in memory, the policy."""
 
     now: float
     nonce: Nonce
@@ -120,9 +120,10 @@ class DecisionInputs(msgspec.Struct, frozen=True):
 
 
 class DecisionContext:
-    """Carries one execution through one command; `to_evaluate` are nodes with settled parents.
+    """Carries one execution through one command.
 
-    The functions of this package change the agenda, and the execution by `emit` only.
+    The functions of this package change the agenda, and the execution through `emit` only.
+    `to_evaluate` are nodes whose parents are settled.
     """
 
     __slots__ = ("agenda", "effects", "events", "execution", "inputs", "to_evaluate")
@@ -144,7 +145,10 @@ class DecisionContext:
         evolve(self.execution, event, self.inputs.now)
 
     def queue_ready_children(self, index: int) -> None:
-        """To be called after the event that settled a node: its children may be next."""
+        """Queues children whose parents are all settled.
+
+        Call it after the event that settled the node.
+        """
         execution = self.execution
         for child in execution.graph.nodes[index].children:
             if not execution.unsettled_parents[child]:
@@ -172,10 +176,10 @@ class DecisionContext:
         self.effects.append(ClearTimer(self._make_timer_key(index, item, kind)))
 
     def find_current_run(self, token: TaskToken) -> tuple[int, NodeRun] | None:
-        """The node or item that this token is the current attempt of; None for an old one.
+        """Returns the node or item whose current attempt has this token; None for an old token.
 
-        An old token comes from a worker that was given up: the attempt that replaced it reports
-        for itself.
+        An old token comes from a worker that was given up. The attempt that replaced it reports for
+        itself.
         """
         index = self.execution.graph.index.get(token.node_id)
         if index is None or self.execution.is_final:
@@ -196,7 +200,7 @@ class DecisionContext:
 # -- evaluation of templates ---------------------------------------------------------------
 
 PREVIEW_CHARS_MAX = 60
-# Of concurrency keys and signals: they are names, not data.
+# The longest concurrency key or signal name: they are names, not data.
 NAME_CHARS_MAX = 500
 
 _encoder = msgspec.json.Encoder()
@@ -213,7 +217,10 @@ def evaluate_template(
     *,
     item: int = NO_ITEM,
 ) -> EvaluatedValue | ErrorInfo | None:
-    """None when a blob is needed first: it is asked for, and the node is looked at again then."""
+    """Returns None if a blob is needed first.
+
+    It is requested, and then the node is evaluated again.
+    """
     execution = context.execution
     item_value: object = NO_ITEM_VALUE
     if item != NO_ITEM:
@@ -235,18 +242,18 @@ def evaluate_template(
 
 
 def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str) -> None:
-    """Asks for the blob once; BlobLoaded looks at `node_item` again."""
+    """Requests the blob once. BlobLoaded evaluates `node_item` again."""
     if node_item not in context.agenda.awaited_blobs:
         context.agenda.awaited_blobs[node_item] = None
         context.effects.append(LoadBlob(context.execution.id, key))
 
 
 def preview_json(value: Json) -> str:
-    """A value as a sentence quotes it: the beginning of its JSON."""
+    """Returns the beginning of the value's JSON, to be quoted in a message."""
     return shorten(_encoder.encode(value).decode(), PREVIEW_CHARS_MAX)
 
 
 def make_error_info(error: Exception) -> ErrorInfo:
-    """A user's mistake found while deciding: never worth a retry."""
+    """Describes a user's mistake that was found by a decision. It is never retried."""
     message = str(error)[:MESSAGE_CHARS_MAX]
     return ErrorInfo(type=type(error).__name__, message=message, retryable=False)

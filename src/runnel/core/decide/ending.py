@@ -1,4 +1,6 @@
-"""Fails nodes, closes executions early, and ends them: outcome, output, notice to the parent."""
+"""Fails nodes, closes executions early, and ends them: outcome, output, notification of
+the parent.
+"""
 
 from collections import deque
 
@@ -44,7 +46,7 @@ def close_execution(
     *,
     is_abrupt: bool = False,
 ) -> None:
-    """Decides the outcome: what runs or waits is cancelled, clean-up nodes follow."""
+    """Decides the outcome: cancels everything that runs or waits, then starts clean-up nodes."""
     execution = context.execution
     context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
     cancel_unsettled_nodes(context)
@@ -61,7 +63,7 @@ def close_execution(
 
 
 def cancel_unsettled_nodes(context: DecisionContext) -> None:
-    """Cancels every unsettled node that a closing execution does not spare."""
+    """Cancels every unsettled node except clean-up nodes, which a forced end cancels too."""
     execution = context.execution
     reason = str(execution.closing_error or execution.outcome)
     for compiled in execution.graph.nodes:
@@ -73,7 +75,7 @@ def cancel_unsettled_nodes(context: DecisionContext) -> None:
 def fail_node(
     context: DecisionContext, index: int, error: ErrorInfo, *, item: int = NO_ITEM
 ) -> None:
-    """Settles the node as FAILED; a failed item fails its map, and stops the other items."""
+    """Settles the node as FAILED. A failed item fails its map and stops the other items."""
     node_id = context.execution.graph.nodes[index].node.id
     if item != NO_ITEM:
         _fail_item(context, index, NodeFailed(node=node_id, item=item, error=error))
@@ -100,7 +102,9 @@ def _settle_as_failed(context: DecisionContext, index: int, error: ErrorInfo) ->
 def fail_attempt(
     context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
 ) -> None:
-    """Fails the node by what its last task reported; `diagnosis` sends it to the dead letters."""
+    """Fails the node with the report of its last task; writes a dead letter if `diagnosis` is
+    given.
+    """
     if diagnosis is not None:
         _put_dead_letter(context, index, run, failed, diagnosis)
     context.release_limit(index, failed.item, run)
@@ -131,7 +135,7 @@ def _cancel_node(context: DecisionContext, index: int, reason: str) -> None:
 
 
 def _withdraw_attempt(context: DecisionContext, index: int, item: int, run: NodeRun) -> None:
-    """Takes back whatever is under way for this attempt: task, timer, key or child."""
+    """Withdraws everything in flight for this attempt: task, timer, key or child."""
     if run.state in IN_FLIGHT_STATES:
         context.drop_task(index, item, run)
     if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
@@ -167,14 +171,17 @@ def _put_dead_letter(
 
 EXECUTION_NODE_ID = NodeId("")
 FAILURES_SHOWN_MAX = 3
-# Stands for "the execution's own output" among the nodes that wait for a blob.
+# Represents the execution's own output among the nodes that wait for a blob.
 _OUTPUT_INDEX = -1
 
 _encoder = msgspec.json.Encoder()
 
 
 def finish_settled_execution(context: DecisionContext) -> None:
-    """Every node is settled: the outcome follows from them, unless it was decided before."""
+    """Ends an execution whose nodes are all settled.
+
+    They determine the outcome unless it is decided.
+    """
     execution = context.execution
     if execution.outcome is not None:
         end_execution(context, execution.outcome, error=execution.closing_error)
@@ -205,7 +212,10 @@ def end_execution(
 
 
 def _has_missed_sla(context: DecisionContext, sla_s: float) -> bool:
-    """Too late, and not noted yet: its timer comes after what ends it, if both were waited for."""
+    """Returns whether the SLA is missed but not recorded yet.
+
+    If SLA and end are due at the same time, the SLA timer comes after the end.
+    """
     execution = context.execution
     started_at = execution.started_at
     return (
@@ -258,14 +268,17 @@ def _complete_execution(context: DecisionContext) -> None:
 
 
 def _build_output(context: DecisionContext) -> Value:
-    """The `output` template; without one, what the last nodes gave: alone as it is, or by id."""
+    """Returns the `output` template, or else the outputs of the leaves.
+
+    A single leaf gives its output unchanged, several give an object by node id.
+    """
     execution = context.execution
     if execution.graph.workflow.output is not None:
         scope = ExecutionScope(execution, context.inputs.blobs)
         return make_value_from_json(_encoder.encode(execution.graph.output.resolve(scope)))
     if len(execution.graph.leaves) == 1:
-        alone = execution.nodes[execution.graph.leaves[0]].output
-        return alone or make_value_from_json(b"null")
+        output = execution.nodes[execution.graph.leaves[0]].output
+        return output or make_value_from_json(b"null")
     return make_value_from_json(_encoder.encode(_collect_leaf_outputs(context)))
 
 

@@ -1,4 +1,4 @@
-"""Starts, cancels, fails and resumes whole executions."""
+"""Starts, cancels, fails and resumes executions."""
 
 from runnel.core.commands import (
     AcquireLimit,
@@ -34,10 +34,10 @@ from runnel.core.states import ExecutionState, NodeState
 
 
 def on_create(context: DecisionContext, command: CreateExecution) -> None:
-    """`context.execution` has just been made, or existed before: then this is a repetition.
+    """Starts a new execution; for an existing one, derives again what may be missing.
 
-    Of a parent that was taken over, or of a creation that was cut off between two commits: what
-    may be missing is derived again.
+    A creation is repeated by a parent after a takeover, or because it was split between two
+    commits.
     """
     execution = context.execution
     if execution.is_final:
@@ -49,7 +49,7 @@ def on_create(context: DecisionContext, command: CreateExecution) -> None:
 
 
 def on_take_over(context: DecisionContext, command: TakeOver) -> None:
-    """Before it starts; one that comes twice, or too late, changes nothing."""
+    """Records reused results before the start. A repeated or late command changes nothing."""
     execution = context.execution
     if execution.state is not ExecutionState.PENDING or command.part in execution.reused_parts:
         return
@@ -58,8 +58,8 @@ def on_take_over(context: DecisionContext, command: TakeOver) -> None:
 
 def on_start(context: DecisionContext, command: StartExecution) -> None:
     execution = context.execution
-    is_told_all = len(execution.reused_parts) >= command.parts
-    if execution.state is ExecutionState.PENDING and is_told_all:
+    has_all_parts = len(execution.reused_parts) >= command.parts
+    if execution.state is ExecutionState.PENDING and has_all_parts:
         _start_execution(context, ExecutionStarted(input=command.input, key=command.key))
 
 
@@ -69,14 +69,14 @@ def _start_execution(context: DecisionContext, event: ExecutionStarted) -> None:
     execution = context.execution
     if execution.unsettled_count == len(execution.graph):
         context.to_evaluate.extend(execution.graph.roots)
-    else:  # a rerun: what is next lies behind what it took over
+    else:  # a rerun continues after its reused results
         context.to_evaluate.extend(
             index for index, unsettled in enumerate(execution.unsettled_parents) if not unsettled
         )
 
 
 def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
-    """Idempotent; a later cancel does not change an outcome that was decided before."""
+    """Cancels the execution. It is idempotent and does not change an outcome decided before."""
     execution = context.execution
     is_closing = execution.outcome is not None
     if execution.is_final or (is_closing and not command.is_forced):
@@ -92,7 +92,7 @@ def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
 
 
 def on_fail(context: DecisionContext, command: FailExecution) -> None:
-    """Deciding raised: nothing more is run for this execution, not even clean-up."""
+    """Fails the execution after its decision raised. Nothing more runs, not even clean-up nodes."""
     if context.execution.is_final:
         return
     close_execution(context, ExecutionState.FAILED, command.error, is_abrupt=True)
@@ -100,10 +100,10 @@ def on_fail(context: DecisionContext, command: FailExecution) -> None:
 
 
 def on_resume(context: DecisionContext) -> None:
-    """Derives again whatever a lost store or a half-written decision may have left out.
+    """Derives again what a lost store or a half-written decision may have omitted.
 
-    Repeating this is harmless: timers are keyed, keys and children are asked for by the same
-    token, and what is in flight is left alone (its loss is found by asking the store).
+    Repeating it is harmless. Timers are keyed, and keys and children are requested by the same
+    token. Tasks in flight stay untouched: their loss is found by querying the store.
     """
     execution = context.execution
     if execution.is_final:
@@ -128,7 +128,7 @@ def on_values_shared(context: DecisionContext, command: ValuesShared) -> None:
 
 
 def on_blob_loaded(context: DecisionContext) -> None:
-    """Looks again at every node or item that waited for a blob."""
+    """Evaluates again every node or item that waited for a blob."""
     execution, agenda = context.execution, context.agenda
     waiting, agenda.awaited_blobs = agenda.awaited_blobs, {}
     if execution.is_final:

@@ -18,7 +18,7 @@ from runnel.core.execution import Execution, MapRun
 from runnel.core.retry import ErrorInfo
 from runnel.core.values import Json, Value, make_value_from_json
 
-# An entry of the ready queue that stands for the next items of a map.
+# The item number of a ready-queue entry that represents the next items of a map.
 NEXT_MAP_ITEMS = -2
 
 
@@ -39,7 +39,7 @@ def start_map(context: DecisionContext, index: int) -> None:
 
 
 def continue_map(context: DecisionContext, index: int) -> None:
-    """Joins a map that is done, otherwise puts its next items in line."""
+    """Joins a map whose items are all done; otherwise queues its next items."""
     map_run = context.execution.maps[index]
     if map_run.is_settled:
         _join_results(context, index, map_run)
@@ -48,7 +48,7 @@ def continue_map(context: DecisionContext, index: int) -> None:
 
 
 def issue_next_items(context: DecisionContext, index: int) -> None:
-    """Issues items while there are slots; what is ready together takes turns by the line."""
+    """Issues items while there are slots. After each item, other ready nodes get their turn."""
     execution = context.execution
     context.agenda.get_map(index).is_queued = False
     if execution.nodes[index].is_final:
@@ -82,9 +82,9 @@ def on_output_stored(context: DecisionContext, command: OutputStored) -> None:
 
 
 def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> str | None:
-    """Evaluates the lists of running maps after a load; the key of a blob that it needs first.
+    """Evaluates the lists of running maps after a load; returns the key of a blob needed first.
 
-    The lists are those that the maps were started with: they depend on settled outputs only.
+    The lists equal those with which the maps started: they depend on settled outputs only.
     """
     for index in execution.maps:
         if execution.nodes[index].is_final or agenda.get_map(index).items is not None:
@@ -106,15 +106,15 @@ def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorI
     if not isinstance(items, list):
         message = f"for_each gave {preview_json(items)}, expected a list"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
-    most = context.inputs.policy.map_items_max
-    if len(items) > most:
-        message = f"for_each gave {len(items)} items, at most {most} are allowed"
+    items_max = context.inputs.policy.map_items_max
+    if len(items) > items_max:
+        message = f"for_each gave {len(items)} items, at most {items_max} are allowed"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
     return items
 
 
 def _join_results(context: DecisionContext, index: int, map_run: MapRun) -> None:
-    """The results as one list: inline when small, written aside first when not."""
+    """Joins the results to one list: inline if small, otherwise through a blob."""
     results = [result for result in map_run.results if result is not None]
     is_small = map_run.size + 1 <= context.inputs.policy.inline_bytes_max
     if is_small and all(result.blob is None for result in results):

@@ -1,7 +1,7 @@
-"""Advances an execution: settled parents → evaluated → issued, until nothing is left.
+"""Advances an execution: from settled parents to evaluation to issued tasks, until all is done.
 
-Everything here is a loop over worklists, never a recursion: a chain of 100,000 skipped nodes is
-one long list.
+Everything here loops over worklists and never recurses: a chain of 100,000 skipped nodes is one
+long list.
 """
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
@@ -26,16 +26,16 @@ from runnel.core.workflow import (
     classify_parent_outcome,
 )
 
-# They begin at once: a child takes a slot, like a task.
+# These handlers need no slot. A child execution needs one, like a task.
 _SLOTLESS = CORE_HANDLERS - {CHILD_WORKFLOW}
-# Looked up once: as members of their enums they take 0.1 µs each time, of 13 for a command.
+# Bound once: an access to an enum member takes 0.1 µs, of 13 µs for a command.
 _RUNNING = ExecutionState.RUNNING
 _PENDING, _COMPLETED = NodeState.PENDING, NodeState.COMPLETED
 _ONE_FAILED = RunWhen.ONE_FAILED
 
 
 def advance_execution(context: DecisionContext) -> None:
-    """Does everything that can be done now; the last step of every command."""
+    """Performs everything that is possible now. It is the last step of every command."""
     execution = context.execution
     while execution.state is _RUNNING:
         if execution.first_failed is not None and _close_on_first_failure(context):
@@ -49,14 +49,15 @@ def advance_execution(context: DecisionContext) -> None:
 
 
 def _evaluate_node(context: DecisionContext, index: int) -> None:
-    """A node whose parents are all settled: skipped, begun, or waiting for a blob."""
+    """Skips or starts a node whose parents are all settled, or lets it wait for a blob."""
     execution = context.execution
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
     awaited_blobs = context.agenda.awaited_blobs
     if awaited_blobs:
-        # What it waited for may be here before BlobLoaded, which must not find it begun.
+        # The awaited blob may be loaded before BlobLoaded arrives, which must not find the node
+        # started.
         awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
@@ -76,7 +77,10 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
 
 
 def _find_skip_reason(context: DecisionContext, compiled: CompiledNode) -> SkipReason | None:
-    """None means run. Parents that all completed need no judging, unless for a `one_failed`."""
+    """Returns None if the node has to run.
+
+    If all parents completed, only `one_failed` needs an evaluation.
+    """
     nodes = context.execution.nodes
     rule = compiled.node.run_when
     for parent in compiled.parents:
@@ -104,10 +108,10 @@ def _start_node(context: DecisionContext, index: int) -> None:
 
 
 def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
-    """Issues it if there is a slot, otherwise it stands in line.
+    """Starts the node or item if there is a slot; otherwise queues it.
 
-    A node that is in no state from which a takeover would find it again (an over-due retry) is
-    recorded as waiting for a slot; a PENDING one is found by its settled parents.
+    An overdue retry is in no state in which a takeover would find it, so it is recorded as waiting
+    for a slot. A PENDING node is found by its settled parents.
     """
     execution, ready = context.execution, context.agenda.ready
     if has_slot(context) and not ready:
@@ -121,7 +125,7 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
 
 
 def _issue_next_ready(context: DecisionContext) -> bool:
-    """Issues the next in line; False when there is none, or no slot."""
+    """Issues the next entry of the ready queue; False if there is none, or no slot."""
     ready = context.agenda.ready
     if not ready or not has_slot(context):
         return False
@@ -139,7 +143,7 @@ def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
 
 
 def _close_on_first_failure(context: DecisionContext) -> bool:
-    """Closes the execution at its first failed node; True when there is more to do after that."""
+    """Closes the execution at its first failed node. True if there is more to do after that."""
     execution = context.execution
     if execution.outcome is not None or execution.first_failed is None:
         return False

@@ -1,4 +1,4 @@
-"""Starts attempts: a slot, a concurrency key if the node has one, then a task."""
+"""Starts attempts: a slot, then a concurrency key if the node has one, then a task."""
 
 from collections.abc import Iterator, Mapping
 
@@ -29,16 +29,17 @@ from runnel.core.workflow import CORE_HANDLERS
 def prepare_shared_values(
     context: DecisionContext, index: int, count: int
 ) -> dict[str, Value] | None:
-    """By their names in templates; None while they are written: the node is looked at again then.
+    """Returns offloaded values by their names in templates; None while they are being written.
 
-    Decided here and not where a value is made, because only now it is known how many will carry it.
+    The node is evaluated again once they are written. The decision is made here and not when a
+    value is produced, because only now the number of tasks that carry it is known.
     """
     large = {
         name: value
         for name, value in _list_task_values(context, index)
         if _is_worth_offloading(context, value, count)
     }
-    # What was written since the last map began is newer.
+    # Values written since the last map began are newer.
     offloaded = context.execution.offloaded_values | context.agenda.offloaded_values
     missing = {name: value for name, value in large.items() if name not in offloaded}
     if missing:
@@ -49,7 +50,10 @@ def prepare_shared_values(
 
 
 def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None:
-    """Once, however many maps wait: 30 that began together wrote 465 times instead of 30."""
+    """Requests each value once, for any number of maps.
+
+    30 maps that began together wrote 465 times instead of 30.
+    """
     pending = context.agenda.pending_offloads
     new = {name: value for name, value in values.items() if name not in pending}
     if new:
@@ -58,7 +62,7 @@ def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None
 
 
 def _list_task_values(context: DecisionContext, index: int) -> Iterator[tuple[str, Value]]:
-    """Nothing, if no worker runs the items."""
+    """Yields the values that the items' tasks carry; none if no worker runs the items."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.node.handler in CORE_HANDLERS:
@@ -90,7 +94,7 @@ def has_slot(context: DecisionContext) -> bool:
 
 
 def start_attempt(context: DecisionContext, index: int, item: int) -> None:
-    """Starts the next attempt, which has a slot; fails it if its key can't be evaluated."""
+    """Starts the next attempt, which has a slot. Fails it if its key can't be evaluated."""
     if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
         start_core_handler(context, index, item)
         return
@@ -100,7 +104,7 @@ def start_attempt(context: DecisionContext, index: int, item: int) -> None:
 
 
 def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo | None:
-    """Queues the task or asks for its key; an ErrorInfo when the key can't be evaluated."""
+    """Queues the task or requests its key. Returns an ErrorInfo if the key can't be evaluated."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.concurrency_key is None:
@@ -116,7 +120,7 @@ def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo
 
 
 def wait_for_limit(context: DecisionContext, index: int, item: int, key: str) -> None:
-    """Asks for the key; the attempt that will hold it is named already, so it can be released."""
+    """Requests the key. The future attempt is already named, so that the key can be released."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     run = execution.run(index, item) or PENDING_RUN
@@ -184,7 +188,7 @@ def _build_task(
 def _collect_outputs(
     context: DecisionContext, needs: tuple[int, ...], shared: Mapping[str, Value]
 ) -> dict[NodeId, Value]:
-    """Outputs of the parents, then of whatever else the config names, by reference."""
+    """Returns the outputs of the parents, then of the other nodes that the config names."""
     if not needs:
         return {}
     nodes, graph = context.execution.nodes, context.execution.graph.nodes
@@ -196,7 +200,7 @@ def _collect_outputs(
 
 
 def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...]) -> int:
-    """How many of the inputs are parents: those that were skipped have no output."""
+    """Returns how many parents have an output. Skipped ones have none."""
     nodes = context.execution.nodes
     return len([parent for parent in parents if nodes[parent].output is not None])
 
@@ -210,7 +214,7 @@ def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw
 def _evaluate_concurrency_key(
     context: DecisionContext, index: int, item: int
 ) -> str | ErrorInfo | None:
-    """None when a blob must be loaded first: evaluated again once it is there."""
+    """Returns None if a blob must be loaded first; then the key is evaluated again."""
     compiled = context.execution.graph.nodes[index]
     evaluated = evaluate_template(context, index, compiled.concurrency_key, item=item)
     if not isinstance(evaluated, EvaluatedValue):

@@ -26,7 +26,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def start_core_handler(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
-    """Resolves the config here, because no worker will; a bad value fails the node."""
+    """Resolves the config here, because no worker does. A bad value fails the node."""
     compiled = context.execution.graph.nodes[index]
     evaluated = evaluate_template(context, index, compiled.config, item=item)
     if evaluated is None:
@@ -76,7 +76,7 @@ def _emit_wait(
 
 
 def consume_signal(context: DecisionContext, index: int) -> None:
-    """Completes a waiting node by the oldest signal of its name, if one is there."""
+    """Completes a waiting node with the oldest signal of its name, if there is one."""
     execution = context.execution
     run = execution.nodes[index]
     for signal_id, (name, payload) in execution.signals.items():
@@ -91,7 +91,7 @@ def consume_signal(context: DecisionContext, index: int) -> None:
 
 
 def on_signal(context: DecisionContext, command: SendSignal) -> None:
-    """Kept until a node waits for it; the same signal id is taken once."""
+    """Stores the signal until a node waits for it. The same signal id is accepted once."""
     execution = context.execution
     if execution.is_final or command.signal_id in execution.signal_ids:
         return
@@ -104,7 +104,7 @@ def on_signal(context: DecisionContext, command: SendSignal) -> None:
 
 
 def end_wait(context: DecisionContext, index: int, run: NodeRun) -> None:
-    """The timer of a sleep or of a signal's time limit has fired."""
+    """Ends a sleep, or a wait for a signal whose time limit has passed."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if run.wait is Wait.SLEEP:
@@ -123,9 +123,9 @@ def end_wait(context: DecisionContext, index: int, run: NodeRun) -> None:
 
 def _start_child(context: DecisionContext, index: int, item: int, config: Json) -> None:
     execution = context.execution
-    size, most = len(_encoder.encode(config)), context.inputs.policy.inline_bytes_max
-    if size > most:
-        message = f"the child's input has {size} bytes, at most {most} are allowed"
+    size, bytes_max = len(_encoder.encode(config)), context.inputs.policy.inline_bytes_max
+    if size > bytes_max:
+        message = f"the child's input has {size} bytes, at most {bytes_max} are allowed"
         error = ErrorInfo(type="ConfigError", message=message, retryable=False)
         fail_node(context, index, error, item=item)
         return
@@ -146,7 +146,10 @@ def _start_child(context: DecisionContext, index: int, item: int, config: Json) 
 
 
 def send_create_child(context: DecisionContext, index: int, item: int, child_input: Json) -> None:
-    """Also sent again after a takeover: making the same child twice is making it once."""
+    """Sends CreateExecution, again after a takeover.
+
+    Creating the same child twice has no effect.
+    """
     execution = context.execution
     compiled = execution.graph.nodes[index]
     child, run = compiled.node.child, execution.run(index, item)
@@ -168,7 +171,7 @@ def send_create_child(context: DecisionContext, index: int, item: int, child_inp
 
 
 def convert_child_result(command: ChildSettled) -> Value | ErrorInfo:
-    """A child's failure is not retried by default: its own nodes have been."""
+    """Returns the child's output or error. A failed child is not retried: its nodes were."""
     if command.state is ExecutionState.COMPLETED:
         return command.output or NULL
     cause = f": {command.error.message}" if command.error else ""

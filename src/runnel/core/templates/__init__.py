@@ -1,7 +1,7 @@
-"""Templates and conditions: Jinja's syntax, a small part of its language, an evaluator of our own.
+"""Templates and conditions: Jinja's syntax, a subset of its language, and an own evaluator.
 
-`compile_tree` and `compile_expression` accept or refuse (TemplateSyntaxError); what they return
-gives a JSON value, MissingValueError or TemplateEvaluationError for any scope. No code is run.
+`compile_tree` and `compile_expression` raise TemplateSyntaxError. Evaluation gives a JSON value,
+MissingValueError or TemplateEvaluationError for any scope. No code is executed.
 """
 
 from runnel.core.templates.errors import (

@@ -1,4 +1,4 @@
-"""The errors of templates, the limits on their size, and the refusals of Jinja's other syntax."""
+"""The errors of templates, their size limits, and the messages for unsupported Jinja syntax."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ COMPARED_NAMES_MAX = 1000
 
 
 class TemplateError(RunnelError):
-    """The shape of the three: `problem` is the sentence, the place is added on the way out."""
+    """The base of the three. `problem` is the sentence; callers add template and field."""
 
     code = "template"
 
@@ -28,7 +28,9 @@ class TemplateError(RunnelError):
         self.where = where
 
     def add_location(self, *, template: str | None = None, where: str | None = None) -> None:
-        """Fill in what is not known yet: the code that finds a problem can't see its place."""
+        """Sets template and field unless they are set: the code that detects a problem does not
+        know them.
+        """
         self.template = self.template or template
         self.where = self.where or where
 
@@ -38,22 +40,22 @@ class TemplateError(RunnelError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """A template or condition that is not part of the language; found before anything runs."""
+    """A template or condition is not part of the language. It is found before anything runs."""
 
     code = "template_syntax"
 
 
 class TemplateEvaluationError(TemplateError):
-    """All values are there, but they do not fit what the template does with them."""
+    """All values exist, but their types do not fit the template."""
 
     code = "template_evaluation"
 
 
 class MissingValueError(TemplateError):
-    """A path that leads nowhere; the only error that `default(…)` and `is defined` forgive.
+    """A path leads to no value. Only this error is caught by `default(…)` and `is defined`.
 
-    With `key` None, `path` itself is what is missing. `found` says what `path` is instead of an
-    object; `names` are those that do exist there.
+    With `key` None, `path` itself is missing. `found` says what `path` is instead of an object.
+    `names` are the existing keys there.
     """
 
     code = "missing_value"
@@ -66,12 +68,12 @@ class MissingValueError(TemplateError):
         found: str | None = None,
         names: Iterable[str] = (),
     ) -> None:
-        known = [str(name) for name in islice(names, COMPARED_NAMES_MAX)]
-        super().__init__(_format_missing_value(path, key, found, known))
+        existing_names = [str(name) for name in islice(names, COMPARED_NAMES_MAX)]
+        super().__init__(_format_missing_value(path, key, found, existing_names))
         self.path = path
         self.key = key
         self.found = found
-        self.names = tuple(known[:SHOWN_NAMES_MAX])
+        self.names = tuple(existing_names[:SHOWN_NAMES_MAX])
 
 
 def _format_missing_value(
@@ -96,7 +98,7 @@ def _suggest_fix(found: str, key: str | int) -> str:
 def format_known_names(
     unknown_name: str, names: list[str], *, intro: str = "it has", shown_max: int = SHOWN_NAMES_MAX
 ) -> str:
-    """`; it has: a, b (did you mean 'a'?)`, or nothing when there are no names."""
+    """Returns `; it has: a, b (did you mean 'a'?)`, or an empty text without names."""
     if not names:
         return ""
     listed = ", ".join(shorten(name, SHOWN_CHARS_MAX) for name in names[:shown_max])
@@ -117,9 +119,9 @@ NODES_MAX = 500
 DEPTH_MAX = 50
 TREE_DEPTH_MAX = 100
 
-# Jinja's parser takes about 15 stack frames a bracket: 25 leave most of Python's 1,000 free.
+# Jinja's parser uses about 15 stack frames per bracket: 25 brackets leave most of Python's 1,000.
 BRACKETS_MAX = 25
-# `not not x`, `- - x` and `a if b else c if d else e` cost it one frame each.
+# `not not x`, `- - x` and `a if b else c if d else e` use one frame each.
 OPERATOR_CHAIN_MAX = 50
 
 TEXT_BYTES_MAX = 1024 * 1024
@@ -127,7 +129,8 @@ ITEMS_MAX = 100_000
 INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 15
 
-# All that one evaluation (of a whole tree) may build, so that many large texts are refused as well.
+# The most bytes that one evaluation (of a whole tree) may build, so that many large texts are
+# refused as well.
 BUILT_BYTES_MAX = 16 * 1024 * 1024
 ITEM_BYTES = 8
 
@@ -149,7 +152,7 @@ _UNSUPPORTED_REASONS: Mapping[str, str] = {
 
 
 def explain_unsupported(construct: str) -> str:
-    """`construct` is the name of the class by which Jinja knows it."""
+    """Explains why a construct is not supported. `construct` is the name of its Jinja class."""
     if construct in _ARITHMETIC_OPERATORS:
         return (
             f"arithmetic ('{_ARITHMETIC_OPERATORS[construct]}') is not part of templates; "
@@ -159,7 +162,7 @@ def explain_unsupported(construct: str) -> str:
 
 
 def check_literal(value: Json) -> Json:
-    """The value itself; refuses what Jinja can read but JSON can't hold."""
+    """Returns the value. Raises TemplateSyntaxError for values that JSON can't represent."""
     if isinstance(value, int) and abs(value) > INTEGER_MAX:
         raise TemplateSyntaxError("a whole number beyond 64 bits; pass it as a string")
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The filters of the language, their argument checks, and the kinds and texts of JSON values."""
+"""The filters of the template language, their argument checks, and the kinds of JSON values."""
 
 import json
 import math
@@ -26,18 +26,20 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=
 
 
 def to_text(value: Json) -> str:
-    """A string as it is, everything else as JSON."""
+    """Returns a string unchanged and everything else as JSON."""
     return value if isinstance(value, str) else to_json(value)
 
 
 def to_json(value: Json) -> str:
-    """Piece by piece, because `[a, a, a]` may be many times larger than what is in memory."""
+    """Encodes in chunks, because `[a, a, a]` may become many times larger than the value
+    in memory.
+    """
     chunks: list[str] = []
-    bytes_left = TEXT_BYTES_MAX
+    bytes_remaining = TEXT_BYTES_MAX
     try:
         for chunk in _encoder.iterencode(value):
-            bytes_left -= len(chunk)
-            if bytes_left < 0:
+            bytes_remaining -= len(chunk)
+            if bytes_remaining < 0:
                 raise make_text_too_long_error()
             chunks.append(chunk)
     except ValueError as error:
@@ -60,7 +62,7 @@ def check_list_size(items: list[Json]) -> list[Json]:
 
 
 def count_utf8_bytes(text: str) -> int:
-    """Bytes of its UTF-8 form."""
+    """Returns the number of bytes in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -75,7 +77,7 @@ def make_text_too_long_error() -> TemplateEvaluationError:
 
 
 def describe_kind(value: Json) -> str:
-    """As it reads after 'is' or 'got'."""
+    """Returns the kind of the value for the text after 'is' or 'got'."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -97,7 +99,7 @@ TYPE_TESTS: Mapping[str, Callable[[Json], bool]] = {
 }
 
 
-# -- argument checks: each function returns its value, or refuses it -----------------------
+# -- argument checks: each function returns its value, or raises ---------------------------
 
 
 def require_string(name: str, value: Json) -> str:
@@ -119,7 +121,7 @@ def require_object(name: str, value: Json) -> dict[str, Json]:
 
 
 def require_number(name: str, value: Json) -> Json:
-    """Finite and, if whole, within 64 bits, so that no arithmetic on it can fail."""
+    """Requires a finite number, within 64 bits if whole, so that arithmetic on it can't fail."""
     if not is_number(value):
         raise make_type_error(name, "a number", value)
     fits = abs(value) <= INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
@@ -129,7 +131,7 @@ def require_number(name: str, value: Json) -> Json:
 
 
 def require_items(name: str, value: Json) -> list[Json]:
-    """A missing value, not an error of evaluation, when empty: `| first | default(0)` works."""
+    """Raises MissingValueError for an empty list, so that `| first | default(0)` works."""
     items = require_list(name, value)
     if not items:
         raise MissingValueError("the list", key=name, found="empty")
@@ -159,9 +161,7 @@ _DECIMAL_PATTERN = re.compile(
 
 
 class TemplateFilter(msgspec.Struct, frozen=True):
-    """`builds_new_value` tells that the result is new: it counts against what an evaluation may
-    build.
-    """
+    """A filter. If `builds_new_value`, its result counts against the bytes of an evaluation."""
 
     apply: Callable[..., Json]
     arguments_min: int = 0
@@ -190,7 +190,7 @@ def _trim(value: Json) -> str:
 def _replace(value: Json, old: Json, new: Json) -> str:
     text, old, new = (require_string("replace", part) for part in (value, old, new))
     if not old:
-        raise TemplateEvaluationError("replace expects a text to look for, got an empty string")
+        raise TemplateEvaluationError("replace expects a text to search for, got an empty string")
     if len(text) + text.count(old) * (len(new) - len(old)) > TEXT_BYTES_MAX:
         raise make_text_too_long_error()
     return check_text_size(text.replace(old, new))
@@ -208,12 +208,12 @@ def _split(value: Json, separator: Json = None) -> list[Json]:
 def _join(value: Json, separator: Json = "") -> str:
     items = require_list("join", value)
     between = require_string("join", separator)
-    bytes_left = TEXT_BYTES_MAX - len(between) * (len(items) - 1)
+    bytes_remaining = TEXT_BYTES_MAX - len(between) * (len(items) - 1)
     pieces: list[str] = []
     for item in items:
         pieces.append(to_text(item))
-        bytes_left -= len(pieces[-1])
-        if bytes_left < 0:
+        bytes_remaining -= len(pieces[-1])
+        if bytes_remaining < 0:
             raise make_text_too_long_error()
     return check_text_size(between.join(pieces))
 
@@ -239,13 +239,13 @@ def _sort(value: Json) -> list[Json]:
 
 
 def _unique(value: Json) -> list[Json]:
-    # By JSON text: objects have no hash, and comparing each with each would take n² steps.
+    # Keyed by JSON text: objects have no hash, and comparing all pairs would take n² steps.
     seen: dict[str, Json] = {}
-    bytes_left = BUILT_BYTES_MAX
+    bytes_remaining = BUILT_BYTES_MAX
     for item in require_list("unique", value):
         text = to_json(item)
-        bytes_left -= len(text)
-        if bytes_left < 0:
+        bytes_remaining -= len(text)
+        if bytes_remaining < 0:
             raise TemplateEvaluationError(f"unique takes at most {BUILT_BYTES_MAX:,} bytes of JSON")
         seen.setdefault(text, item)
     return list(seen.values())

@@ -1,6 +1,6 @@
-"""Jinja parses, and only that: its tree is turned into nodes of ours, or refused.
+"""Converts expressions that Jinja has parsed into nodes of Runnel, or refuses them.
 
-No code of Jinja ever sees a value; this module is imported when the first expression needs it.
+Jinja never evaluates anything. This module is imported when the first expression needs it.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +35,12 @@ _OPERATORS = {
 _DEFAULT_FILTERS = frozenset({"d", "default"})
 _FILTER_NAMES = _DEFAULT_FILTERS | FILTERS.keys()
 
-# Only the syntax is used: no filter, global or loader of this environment is ever reached.
-_environment = jinja2.Environment(autoescape=False)  # noqa: S701 - nothing is rendered by it
+# Only the syntax is used: no filter, global or loader of this environment is ever called.
+_environment = jinja2.Environment(autoescape=False)  # noqa: S701 - it renders nothing
 
 
 def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[TemplateReference]]:
-    """Expects a source whose brackets have been checked; raises TemplateSyntaxError."""
+    """Parses a source whose brackets were checked. Raises TemplateSyntaxError."""
     try:
         parser = Parser(_environment, source, state="variable")
         tree = parser.parse_expression()
@@ -52,7 +52,8 @@ def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[Templa
     except jinja2.TemplateSyntaxError as error:
         raise TemplateSyntaxError(f"{error.message}; {_EXAMPLE}") from None
     except (ValueError, SyntaxError) as error:
-        # Jinja hands digits to Python as they are: too many, or not ASCII.
+        # Jinja passes digits to Python unchecked: there may be too many, or digits that are not
+        # ASCII.
         raise TemplateSyntaxError(
             "a number that can't be read; write it in plain digits"
         ) from error
@@ -64,6 +65,8 @@ def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[Templa
 
 
 class _Converter:
+    """Converts a Jinja tree and collects its references. It bounds size and depth."""
+
     def __init__(self) -> None:
         self.references: set[TemplateReference] = set()
         self._nodes_left = NODES_MAX
@@ -75,13 +78,13 @@ class _Converter:
             raise TemplateSyntaxError(
                 f"the expression is too large: at most {NODES_MAX} parts, {DEPTH_MAX} levels"
             )
-        change = _CONVERTERS.get(type(node))
-        if change is None:
+        convert_node = _CONVERTERS.get(type(node))
+        if convert_node is None:
             raise TemplateSyntaxError(explain_unsupported(type(node).__name__))
         self._depth += 1
-        changed = change(self, node)
+        converted = convert_node(self, node)
         self._depth -= 1
-        return changed
+        return converted
 
     def convert_constant(self, node: jinja.Const) -> ours.ExpressionNode:
         return ours.Literal(check_literal(node.value))
@@ -133,32 +136,34 @@ class _Converter:
     def convert_conditional(self, node: jinja.CondExpr) -> ours.ExpressionNode:
         if node.expr2 is None:
             raise TemplateSyntaxError("'if' needs an 'else': a if test else b")
-        test, then = self.convert(node.test), self.convert(node.expr1)
-        return ours.ConditionalExpression(test=test, then=then, otherwise=self.convert(node.expr2))
+        test, result = self.convert(node.test), self.convert(node.expr1)
+        return ours.ConditionalExpression(
+            test=test, then=result, otherwise=self.convert(node.expr2)
+        )
 
     def convert_filter(self, node: jinja.Filter) -> ours.ExpressionNode:
         name = node.name
         if name not in _FILTER_NAMES or node.node is None:
-            known = format_known_names(
+            hint = format_known_names(
                 name, sorted(_FILTER_NAMES), intro="there are", shown_max=len(_FILTER_NAMES)
             )
-            raise TemplateSyntaxError(f"there is no filter '{name}'{known}")
+            raise TemplateSyntaxError(f"there is no filter '{name}'{hint}")
         arguments = tuple(map(self.convert, _list_positional_arguments(node)))
         operand = self.convert(node.node)
         if name in _DEFAULT_FILTERS:
             check_argument_count(name, len(arguments), count_min=1, count_max=1)
             return ours.DefaultFilter(operand, arguments[0])
-        chosen = FILTERS[name]
+        filter_ = FILTERS[name]
         check_argument_count(
-            name, len(arguments), count_min=chosen.arguments_min, count_max=chosen.arguments_max
+            name, len(arguments), count_min=filter_.arguments_min, count_max=filter_.arguments_max
         )
         return ours.FilterCall(name, operand, arguments)
 
     def convert_test(self, node: jinja.Test) -> ours.ExpressionNode:
         name = node.name
         if name != "defined" and name not in TYPE_TESTS:
-            known = format_known_names(name, sorted(["defined", *TYPE_TESTS]), intro="there are")
-            raise TemplateSyntaxError(f"there is no test 'is {name}'{known}")
+            hint = format_known_names(name, sorted(["defined", *TYPE_TESTS]), intro="there are")
+            raise TemplateSyntaxError(f"there is no test 'is {name}'{hint}")
         check_argument_count(
             f"is {name}", len(_list_positional_arguments(node)), count_min=0, count_max=0
         )
@@ -166,7 +171,7 @@ class _Converter:
         return ours.DefinedTest(operand) if name == "defined" else ours.TypeTest(name, operand)
 
 
-# Any, because each method takes exactly the class that it stands next to.
+# Any: each method takes the one class that it is registered for.
 _CONVERTERS: Mapping[type[jinja.Node], Callable[[_Converter, Any], ours.ExpressionNode]] = {
     jinja.And: _Converter.convert_and,
     jinja.Compare: _Converter.convert_comparison,
@@ -207,7 +212,7 @@ def _convert_object_key(node: jinja.Expr) -> str:
 
 
 def _flatten_operands(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
-    """The operands of `a and b and c`, which is `(a and b) and c` in Jinja, so deep when long."""
+    """Returns the operands of `a and b and c`. In Jinja that is `(a and b) and c`: deep if long."""
     operands = []
     operand: jinja.Expr = node
     while isinstance(operand, jinja.And | jinja.Or) and type(operand) is type(node):

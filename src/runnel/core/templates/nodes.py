@@ -1,6 +1,6 @@
 """Expressions as frozen nodes that evaluate themselves, their references and their context.
 
-Nothing here calls an attribute of a value: a step of a path is an item lookup in an object or list.
+No attribute of a value is ever accessed: a step of a path is an item lookup in an object or list.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ OPERATOR_WORDS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
 
 
 class TemplateReference(msgspec.Struct, frozen=True):
-    """`fetch.result[0]` is root `fetch`, path `('result', 0)`.
+    """A reference: `fetch.result[0]` has the root `fetch` and the path `('result', 0)`.
 
-    `nodes['x-y'].z` is root `x-y`, path `('z',)`: the same lookup as by a bare name, but
-    `via_nodes` tells that the root can only be a node.
+    `nodes['x-y'].z` has the root `x-y` and the path `('z',)`. The lookup is the same as by a bare
+    name, but `via_nodes` says that the root can only be a node.
     """
 
     root: str
@@ -44,7 +44,7 @@ class TemplateReference(msgspec.Struct, frozen=True):
 
 
 def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
-    """Raises TemplateSyntaxError when `nodes` is not followed by the id of a node."""
+    """Raises TemplateSyntaxError if `nodes` is not followed by the id of a node."""
     if root in OPERATOR_WORDS:
         raise TemplateSyntaxError(
             f"'{root}' is an operator; a node of that name is nodes['{root}']"
@@ -61,7 +61,7 @@ def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
 
 
 def format_path(root: str, path: tuple[PathKey, ...]) -> str:
-    """As a user would write it."""
+    """Returns the path as a user would write it."""
     return root + "".join(map(_format_step, path))
 
 
@@ -71,15 +71,15 @@ def _format_step(key: PathKey) -> str:
     return f"[{key}]"
 
 
-# -- one evaluation: where its values come from, and how much it may still build -----------
+# -- one evaluation: the source of its values, and how much it may still build -------------
 
 
 class TemplateScope(Protocol):
     """The values that a template may use.
 
-    `lookup` is called only for a root that evaluation really reaches, and each time it is reached;
-    it raises MissingValueError(root) when there is no such value. Values are shared, not copied:
-    whoever holds a result must not change it.
+    `lookup` is called only for roots that evaluation reaches, and each time it reaches one. It
+    raises MissingValueError(root) if there is no such value. Values are shared, not copied: the
+    caller must not change a result.
     """
 
     def lookup(self, root: str) -> Json:
@@ -87,16 +87,18 @@ class TemplateScope(Protocol):
 
 
 class EvaluationContext:
-    __slots__ = ("_left", "scope")
+    """The scope of one evaluation, and the bytes that it may still build."""
+
+    __slots__ = ("_bytes_remaining", "scope")
 
     def __init__(self, scope: TemplateScope) -> None:
         self.scope = scope
-        self._left = BUILT_BYTES_MAX
+        self._bytes_remaining = BUILT_BYTES_MAX
 
     def charge_built_bytes(self, built: Json) -> None:
-        """Count a new string or list; raises TemplateEvaluationError when it is too much."""
-        self._left -= len(built) * (1 if isinstance(built, str) else ITEM_BYTES)
-        if self._left < 0:
+        """Counts a new string or list. Raises TemplateEvaluationError if the total is too large."""
+        self._bytes_remaining -= len(built) * (1 if isinstance(built, str) else ITEM_BYTES)
+        if self._bytes_remaining < 0:
             raise TemplateEvaluationError(
                 f"the texts and lists built here take more than {BUILT_BYTES_MAX:,} bytes "
                 "together; compute them in a node and refer to its result"
@@ -104,8 +106,10 @@ class EvaluationContext:
 
 
 class ExpressionNode(Protocol):
+    """A node of a parsed expression."""
+
     def evaluate(self, context: EvaluationContext) -> Json:
-        """Raises TemplateEvaluationError for values that do not fit."""
+        """Raises TemplateEvaluationError for values whose type does not fit."""
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -124,7 +128,7 @@ class PathLookup(msgspec.Struct, frozen=True):
 
 
 class ItemAccess(msgspec.Struct, frozen=True):
-    """A path into something that is not itself a path: `(items | first).name`."""
+    """A path into a value that is not itself a path: `(items | first).name`."""
 
     holder: ExpressionNode
     path: tuple[PathKey, ...]
@@ -169,7 +173,7 @@ class ObjectLiteral(msgspec.Struct, frozen=True):
 
 
 class AndExpression(msgspec.Struct, frozen=True):
-    """`a and b`: the first false value, or the last one; what follows is not evaluated."""
+    """`a and b`: the first false value, or the last one. Operands after it are not evaluated."""
 
     operands: tuple[ExpressionNode, ...]
 
@@ -183,7 +187,7 @@ class AndExpression(msgspec.Struct, frozen=True):
 
 
 class OrExpression(msgspec.Struct, frozen=True):
-    """`a or b`: the first true value, or the last one; what follows is not evaluated."""
+    """`a or b`: the first true value, or the last one. Operands after it are not evaluated."""
 
     operands: tuple[ExpressionNode, ...]
 
@@ -226,18 +230,18 @@ class ConditionalExpression(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`a < b <= c` holds when each pair does, from left to right, up to the first that does not."""
+    """`a < b <= c` holds if each pair holds. Evaluation stops at the first pair that does not."""
 
     first: ExpressionNode
-    rest: tuple[tuple[str, ExpressionNode], ...]
+    comparisons: tuple[tuple[str, ExpressionNode], ...]
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        left = self.first.evaluate(context)
-        for operator, operand in self.rest:
-            right = operand.evaluate(context)
-            if not _compare(left, operator, right):
+        left_value = self.first.evaluate(context)
+        for operator, operand in self.comparisons:
+            right_value = operand.evaluate(context)
+            if not _compare(left_value, operator, right_value):
                 return False
-            left = right
+            left_value = right_value
         return True
 
 
@@ -245,18 +249,19 @@ EQUALITY_OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {"==": eq, "!="
 ORDER_OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def _compare(left: Json, operator: str, right: Json) -> bool:
+def _compare(left_value: Json, operator: str, right_value: Json) -> bool:
     if operator in EQUALITY_OPERATORS:
-        return EQUALITY_OPERATORS[operator](left, right)
+        return EQUALITY_OPERATORS[operator](left_value, right_value)
     if operator in ORDER_OPERATORS:
-        strings = isinstance(left, str) and isinstance(right, str)
-        if not strings and not (is_number(left) and is_number(right)):
+        strings = isinstance(left_value, str) and isinstance(right_value, str)
+        if not strings and not (is_number(left_value) and is_number(right_value)):
             raise TemplateEvaluationError(
-                f"'{operator}' compares two numbers or two strings, got {describe_kind(left)} and "
-                f"{describe_kind(right)}; convert one with | int, | float or | string"
+                f"'{operator}' compares two numbers or two strings, got "
+                f"{describe_kind(left_value)} and {describe_kind(right_value)}; "
+                "convert one with | int, | float or | string"
             )
-        return ORDER_OPERATORS[operator](left, right)
-    return _contains(right, left) is (operator == "in")
+        return ORDER_OPERATORS[operator](left_value, right_value)
+    return _contains(right_value, left_value) is (operator == "in")
 
 
 def _contains(holder: Json, value: Json) -> bool:
@@ -265,7 +270,7 @@ def _contains(holder: Json, value: Json) -> bool:
     if isinstance(holder, str | dict) and isinstance(value, str):
         return value in holder
     raise TemplateEvaluationError(
-        "'in' looks for any value in a list, or for a string in a string or in the keys of an "
+        "'in' expects any value in a list, or a string in a string or in the keys of an "
         f"object, got {describe_kind(value)} in {describe_kind(holder)}"
     )
 

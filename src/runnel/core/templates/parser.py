@@ -1,4 +1,4 @@
-"""Finds the expressions in a text and parses each: a plain path here, all else through Jinja."""
+"""Finds the expressions in a text and parses them: plain paths here, all others through Jinja."""
 
 import re
 from functools import lru_cache
@@ -21,9 +21,9 @@ from runnel.core.templates.nodes import (
     make_reference,
 )
 
-# -- scanning: what is literal, and what is between `{{` and `}}` --------------------------
-# Brackets are counted here because Jinja's parser is recursive: what passes can't exhaust the
-# stack.
+# -- scanning: literal text, and expressions between `{{` and `}}` -------------------------
+# Brackets are counted here, because Jinja's parser is recursive: a source that passes can't exhaust
+# the stack.
 
 OPENING_PATTERN = re.compile(r"\{[{%#]")
 _CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Python warns about any other escape, and that warning is an exception for who asks for it.
+# Python warns about any other escape, and a caller may have turned warnings into exceptions.
 _ESCAPE = re.compile(
     r"""\\(?:['"\\abfnrtv] | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | (?P<unknown>.))""",
     re.VERBOSE | re.DOTALL,
@@ -46,13 +46,13 @@ _ESCAPE = re.compile(
 
 
 class SubstitutionSource(msgspec.Struct, frozen=True):
-    """What stands between `{{` and `}}`, stripped."""
+    """The stripped source between `{{` and `}}`."""
 
     source: str
 
 
 def split_template(text: str) -> list[str | SubstitutionSource]:
-    """Literal strings and Holes in order, no empty literal among them."""
+    """Returns literal strings and SubstitutionSources in order, without empty literals."""
     check_source_size(text)
     pieces: list[str | SubstitutionSource] = []
     start = 0
@@ -112,7 +112,7 @@ def _make_trimming_error(sign: str) -> TemplateSyntaxError:
 
 
 def _find_closing(text: str, start: int) -> int | None:
-    """Index of the first `}}` outside brackets and strings; None when there is none."""
+    """Returns the index of the first `}}` outside brackets and strings; None if there is none."""
     brackets: list[str] = []
     chain = alternatives = 0
     chain_end = start
@@ -129,7 +129,7 @@ def _find_closing(text: str, start: int) -> int | None:
                 if not brackets and text.startswith("}}", token.start()):
                     return token.start()
                 if not brackets or _CLOSING_BRACKETS[brackets.pop()] != token[0]:
-                    raise TemplateSyntaxError(f"'{token[0]}' closes nothing that is open")
+                    raise TemplateSyntaxError(f"'{token[0]}' closes no open bracket")
             case "prefix":
                 is_next = not text[chain_end : token.start()].strip()
                 chain = chain + 1 if is_next else 1
@@ -159,7 +159,7 @@ def _check_escapes(literal: str) -> None:
             )
 
 
-# Words with which a path can't begin: `not[0]` negates a list.
+# Words that can't begin a path: `not[0]` negates a list.
 NON_ROOT_WORDS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -170,6 +170,8 @@ _PATH = re.compile(rf"({_NAME})((?:{_STEP.pattern})*)")
 
 
 class ParsedExpression(msgspec.Struct, frozen=True):
+    """A parsed expression and the references in it."""
+
     node: ExpressionNode
     references: frozenset[TemplateReference]
 
@@ -182,9 +184,10 @@ def parse_expression(source: str) -> ParsedExpression:
     if plain is not None:
         return plain
     if not source.strip():
-        raise TemplateSyntaxError("it is empty; expected an expression such as fetch.result")
+        raise TemplateSyntaxError("the expression is empty; expected one such as fetch.result")
     check_nesting(source)
-    # Importing Jinja takes about 60 ms, more than the rest of a cold start: only who needs it pays.
+    # The import of Jinja takes about 60 ms, more than the rest of a cold start. It is imported on
+    # demand.
     from runnel.core.templates.jinja_syntax import parse_with_jinja
 
     node, references = parse_with_jinja(source)
@@ -192,7 +195,9 @@ def parse_expression(source: str) -> ParsedExpression:
 
 
 def parse_path(source: str) -> ParsedExpression | None:
-    """The way of most templates, `fetch.result[0].name`; None leaves it to Jinja."""
+    """Parses the form of most templates, `fetch.result[0].name`; None leaves the source
+    to Jinja.
+    """
     match = _PATH.fullmatch(source)
     if match is None or match[1] in NON_ROOT_WORDS:
         return None

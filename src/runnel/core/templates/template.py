@@ -1,4 +1,4 @@
-"""Templates: conditions, and JSON whose strings may hold `{{ }}`, such as a node's config."""
+"""Templates: conditions, and JSON whose strings may contain `{{ }}`, such as a node's config."""
 
 from functools import lru_cache
 from typing import TypeAlias
@@ -31,17 +31,19 @@ from runnel.core.templates.parser import (
 )
 from runnel.core.values import Json
 
-# -- conditions: one expression by itself ------------------------------------------------------
+# -- conditions: a single expression ------------------------------------------------------------
 
 
 class CompiledExpression(msgspec.Struct, frozen=True):
+    """A compiled condition. `where` names its field in error messages."""
+
     source: str
     references: frozenset[TemplateReference]
     node: ExpressionNode
     where: str
 
     def evaluate(self, scope: TemplateScope) -> Json:
-        """Raises MissingValueError or TemplateEvaluationError, and nothing else."""
+        """Raises only MissingValueError or TemplateEvaluationError."""
         try:
             return evaluate_node(self.node, EvaluationContext(scope), template=self.source)
         except TemplateError as error:
@@ -50,7 +52,10 @@ class CompiledExpression(msgspec.Struct, frozen=True):
 
 
 def compile_expression(source: str, *, where: str = "condition") -> CompiledExpression:
-    """`a.x > 3 and input.flag`, or the same in one `{{ }}`; raises TemplateSyntaxError."""
+    """Compiles `a.x > 3 and input.flag`, or the same inside one `{{ }}`.
+
+    Raises TemplateSyntaxError.
+    """
     try:
         parsed = parse_expression(_unwrap(source.strip()))
     except TemplateSyntaxError as error:
@@ -62,12 +67,12 @@ def compile_expression(source: str, *, where: str = "condition") -> CompiledExpr
 
 
 def is_true(value: Json) -> bool:
-    """Whether a condition with this value holds: null, false, 0 and all that is empty do not."""
+    """Returns whether a condition with this value holds. Null, false, 0 and empty values do not."""
     return bool(value)
 
 
 def evaluate_node(node: ExpressionNode, context: EvaluationContext, *, template: str) -> Json:
-    """The value of a node; errors tell the template that they come from."""
+    """Returns the value of a node. Errors contain the template."""
     try:
         return node.evaluate(context)
     except TemplateError as error:
@@ -96,7 +101,10 @@ class Substitution(msgspec.Struct, frozen=True):
 
 
 class TemplateString(msgspec.Struct, frozen=True):
-    """A string with at least one `{{ }}`; when there is nothing else, its value keeps its type."""
+    """A string with at least one `{{ }}`.
+
+    A single `{{ }}` without other text keeps its value's type.
+    """
 
     pieces: tuple[str | Substitution, ...]
     references: frozenset[TemplateReference]
@@ -106,11 +114,11 @@ class TemplateString(msgspec.Struct, frozen=True):
         if len(self.pieces) == 1 and isinstance(only, Substitution):
             return evaluate_node(only.node, context, template=only.template)
         parts: list[str] = []
-        bytes_left = TEXT_BYTES_MAX
+        bytes_remaining = TEXT_BYTES_MAX
         for piece in self.pieces:
             part = piece if isinstance(piece, str) else _render(piece, context)
-            bytes_left -= len(part)
-            if bytes_left < 0:
+            bytes_remaining -= len(part)
+            if bytes_remaining < 0:
                 raise make_text_too_long_error()
             parts.append(part)
         return check_text_size("".join(parts))
@@ -122,6 +130,8 @@ def _render(substitution: Substitution, context: EvaluationContext) -> str:
 
 
 class TemplateLeaf(msgspec.Struct, frozen=True):
+    """A string with templates and its path."""
+
     text: TemplateString
     where: str
 
@@ -134,7 +144,7 @@ class TemplateLeaf(msgspec.Struct, frozen=True):
 
 
 class TemplateBranch(msgspec.Struct, frozen=True):
-    """A list or an object; `changing` are the places below which there are templates."""
+    """A list or an object. `templated_items` are the entries that contain templates."""
 
     value: Json
     templated_items: tuple[tuple[PathKey, "TemplateLeaf | TemplateBranch"], ...]
@@ -150,6 +160,8 @@ TreePart: TypeAlias = TemplateLeaf | TemplateBranch
 
 
 class TemplateTree(msgspec.Struct, frozen=True):
+    """A compiled JSON value. `part` is None if it contains no template."""
+
     value: Json
     references: frozenset[TemplateReference]
     part: TreePart | None
@@ -159,22 +171,23 @@ class TemplateTree(msgspec.Struct, frozen=True):
         return self.part is None
 
     def resolve(self, scope: TemplateScope) -> Json:
-        """The value with its templates filled in; what has none is shared, not copied.
+        """Returns the value with its templates resolved. Parts without templates are shared, not
+        copied.
 
-        Raises MissingValueError or TemplateEvaluationError, and nothing else.
+        Raises only MissingValueError or TemplateEvaluationError.
         """
         return self.value if self.part is None else self.part.resolve(EvaluationContext(scope))
 
 
 def compile_tree(value: Json, *, where: str = "config") -> TemplateTree:
-    """Raises TemplateSyntaxError for the first template that is not one, naming its place."""
+    """Raises TemplateSyntaxError for the first invalid template, with its path."""
     compiler = _Compiler(where)
     part = compiler.compile_part(value)
     return TemplateTree(value=value, references=frozenset(compiler.references), part=part)
 
 
 class _Compiler:
-    """Knows where in the tree it is; spells that out only where there is a template."""
+    """Tracks its path in the tree. It formats the path only where there is a template."""
 
     def __init__(self, where: str) -> None:
         self.references: set[TemplateReference] = set()
@@ -182,7 +195,7 @@ class _Compiler:
         self._trail: list[PathKey] = []
 
     def compile_part(self, value: Json) -> TreePart | None:
-        """None when there is no template in it."""
+        """Returns None if the value contains no template."""
         if isinstance(value, str):
             return self._compile_leaf(value) if OPENING_PATTERN.search(value) else None
         if isinstance(value, dict):
@@ -205,14 +218,18 @@ class _Compiler:
             raise TemplateSyntaxError(
                 f"nested too deeply: at most {TREE_DEPTH_MAX} levels", where=self._format_location()
             )
-        changing: list[tuple[PathKey, TreePart]] = []
+        templated_items: list[tuple[PathKey, TreePart]] = []
         for key, item in items:
             self._trail.append(key)
             part = self.compile_part(item)
             self._trail.pop()
             if part is not None:
-                changing.append((key, part))
-        return TemplateBranch(value=value, templated_items=tuple(changing)) if changing else None
+                templated_items.append((key, part))
+        return (
+            TemplateBranch(value=value, templated_items=tuple(templated_items))
+            if templated_items
+            else None
+        )
 
     def _format_location(self) -> str:
         return format_path(self._where, tuple(self._trail))
@@ -220,7 +237,7 @@ class _Compiler:
 
 @lru_cache(maxsize=CACHED_SOURCES_MAX)
 def compile_text(text: str) -> TemplateString:
-    """Expects a text with an opening in it; raises TemplateSyntaxError without a place."""
+    """Compiles a text with at least one opening. Raises TemplateSyntaxError without a path."""
     pieces: list[str | Substitution] = []
     references: frozenset[TemplateReference] = frozenset()
     for piece in split_template(text):

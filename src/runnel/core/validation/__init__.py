@@ -1,4 +1,4 @@
-"""Validates workflows: finds all problems in one pass, each a sentence for the author."""
+"""Validates workflows: finds all problems in one pass, each as a sentence for the author."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -27,15 +27,15 @@ from runnel.core.wording import describe_value, escape_unprintable, quote_name
 from runnel.core.workflow import Node, Workflow, encode_workflow
 from runnel.errors import InvalidWorkflowError
 
-# Nothing here recurses, and the cost grows with nodes and edges: a chain of 100,000 nodes takes
-# about a second.
+# Nothing here recurses, and the cost grows linearly with nodes and edges: a chain of 100,000 nodes
+# takes about a second.
 
 PROBLEMS_SHOWN_MAX = 100
 NODES_PER_STEP = 10_000
 
 
 class DefinitionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a definition may be, its child workflows included."""
+    """How large a definition may be, including its child workflows."""
 
     nodes_max: int = 1_000_000
     definition_bytes_per_10k_nodes: int = 1_000_000
@@ -47,7 +47,10 @@ DEFAULT_LIMITS = DefinitionLimits()
 def build_graph(
     workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS, source: str | None = None
 ) -> Graph:
-    """Raises InvalidWorkflowError with every problem; `source` is what it calls the workflow."""
+    """Raises InvalidWorkflowError with every problem.
+
+    `source` is the name of the workflow in it.
+    """
     problems = find_problems(workflow, limits=limits)
     if problems:
         raise InvalidWorkflowError(
@@ -57,13 +60,13 @@ def build_graph(
 
 
 def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:
-    """Empty for a workflow that can run; after the first hundred, only that there are more."""
+    """Returns an empty list for a valid workflow. Above a hundred problems, the last says so."""
     problems = [
         escape_unprintable(problem)
         for problem in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)
     ]
     if len(problems) > PROBLEMS_SHOWN_MAX:
-        problems[-1] = f"there are more than these {PROBLEMS_SHOWN_MAX} problems; mend these first"
+        problems[-1] = f"there are more than {PROBLEMS_SHOWN_MAX} problems; fix these first"
     return problems
 
 
@@ -80,9 +83,12 @@ def _find_all_problems(workflow: Workflow, limits: DefinitionLimits) -> Iterator
 
 def _check_extent(nested: NestedWorkflows, limits: DefinitionLimits) -> Iterator[str]:
     if nested.depth > CHILD_DEPTH_MAX:
-        yield f"child workflows are nested {nested.depth} deep, at most {CHILD_DEPTH_MAX} may be"
+        yield (
+            f"child workflows are nested {nested.depth} levels deep, at most {CHILD_DEPTH_MAX} "
+            "are allowed"
+        )
     if nested.nodes > limits.nodes_max:
-        yield f"it has {nested.nodes:,} nodes, at most {limits.nodes_max:,} may be; split it"
+        yield f"it has {nested.nodes:,} nodes, at most {limits.nodes_max:,} are allowed; split it"
 
 
 def _check_definition_size(
@@ -91,13 +97,13 @@ def _check_definition_size(
     try:
         size = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return  # what is not JSON has been named already
+        return  # a value that is not JSON is already reported
     steps = max(1, -(-nodes // NODES_PER_STEP))
-    most = steps * limits.definition_bytes_per_10k_nodes
-    if size > most:
+    bytes_max = steps * limits.definition_bytes_per_10k_nodes
+    if size > bytes_max:
         yield (
-            f"the definition has {size:,} bytes, at most {most:,} may be for {nodes:,} nodes; "
-            "pass large values as input, or split it"
+            f"the definition has {size:,} bytes, at most {bytes_max:,} are allowed for "
+            f"{nodes:,} nodes; pass large values as input, or split it"
         )
 
 
@@ -128,8 +134,7 @@ def _find_id_problems(workflow: Workflow) -> Iterator[str]:
         elif node.id in RESERVED_NAMES:
             yield (
                 f"node {quote_name(node.id)}: the id is a reserved name of templates; choose "
-                f"another, "
-                f"such as '{node.id}_node'"
+                f"another, such as '{node.id}_node'"
             )
         elif node.id in seen and node.id not in repeated:
             repeated.add(node.id)
@@ -146,5 +151,5 @@ def _find_node_problems(node: Node) -> Iterator[str]:
 
 
 def _is_linkable(node: Node) -> bool:
-    """Enough of a node to look for edges; what is wrong otherwise has been named already."""
+    """Returns whether edges can be checked. Other problems of the node are already reported."""
     return isinstance(node.id, str)

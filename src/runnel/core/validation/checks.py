@@ -11,12 +11,12 @@ from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, RunWhen, Workflow
 
 NAME_CHARS_MAX = 200
-# Well within what a float holds exactly, and 30,000 years as seconds.
+# Well within the range that a float represents exactly; as seconds, 30,000 years.
 NUMBER_MAX = 10**12
 
 
 class ValueCheck(msgspec.Struct, frozen=True):
-    """`expected` completes the sentence "expected …, got …"; `schema` says it in JSON Schema."""
+    """A check. `expected` completes "expected …, got …"; `schema` is the same as JSON Schema."""
 
     expected: str
     fits: Callable[[Json], bool]
@@ -24,7 +24,7 @@ class ValueCheck(msgspec.Struct, frozen=True):
 
 
 def is_finite_number(value: Json) -> bool:
-    """Neither a boolean, nor infinite, nor NaN, which is not even between two numbers."""
+    """Returns whether the value is a number in range: not a boolean, infinity or NaN."""
     return is_number(value) and -NUMBER_MAX <= value <= NUMBER_MAX
 
 
@@ -48,11 +48,11 @@ def make_integer_check(minimum: int) -> ValueCheck:
 
 
 def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> ValueCheck:
-    known = [str(name) for name in names]
+    choices = [str(name) for name in names]
     return ValueCheck(
-        "one of " + ", ".join(known),
-        lambda value: isinstance(value, str) and value in known,
-        {"enum": known},
+        "one of " + ", ".join(choices),
+        lambda value: isinstance(value, str) and value in choices,
+        {"enum": choices},
     )
 
 
@@ -131,23 +131,24 @@ def check_node_fields(node: Node) -> Iterator[str]:
     if is_finite_number(soft) and is_finite_number(hard) and soft is not None and soft >= hard:
         yield (
             f"soft_timeout_seconds: expected less than timeout_seconds ({hard:g}), got {soft:g}; "
-            "the soft one has to come first"
+            "the soft timeout has to come first"
         )
 
 
 def _check_cache(node: Node, cache: Cache) -> Iterator[str]:
     yield from _check_fields(cache, CACHE_CHECKS, "cache.")
     if node.handler in CORE_HANDLERS:
-        yield f"cache: '{node.handler}' has no result that could be kept; remove it"
+        yield f"cache: '{node.handler}' has no result to cache; remove it"
 
 
 def check_node_id(node_id: Json) -> str | None:
-    """None for an id that is fine by itself."""
+    """Returns None if the id itself is valid."""
     if NAME.fits(node_id):
         return None
     if isinstance(node_id, str) and len(node_id) > NAME_CHARS_MAX:
         return (
-            f"node {quote_name(node_id)}: the id has {len(node_id)} characters, at most 200 may be"
+            f"node {quote_name(node_id)}: the id has {len(node_id)} characters, at most 200 are "
+            "allowed"
         )
     return f"a node's id: expected {NAME.expected}, got {describe_value(node_id)}"
 
@@ -160,7 +161,7 @@ def _check_fields(
     defaults = _DEFAULTS[type(holder)]
     for field, check in checks.items():
         value = getattr(holder, field)
-        # Most fields are left alone, and a default fits: a million nodes are checked in seconds.
+        # Most fields have their default, which is valid: so a million nodes are checked in seconds.
         if value is not defaults[field] and not check.fits(value):
             yield f"{where}{field}: expected {check.expected}, got {describe_value(value)}"
 
@@ -172,16 +173,16 @@ _DEFAULTS: Mapping[type, Mapping[str, Json]] = {
 _DEFAULT_RETRY = _DEFAULTS[Node]["retry"]
 
 
-# -- whether a value is JSON: what can't be stored unchanged is refused by its path ---------
+# -- whether a value is JSON: values that can't be stored unchanged are reported by path ----
 
 DEPTH_MAX = 200
 INTEGER_MAX = 2**63 - 1
 
 
 def find_json_problems(value: Json, where: str) -> Iterator[str]:
-    """Problems in the order of the value; `where` is its own path, "" for a whole document.
+    """Yields problems in document order. `where` is the path of the value, "" for a document.
 
-    A stack instead of recursion: no depth of the value can exhaust Python's.
+    It uses a stack instead of recursion, so that no depth exhausts Python's stack.
     """
     stack: list[tuple[str, Json, int]] = [(where, value, 0)]
     while stack:
@@ -189,14 +190,14 @@ def find_json_problems(value: Json, where: str) -> Iterator[str]:
         problem = _find_value_problem(item, depth)
         if problem is not None:
             yield f"{path}: {problem}" if path else problem
-            if depth >= DEPTH_MAX:  # a list that holds itself goes on like this for ever
+            if depth >= DEPTH_MAX:  # a list that contains itself would never end
                 return
         elif isinstance(item, list):
-            below = [(f"{path}[{i}]", part, depth + 1) for i, part in enumerate(item)]
-            stack.extend(reversed(below))
+            nested_items = [(f"{path}[{i}]", part, depth + 1) for i, part in enumerate(item)]
+            stack.extend(reversed(nested_items))
         elif isinstance(item, dict):
-            below = [(_join_path(path, key), part, depth + 1) for key, part in item.items()]
-            stack.extend(reversed(below))
+            nested_items = [(_join_path(path, key), part, depth + 1) for key, part in item.items()]
+            stack.extend(reversed(nested_items))
 
 
 def _find_value_problem(item: Json, depth: int) -> str | None:

@@ -1,7 +1,7 @@
-"""The settings of the handlers that come with Runnel: what `config` may and must hold for each.
+"""The settings of Runnel's own handlers: what `config` may and must contain for each.
 
-A handler that is not in the table is a user's own: nothing is known about its settings. None
-stands for a handler that takes any settings.
+A handler that is not in the table belongs to the user, and its settings are unknown. None marks a
+handler that accepts any settings.
 """
 
 import re
@@ -18,9 +18,9 @@ from runnel.core.validation.checks import (
     ValueCheck,
     is_finite_number,
     make_choice_check,
+    make_integer_check,
     make_minimum_check,
 )
-from runnel.core.validation.checks import make_integer_check as whole
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name, suggest_name
 from runnel.core.workflow import (
@@ -32,7 +32,7 @@ from runnel.core.workflow import (
     Node,
 )
 
-# -- handlers that reach outside: HTTP, language models, programs --------------------------
+# -- handlers with external effects: HTTP, language models, programs -----------------------
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 RESPONSE_KINDS = ("auto", "json", "text")
@@ -50,15 +50,18 @@ _MOCK_KEYS = {"delay", "response", "status"}
 
 
 def is_url(value: Json) -> bool:
-    """Of the web, with a host and without a password, which would end up in logs and proxies."""
+    """Returns whether the value is a web URL with a host and without a password.
+
+    A password would appear in logs and proxies.
+    """
     if not isinstance(value, str) or not value.isprintable() or " " in value:
         return False
     try:
         parts = urlsplit(value)
-        is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return False
-    return parts.scheme in {"http", "https"} and is_whole and "@" not in parts.netloc
+    return parts.scheme in {"http", "https"} and has_host and "@" not in parts.netloc
 
 
 def is_status(value: Json) -> bool:
@@ -159,13 +162,13 @@ def _are_codes(value: Json) -> bool:
 
 def _make_maximum_check(maximum: int) -> ValueCheck:
     def fits(value: Json) -> bool:
-        return whole(0).fits(value) and value <= maximum
+        return make_integer_check(0).fits(value) and value <= maximum
 
     schema = {"type": "integer", "minimum": 0, "maximum": maximum}
     return ValueCheck(f"a whole number from 0 to {maximum:,}", fits, schema)
 
 
-# For editors: what is inside may be a template, so only the kind is said.
+# For editors. The content may be a template, so the schema names only the type.
 _OBJECT = {"type": "object"}
 _LIST = {"type": "array"}
 _TEXT = {"type": "string"}
@@ -180,7 +183,7 @@ HEADERS = ValueCheck(
 STATUSES = ValueCheck("a list of statuses such as [404, '5xx']", _are_statuses, _LIST)
 BYTES = ValueCheck(
     f"a whole number from 1 to {RESPONSE_BYTES_MAX:,}",
-    lambda value: whole(1).fits(value) and value <= RESPONSE_BYTES_MAX,
+    lambda value: make_integer_check(1).fits(value) and value <= RESPONSE_BYTES_MAX,
     {"type": "integer", "minimum": 1, "maximum": RESPONSE_BYTES_MAX},
 )
 MOCK = ValueCheck(
@@ -226,7 +229,7 @@ LLM_CHECKS: Mapping[str, ValueCheck] = {
         lambda value: is_finite_number(value) and 0 <= value <= 2,  # noqa: PLR2004
         {"type": "number", "minimum": 0, "maximum": 2},
     ),
-    "max_tokens": whole(1),
+    "max_tokens": make_integer_check(1),
     "response_format": OBJECT,
     "extra": OBJECT,
     "stream": BOOLEAN,
@@ -255,9 +258,9 @@ HandlerConfig = Mapping[str, Json]
 
 
 def check_http_config(config: HandlerConfig) -> Iterator[str]:
-    """What no setting shows by itself; each sentence begins with the one that is wrong."""
+    """Yields problems between settings. Each sentence begins with the name of the wrong setting."""
     if "url" not in config and not config.get("mock"):
-        yield f"url: expected {URL.expected}; without one, say mock: true"
+        yield f"url: expected {URL.expected}; without one, set mock: true"
     if "json" in config and "body" in config:
         yield "body: expected either json or body, got both"
     if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
@@ -277,11 +280,11 @@ def check_llm_config(config: HandlerConfig) -> Iterator[str]:
     if "system" in config and "messages" in config:
         yield "system: expected it with prompt only; put it into messages as role 'system'"
     if "model" not in config and not config.get("mock"):
-        yield f"model: expected {TEXT.expected}; without one, say mock: true"
+        yield f"model: expected {TEXT.expected}; without one, set mock: true"
     if config.get("mock") is not True and isinstance(config.get("extra"), dict):
-        own = sorted(set(config["extra"]) & {"model", "messages", "stream"})
-        if own:
-            yield f"extra: '{own[0]}' has a setting of its own; use that"
+        reserved_keys = sorted(set(config["extra"]) & {"model", "messages", "stream"})
+        if reserved_keys:
+            yield f"extra: '{reserved_keys[0]}' has a setting of its own; use that"
 
 
 def check_shell_config(config: HandlerConfig) -> Iterator[str]:
@@ -296,10 +299,13 @@ def check_shell_config(config: HandlerConfig) -> Iterator[str]:
 
 
 def _check_framing_headers(config: HandlerConfig) -> Iterator[str]:
-    """Said twice, and differently, a proxy and a server would each see other requests in one."""
+    """Refuses headers that the client sets itself.
+
+    If both differ, a proxy and a server could see different requests in one connection.
+    """
     for name in _list_header_names(config):
         if name.lower() in _FRAMING_HEADERS:
-            yield f"headers: '{name}' follows from the request itself; leave it out"
+            yield f"headers: Runnel sets '{name}' itself; leave it out"
 
 
 CONFIG_RULES: Mapping[str, Callable[[HandlerConfig], Iterator[str]]] = {
@@ -319,7 +325,10 @@ _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
 
 class HandlerSetting(msgspec.Struct, frozen=True):
-    """A value with a template in it is judged when it is known, unless it must be literal."""
+    """A setting of a handler. A value with a template is checked once it is resolved.
+
+    If `is_literal`, templates are not allowed.
+    """
 
     check: ValueCheck
     is_required: bool = False
@@ -387,7 +396,7 @@ NO_MAP_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL})
 
 
 def find_setting_problems(node: Node) -> Iterator[str]:
-    """Without the name of the node, which the caller puts before them."""
+    """Yields problems without the name of the node, which the caller adds."""
     settings = HANDLER_SETTINGS.get(node.handler)
     if settings is not None:
         yield from _check_settings(node.handler, node.config, settings, is_resolved=False)
@@ -407,25 +416,27 @@ def find_setting_problems(node: Node) -> Iterator[str]:
 
 
 def find_config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
-    """As `find_setting_problems`, for a config in which all templates are filled in."""
+    """Yields the problems of a config whose templates are resolved."""
     yield from _check_settings(
         handler, config, HANDLER_SETTINGS.get(handler) or {}, is_resolved=True
     )
 
 
 def _find_ineffective_fields(node: Node) -> Iterator[str]:
-    """The engine itself does these handlers: what limits workers would silently do nothing."""
+    """Reports limits for workers on handlers that the engine itself runs: they would have no
+    effect.
+    """
     for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
         if getattr(node, name) is not None:
             yield (
-                f"{name}: the handler '{node.handler}' is run by no worker, so it would have no "
+                f"{name}: no worker runs the handler '{node.handler}', so it would have no "
                 "effect; remove it"
             )
     if node.timeout_seconds != TIMEOUT_S_DEFAULT:
-        instead = _TIMEOUT_ADVICE[node.handler]
+        advice = _TIMEOUT_ADVICE[node.handler]
         yield (
-            f"timeout_seconds: the handler '{node.handler}' is run by no worker, so it would have "
-            f"no effect; {instead}"
+            f"timeout_seconds: no worker runs the handler '{node.handler}', so it would have "
+            f"no effect; {advice}"
         )
 
 
@@ -460,13 +471,13 @@ def _check_settings(
 
 def _find_foreign_settings(node: Node) -> Iterator[str]:
     operation = node.config.get("operation")
-    own = OPERATION_SETTINGS.get(operation) if isinstance(operation, str) else None
-    if own is None:
+    operation_settings = OPERATION_SETTINGS.get(operation) if isinstance(operation, str) else None
+    if operation_settings is None:
         return
     for name in node.config:
-        if name in _ALL_OPERATION_SETTINGS and name not in own:
-            known = ", ".join(own)
-            yield f"config.{name}: the operation '{operation}' has no such setting; it has: {known}"
+        if name in _ALL_OPERATION_SETTINGS and name not in operation_settings:
+            hint = f"it has: {', '.join(operation_settings)}"
+            yield f"config.{name}: the operation '{operation}' has no such setting; {hint}"
 
 
 def _has_template(value: Json) -> bool:

@@ -1,4 +1,4 @@
-"""What the templates of a workflow name: each must be something that exists when it is read."""
+"""Checks the references in templates: each must name something that exists when it is read."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from runnel.core.wording import (
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")
-# Where an item exists: a condition and the list itself are evaluated before there are items.
+# The fields in which an item exists: condition and list are evaluated before there are items.
 ITEM_FIELDS = ("config", "concurrency_key", "cache.key")
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -36,7 +36,7 @@ CompiledTemplate = TemplateTree | CompiledExpression
 
 
 def compile_fields(node: Node) -> Iterator[tuple[str, CompiledTemplate | TemplateSyntaxError]]:
-    """Every field that may hold templates, compiled, or why that can't be done."""
+    """Yields every field that may contain templates, compiled, or its syntax error."""
     if node.config:
         yield "config", _try_compile_tree(node.config, "config")
     if _is_given(node.condition):
@@ -50,17 +50,19 @@ def compile_fields(node: Node) -> Iterator[tuple[str, CompiledTemplate | Templat
 
 
 def find_template_problems(structure: DependencyGraph, workflow: Workflow) -> Iterator[str]:
-    check = _ReferenceChecker(structure)
-    for at, node in enumerate(workflow.nodes):
+    checker = _ReferenceChecker(structure)
+    for index, node in enumerate(workflow.nodes):
         for field, compiled in compile_fields(node):
-            for problem in check.check_node_field(at, field, compiled):
+            for problem in checker.check_node_field(index, field, compiled):
                 yield f"node {quote_name(node.id)}: {problem}"
-    yield from check.check_output(_try_compile_tree(workflow.output, "output"))
-    yield from check.check_distant()
+    yield from checker.check_output(_try_compile_tree(workflow.output, "output"))
+    yield from checker.check_distant()
 
 
 def _is_given(value: str | None) -> TypeGuard[str]:
-    """What is empty, or no text at all, is refused as a value, not as a template."""
+    """Returns False for empty texts and other types: they are reported as values, not as
+    templates.
+    """
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -79,7 +81,7 @@ def _try_compile_expression(source: str, where: str) -> CompiledTemplate | Templ
 
 
 class _ReferenceChecker:
-    """References to nodes further away than the parents are gathered, and judged together."""
+    """Checks references. Those to nodes above the parents are collected and checked together."""
 
     def __init__(self, structure: DependencyGraph) -> None:
         self._structure = structure
@@ -103,29 +105,38 @@ class _ReferenceChecker:
                 yield f"{field} refers to {quote_name(str(reference))}, {problem}"
 
     def check_output(self, compiled: CompiledTemplate | TemplateSyntaxError) -> Iterator[str]:
-        """The workflow's own result: made when all has settled, so any node may be in it."""
+        """Checks the workflow's output.
+
+        It is built when all nodes are settled, so it may use any node.
+        """
         if isinstance(compiled, TemplateSyntaxError):
             yield self._format_syntax_error(compiled)
             return
         for reference in sorted(compiled.references, key=str):
             problem = _find_execution_key_problem(reference) or self._check_known(reference)
             if _is_secret(reference):
-                problem = "but a result is stored, and secrets never are; leave it out"
+                problem = "but an output is stored, and secrets never are; leave it out"
             elif reference.root == "item":
                 problem = "which exists only inside a node with for_each; refer to that node"
             if problem:
                 yield f"output refers to {quote_name(str(reference))}, {problem}"
 
     def check_distant(self) -> Iterator[str]:
-        """To be asked for last: one sentence for each node that names another it can't see."""
+        """Yields one sentence for each node that names a node which is not upstream.
+
+        Call it last.
+        """
         missing = sorted(find_not_upstream(self._structure, self._distant))
-        swapped = [(target, at) for at, target in missing]
+        swapped = [(target, index) for index, target in missing]
         before = set(swapped).difference(find_not_upstream(self._structure, swapped))
-        for at, target in missing:
-            field, reference = self._distant[at, target]
-            node, other = quote_name(self._structure.id(at)), quote_name(self._structure.id(target))
+        for index, target in missing:
+            field, reference = self._distant[index, target]
+            node, other = (
+                quote_name(self._structure.id(index)),
+                quote_name(self._structure.id(target)),
+            )
             head = f"node {node}: {field} refers to {quote_name(str(reference))}, but {other}"
-            if (target, at) in before:
+            if (target, index) in before:
                 yield f"{head} runs after {node}, so it has no output yet; refer to an earlier node"
             else:
                 yield f"{head} is not upstream of {node}: add it to its dependencies"
@@ -176,21 +187,21 @@ class _ReferenceChecker:
             return None
         if root == "null":
             return "but there is no node 'null'; write none for JSON's null"
-        odd = self._find_unquoted_id(str(reference))
-        if odd is not None:
-            return f"but there is no node {quote_name(root)}; {_suggest_subscript(odd)}"
+        unquoted_id = self._find_unquoted_id(str(reference))
+        if unquoted_id is not None:
+            return f"but there is no node {quote_name(root)}; {_suggest_subscript(unquoted_id)}"
         values = () if reference.via_nodes else ("input", "execution")
         hint = suggest_or_list_names(root, (*values, *self._structure.index))
         return f"but there is no node {quote_name(root)}{hint}"
 
     def _format_syntax_error(self, error: TemplateSyntaxError) -> str:
-        odd = self._find_unquoted_id(error.template or "")
-        if odd is None:
+        unquoted_id = self._find_unquoted_id(error.template or "")
+        if unquoted_id is None:
             return str(error)
-        return f"{error.where}: {shorten(error.template or '')}: {_suggest_subscript(odd)}"
+        return f"{error.where}: {shorten(error.template or '')}: {_suggest_subscript(unquoted_id)}"
 
     def _find_unquoted_id(self, text: str) -> str | None:
-        """An id that no plain name can be, written as if it were one."""
+        """Returns an id in the text that needs quotes but is written as a plain name."""
         for node_id in islice(self._structure.index, COMPARED_NAMES_MAX):
             if (
                 node_id in text
@@ -202,7 +213,10 @@ class _ReferenceChecker:
 
 
 def _is_standalone(node_id: str, text: str) -> bool:
-    """Neither quoted nor a part of a longer word; an id without a letter could be any number."""
+    """Returns whether the id is neither quoted nor part of a longer word.
+
+    An id without a letter could be any number.
+    """
     has_letter = any(character.isalpha() for character in node_id)
     return has_letter and bool(re.search(rf"(?<![\w'\"]){re.escape(node_id)}(?![\w'\"])", text))
 

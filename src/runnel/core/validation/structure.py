@@ -1,4 +1,4 @@
-"""The structure of a workflow that may be wrong: dependencies, children, ancestors, cycles."""
+"""The structure of a workflow that may be invalid: dependencies, children, ancestors, cycles."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,21 +12,21 @@ from runnel.core.workflow import Node, Workflow
 
 
 class DependencyGraph:
-    """Nodes by index; unknown, repeated and self dependencies are left out of the edges.
+    """Nodes by index. Unknown, repeated and self dependencies are not among the edges.
 
-    `order` has parents before children and leaves out every node on or behind a cycle.
+    `order` has parents before children, and omits every node on or after a cycle.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
         self.index: dict[NodeId, int] = {}
-        for at, node in enumerate(nodes):
-            self.index.setdefault(node.id, at)
-        self.parents = [self._parents(at, node) for at, node in enumerate(nodes)]
+        for index, node in enumerate(nodes):
+            self.index.setdefault(node.id, index)
+        self.parents = [self._parents(index, node) for index, node in enumerate(nodes)]
         self.children: list[list[int]] = [[] for _ in nodes]
-        for at, parents in enumerate(self.parents):
+        for index, parents in enumerate(self.parents):
             for parent in parents:
-                self.children[parent].append(at)
+                self.children[parent].append(index)
         counts = [len(parents) for parents in self.parents]
         self.order = sort_topologically(self.children, counts)
 
@@ -34,8 +34,8 @@ class DependencyGraph:
         return self.nodes[index].id
 
     def _parents(self, index: int, node: Node) -> list[int]:
-        known = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
-        return [parent for parent in known if parent is not None and parent != index]
+        parent_indexes = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
+        return [parent for parent in parent_indexes if parent is not None and parent != index]
 
 
 def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
@@ -62,7 +62,10 @@ CHILD_DEPTH_MAX = 20
 
 
 class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
-    """`workflows` with the words that lead to each; `nodes` counts a child each time it is used."""
+    """The workflow and its children. `workflows` has the text that leads to each in a message.
+
+    `nodes` counts a child each time it is used.
+    """
 
     workflows: list[tuple[str, Workflow]]
     nodes: int
@@ -70,9 +73,10 @@ class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_nested_workflows(root: Workflow) -> NestedWorkflows:
-    """A child used twice is one object, so that 2^20 uses in 20 levels are counted, not walked.
+    """Collects child workflows. 2^20 uses in 20 levels are counted, not walked.
 
-    What is nested deeper than allowed is counted as well, but not among the workflows.
+    That works because a child used twice is one object. Workflows nested deeper than allowed are
+    counted too, but not returned.
     """
     extents: dict[int, tuple[int, int]] = {}
     workflows = [("", root)]
@@ -99,7 +103,7 @@ def _list_children(workflow: Workflow) -> Iterator[tuple[str, Workflow]]:
 
 
 def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Nodes and depth, from those of its children."""
+    """Returns the number of nodes and the depth, computed from those of the children."""
     nodes, depth = len(workflow.nodes), 0
     for _, child in _list_children(workflow):
         nodes += extents[id(child)][0]
@@ -109,91 +113,97 @@ def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> 
 
 # -- ancestors: whether one node is upstream of another, for many pairs at once ------------
 
-# So many targets are followed at once, one bit each: 100,000 nodes take 25 MB at most.
+# The targets of one pass, one bit each: 100,000 nodes take at most 25 MB.
 TARGETS_PER_BATCH = 2_048
 
 
 def find_not_upstream(
     structure: DependencyGraph, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """The pairs (node, target) whose target is not an ancestor of the node.
+    """Yields the pairs (node, target) whose target is not an ancestor of the node.
 
-    A node without a place in the order (on or behind a cycle) gets no answer. One pass over the
-    part of the order that matters serves a whole batch, so that even 100,000 nodes that each refer
-    to another distant one take seconds, where a search for each would take hours.
+    Nodes on or after a cycle have no place in the order and are skipped. One pass over the relevant
+    part of the order serves a whole batch. So 100,000 nodes that each refer to a distant one take
+    seconds, where a search for each would take hours.
     """
-    place = {at: position for position, at in enumerate(structure.order)}
+    positions = {index: position for position, index in enumerate(structure.order)}
     nodes_by_target: dict[int, list[int]] = {}
     for node, target in pairs:
-        if node in place and target in place:
+        if node in positions and target in positions:
             nodes_by_target.setdefault(target, []).append(node)
-    targets = sorted(nodes_by_target, key=place.__getitem__)
+    targets = sorted(nodes_by_target, key=positions.__getitem__)
     for start in range(0, len(targets), TARGETS_PER_BATCH):
         batch = targets[start : start + TARGETS_PER_BATCH]
-        last = max(place[node] for target in batch for node in nodes_by_target[target])
-        above = _mark_upstream_targets(
-            structure, batch, structure.order[place[batch[0]] : last + 1]
+        last = max(positions[node] for target in batch for node in nodes_by_target[target])
+        upstream_bits = _mark_upstream_targets(
+            structure, batch, structure.order[positions[batch[0]] : last + 1]
         )
         for bit, target in enumerate(batch):
             for node in nodes_by_target[target]:
-                if not above.get(node, 0) >> bit & 1:
+                if not upstream_bits.get(node, 0) >> bit & 1:
                     yield node, target
 
 
 def _mark_upstream_targets(
     structure: DependencyGraph, batch: list[int], order: list[int]
 ) -> dict[int, int]:
-    """For each node the bits of those targets that are upstream of it, or that it is itself."""
+    """Returns for each node the bits of the targets that are upstream of it, or the node itself."""
     upstream_bits = {target: 1 << bit for bit, target in enumerate(batch)}
-    for at in order:
-        bits = upstream_bits.get(at, 0)
-        for parent in structure.parents[at]:
+    for index in order:
+        bits = upstream_bits.get(index, 0)
+        for parent in structure.parents[index]:
             bits |= upstream_bits.get(parent, 0)
         if bits:
-            upstream_bits[at] = bits
+            upstream_bits[index] = bits
     return upstream_bits
 
 
-# -- cycles, node by node, and what can never start because of them ------------------------
+# -- cycles, and the nodes that can never start because of them ----------------------------
 
 CYCLES_SHOWN_MAX = 10
 PATH_NODES_SHOWN_MAX = 12
 
 
 def find_cycle_problems(structure: DependencyGraph) -> Iterator[str]:
-    """One cycle for each knot (strongly connected part), then what waits behind them."""
+    """Yields one cycle for each strongly connected component, then the nodes that depend
+    on them.
+    """
     if len(structure.order) == len(structure.nodes):
         return
-    knots = sorted((knot for knot in _find_components(structure) if len(knot) > 1), key=min)
-    for knot in knots[:CYCLES_SHOWN_MAX]:
-        yield _format_cycle(structure, _shortest_cycle(structure, knot))
-    if len(knots) > CYCLES_SHOWN_MAX:
-        yield f"cycle: {len(knots) - CYCLES_SHOWN_MAX:,} more besides these; remove these first"
+    components = sorted(
+        (component for component in _find_components(structure) if len(component) > 1), key=min
+    )
+    for component in components[:CYCLES_SHOWN_MAX]:
+        yield _format_cycle(structure, _shortest_cycle(structure, component))
+    if len(components) > CYCLES_SHOWN_MAX:
+        yield f"cycle: {len(components) - CYCLES_SHOWN_MAX:,} more cycles; remove these first"
     if all(node.dependencies for node in structure.nodes):
         yield (
             "no root: every node waits for another one; expected at least one node without "
             "dependencies, which starts first"
         )
-    tied = {at for knot in knots for at in knot}.union(structure.order)
-    behind = [structure.id(at) for at in range(len(structure.nodes)) if at not in tied]
-    if behind:
-        are = "it is" if len(behind) == 1 else "they are"
-        yield f"unreachable: {format_names(behind)} can never start, because {are} behind a cycle"
+    explained = {index for component in components for index in component}.union(structure.order)
+    unreachable = [
+        structure.id(index) for index in range(len(structure.nodes)) if index not in explained
+    ]
+    if unreachable:
+        verb = "it depends" if len(unreachable) == 1 else "they depend"
+        yield f"unreachable: {format_names(unreachable)} can never start, because {verb} on a cycle"
 
 
 def _format_cycle(structure: DependencyGraph, cycle: Sequence[int]) -> str:
     names = [shorten(structure.id(at)) for at in (*cycle, cycle[0])]
     if len(names) > PATH_NODES_SHOWN_MAX:
-        left_out = len(names) - PATH_NODES_SHOWN_MAX
+        hidden_count = len(names) - PATH_NODES_SHOWN_MAX
         half = PATH_NODES_SHOWN_MAX // 2
-        names = [*names[:half], f"… ({left_out:,} more) …", *names[-half:]]
+        names = [*names[:half], f"… ({hidden_count:,} more) …", *names[-half:]]
     return f"cycle: {' → '.join(names)}; remove one of these dependencies"
 
 
 def _shortest_cycle(structure: DependencyGraph, component: Sequence[int]) -> list[int]:
-    """The shortest one through the knot's first node, in the order in which nodes would run.
+    """Returns the shortest cycle through the component's first node, in the order of execution.
 
-    There always is one: from each node of a knot a way leads to every other.
+    There always is one: from each node of a component a path leads to every other.
     """
     first = min(component)
     inside = set(component)
@@ -217,7 +227,7 @@ def _trace_path(came_from: dict[int, int], *, first: int, last: int) -> list[int
 
 
 def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
-    """The strongly connected parts of what has no order."""
+    """Yields the strongly connected components among the nodes without an order."""
     search = _ComponentSearch(structure.children)
     ordered = set(structure.order)
     for start in range(len(structure.nodes)):
@@ -226,7 +236,7 @@ def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
 
 
 class _ComponentSearch:
-    """Tarjan's algorithm, with a stack of its own: a cycle may be longer than Python's is deep."""
+    """Tarjan's algorithm with its own stack: a cycle may be longer than Python's stack is deep."""
 
     def __init__(self, children: Sequence[Sequence[int]]) -> None:
         self.number: dict[int, int] = {}
@@ -239,14 +249,14 @@ class _ComponentSearch:
     def find_components(self, start: int) -> Iterator[list[int]]:
         self._enter(start)
         while self._work:
-            at, children = self._work[-1]
+            index, children = self._work[-1]
             child = next(children, None)
             if child is None:
-                yield from self._leave(at)
+                yield from self._leave(index)
             elif child not in self.number:
                 self._enter(child)
             elif child in self._is_open:
-                self._low[at] = min(self._low[at], self.number[child])
+                self._low[index] = min(self._low[index], self.number[child])
 
     def _enter(self, index: int) -> None:
         self.number[index] = self._low[index] = len(self.number)
@@ -263,8 +273,8 @@ class _ComponentSearch:
             yield self._pop_component(index)
 
     def _pop_component(self, index: int) -> list[int]:
-        part: list[int] = []
-        while not part or part[-1] != index:
-            part.append(self._open.pop())
-        self._is_open.difference_update(part)
-        return part
+        component: list[int] = []
+        while not component or component[-1] != index:
+            component.append(self._open.pop())
+        self._is_open.difference_update(component)
+        return component
