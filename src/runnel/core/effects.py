@@ -72,7 +72,7 @@ class IssueTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropTask(msgspec.Struct, frozen=True, gc=False):
-    """Ends an attempt: a queued task must not start, a running one is told to stop."""
+    """Ends an attempt: a queued task must not start, and a running one has to stop."""
 
     token: TaskToken
 

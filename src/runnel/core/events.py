@@ -13,7 +13,7 @@ from runnel.core.workflow import ReusedResult, SkipReason
 
 
 class Wait(StrEnum):
-    """What a WAITING node waits for."""
+    """The reason why a node is WAITING."""
 
     RETRY = "retry"
     CRASH = "crash"

@@ -1,1 +1,1 @@
-"""The moving parts: orchestrators decide and commit, workers run, services watch."""
+"""The engine: orchestrators decide and commit, workers run tasks, services maintain the store."""

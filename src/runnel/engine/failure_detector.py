@@ -20,8 +20,9 @@ class FailureDetector(Generic[Member, Observation]):
     """Judges members by a sign that every live member changes; only the observer's clock counts.
 
     So a member that has moved since the last poll is never dead, although clocks differ or the
-    observer was suspended. A member that gives a sign every `poll_s` and is polled every `poll_s`
-    is judged dead at most `timeout_s` after its last sign, and not before it has missed three.
+    observer was suspended. Suppose that a member gives a sign every `poll_s` and is polled every
+    `poll_s`. Then it is judged dead at most `timeout_s` after its last sign, and not before it has
+    missed three.
     """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:

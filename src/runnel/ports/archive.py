@@ -89,8 +89,8 @@ ALL_EXECUTIONS = ExecutionFilter()
 class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of execution headers. `next` is None on the last page.
 
-    A page may hold fewer headers than `limit`, or none, although more pages follow: a backend stops
-    after it has scanned SCANNED_EXECUTIONS_MAX executions that do not match. The caller decides
+    A page may hold fewer headers than `limit`, or none, although more pages follow. A backend stops
+    once it has scanned SCANNED_EXECUTIONS_MAX executions that do not match. The caller decides
     whether to read the next page.
     """
 

@@ -130,10 +130,10 @@ class TimerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one batch changes: written together, or not at all.
 
-    `dropped` tokens are superseded or finished. Their queued tasks never start, their running tasks
-    are told to stop, and a report with such a token is refused. `messages` go to the inbox of the
-    partition of the aggregate that they name (`aggregate_id`). A task that one commit issues and
-    drops is dropped. A timer that one commit clears and sets is set.
+    `dropped` tokens are superseded or finished. Their queued tasks never start, their workers stop
+    the running ones, and the store refuses a report with such a token. `messages` go to the inbox
+    of the partition of the aggregate that they name (`aggregate_id`). A task that one commit issues
+    and drops is dropped. A timer that one commit clears and sets is set.
     """
 
     sequence: int

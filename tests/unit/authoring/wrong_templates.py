@@ -67,7 +67,7 @@ TEMPLATES = [
         of_a("config: {seconds: '{{ secrets.long }}'}", handler="sleep"),
         "node 'a': config refers to 'secrets.long', but only workers know secrets, and the config "
         "of the handler 'sleep' is evaluated by the orchestrator; use it in the config of a node "
-        "that calls something",
+        "that a worker runs",
     ),
     case(
         of_a("cache: {key: '{{ secrets.x }}', ttl_seconds: 9}"),
@@ -77,12 +77,12 @@ TEMPLATES = [
     case(
         of_a("condition: secrets.on"),
         "node 'a': condition refers to 'secrets.on', but only workers know secrets, and condition "
-        "is evaluated by the orchestrator; use it in the config of a node that calls something",
+        "is evaluated by the orchestrator; use it in the config of a node that a worker runs",
     ),
     case(
         of_a("for_each: secrets.list"),
         "node 'a': for_each refers to 'secrets.list', but only workers know secrets, and for_each "
-        "is evaluated by the orchestrator; use it in the config of a node that calls something",
+        "is evaluated by the orchestrator; use it in the config of a node that a worker runs",
     ),
     case(
         of_a("concurrency_key: '{{ secrets.x }}'"),
@@ -118,7 +118,7 @@ TEMPLATES = [
     case(
         of_a("config: {x: \"{{ nodes['input'].x }}\"}"),
         "node 'a': config.x: {{ nodes['input'].x }}: no node can be named 'input', the name is "
-        "reserved; write input for itself",
+        "reserved; write input alone",
     ),
     case(
         workflow(node("x-y"), node("b", "config: {x: '{{ x-y.z }}'}")),

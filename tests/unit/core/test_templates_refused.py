@@ -16,7 +16,7 @@ from runnel.core.templates.template import compile_expression, compile_tree
         ("a ~ b", "'~' is not part of templates; put the text around {{ … }}"),
         ("a.b()", "calls are not part of templates; filters are written value | name"),
         ("a[1:2]", "slices are not part of templates; take one item"),
-        ("a[b]", "an index is written out: ['name'], [0] or [-1], not computed"),
+        ("a[b]", "an index can't be computed; write ['name'], [0] or [-1]"),
         ("a[true]", "an index is written out"),
         ("(a, b)", "write a list: [a, b]"),
         ("+a", "remove it"),
@@ -99,14 +99,14 @@ def test_what_is_not_part_of_the_language_is_refused(source: str, problem: str) 
             "{{- a }}",
             (
                 "config: {{- a }}: '{{-' (white space control) is not part of templates; "
-                "remove the sign, or put a space before a number's"
+                "remove the sign, or put a space before it if it belongs to a number"
             ),
         ),
         (
             "{{ a -}}",
             (
                 "config: {{ a -}}: '-}}' (white space control) is not part of templates; "
-                "remove the sign, or put a space before a number's"
+                "remove the sign, or put a space before it if it belongs to a number"
             ),
         ),
     ],

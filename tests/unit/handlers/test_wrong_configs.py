@@ -51,7 +51,7 @@ def test_what_a_template_gives_is_judged_later(handler: str, config: dict[str, A
 
 
 def test_a_text_that_a_template_gives_is_still_read_by_no_shell() -> None:
-    with pytest.raises(InputError, match="only with shell: true does a shell read it"):
+    with pytest.raises(InputError, match="a text needs shell: true"):
         create_builtin_registry().get("shell").plan({"command": "echo {{ x }}"})
 
 

@@ -52,7 +52,7 @@ HTTP: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"url": AT, "json": {}},
-        "config.method: a request with json or body needs another one, such as POST",
+        "config.method: a request with json or body needs a method such as POST",
     ),
     ({"url": AT, "method": "PUT", "body": {}}, "config.body: expected a text, got an object"),
     ({"url": AT, "timeout_seconds": 0}, "config.timeout_seconds: expected a number above 0, got 0"),
@@ -147,8 +147,8 @@ SHELL: list[tuple[dict[str, Any], str]] = [
     (
         {"command": "ls -l"},
         (
-            "config.command: expected a list such as [git, log], got a text; only with shell: true "
-            "does a shell read it"
+            "config.command: expected a list such as [git, log], got a text; a text needs "
+            "shell: true"
         ),
     ),
     (

@@ -85,7 +85,7 @@ async def test_a_change_that_somebody_else_was_faster_with_is_made_again(
 async def test_a_second_schedule_of_one_id_is_refused(stage: SchedulerHarness) -> None:
     await stage.schedules.add(GOOD)
 
-    with pytest.raises(ConflictError, match="there is a schedule 's' already"):
+    with pytest.raises(ConflictError, match="a schedule 's' already exists"):
         await stage.schedules.add(GOOD)
 
 

@@ -129,7 +129,9 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     run = context.execution.run(index, token.item) or lost_run
     if run.losses > context.inputs.policy.losses_max:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
-        fail_attempt(context, index, run, failed, diagnosis="it kept killing its workers")
+        fail_attempt(
+            context, index, run, failed, diagnosis="too many workers died while they ran it"
+        )
         return
     context.release_limit(index, token.item, run)
     delay = compute_crash_delay(run.losses, token) if command.was_started else 0.0

@@ -117,7 +117,7 @@ def end_wait(context: DecisionContext, index: int, run: NodeRun) -> None:
         context.emit(NodeCompleted(node=compiled.node.id, output=NULL))
         context.queue_ready_children(index)
     else:
-        message = f"no signal '{run.detail}' came in time"
+        message = f"no signal '{run.detail}' arrived in time"
         fail_node(context, index, ErrorInfo(type="SignalTimeout", message=message, retryable=False))
 
 

@@ -202,7 +202,7 @@ def _convert_index(node: jinja.Expr) -> PathKey:
         return key
     if isinstance(node, jinja.Slice):
         raise TemplateSyntaxError(explain_unsupported("Slice"))
-    raise TemplateSyntaxError("an index is written out: ['name'], [0] or [-1], not computed")
+    raise TemplateSyntaxError("an index can't be computed; write ['name'], [0] or [-1]")
 
 
 def _convert_object_key(node: jinja.Expr) -> str:

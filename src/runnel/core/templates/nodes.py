@@ -55,7 +55,7 @@ def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
         raise TemplateSyntaxError("'nodes' must be followed by the id of a node: nodes['my-node']")
     if path[0] in RESERVED_NAMES:
         raise TemplateSyntaxError(
-            f"no node can be named '{path[0]}', the name is reserved; write {path[0]} for itself"
+            f"no node can be named '{path[0]}', the name is reserved; write {path[0]} alone"
         )
     return TemplateReference(path[0], path[1:], via_nodes=True)
 

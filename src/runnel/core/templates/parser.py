@@ -107,7 +107,7 @@ def _find_substitution_end(text: str, start: int) -> int:
 def _make_trimming_error(sign: str) -> TemplateSyntaxError:
     return TemplateSyntaxError(
         f"'{sign}' (white space control) is not part of templates; remove the sign, "
-        "or put a space before a number's"
+        "or put a space before it if it belongs to a number"
     )
 
 

@@ -80,7 +80,7 @@ def evaluate_node(node: ExpressionNode, context: EvaluationContext, *, template:
         raise
     except RecursionError:
         raise TemplateEvaluationError(
-            "its values are nested too deeply", template=template
+            "the values are nested too deeply", template=template
         ) from None
 
 

@@ -264,7 +264,7 @@ def check_http_config(config: HandlerConfig) -> Iterator[str]:
     if "json" in config and "body" in config:
         yield "body: expected either json or body, got both"
     if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
-        yield "method: a request with json or body needs another one, such as POST"
+        yield "method: a request with json or body needs a method such as POST"
     yield from _check_framing_headers(config)
     if "auth" in config and any(
         name.lower() == "authorization" for name in _list_header_names(config)
@@ -290,10 +290,7 @@ def check_llm_config(config: HandlerConfig) -> Iterator[str]:
 def check_shell_config(config: HandlerConfig) -> Iterator[str]:
     command, by_shell = config.get("command"), config.get("shell", False)
     if isinstance(command, str) and by_shell is False:
-        yield (
-            "command: expected a list such as [git, log], got a text; only with shell: true does "
-            "a shell read it"
-        )
+        yield ("command: expected a list such as [git, log], got a text; a text needs shell: true")
     if isinstance(command, list) and by_shell is True:
         yield "command: expected a text with shell: true, got a list; a list needs no shell"
 

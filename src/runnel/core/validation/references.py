@@ -151,7 +151,7 @@ class _ReferenceChecker:
             subject = field if field != "config" else f"the config of the handler '{handler}'"
             return (
                 f"but only workers know secrets, and {subject} is evaluated by the orchestrator; "
-                "use it in the config of a node that calls something"
+                "use it in the config of a node that a worker runs"
             )
         if len(reference.path) != 1 or not _SECRET_NAME.fullmatch(str(reference.path[0])):
             return (

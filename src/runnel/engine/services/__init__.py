@@ -1,1 +1,3 @@
-"""What keeps a deployment alive besides deciding and working: one duty a file, one loop each."""
+"""Services: background duties of an orchestrator's process, with one duty and one loop
+per module.
+"""

@@ -3,9 +3,11 @@
 Each used slot has an asyncio task of its own, a runner, which takes one run after another. A batch
 wakes one runner only. A runner that is about to wait wakes the next one for the remaining runs. So
 one runner executes four handlers that never wait in one turn of the loop, and four handlers that
-wait run in parallel. With no-op handlers and the memory backend, a task costs 26 µs at 4 slots and
-12 µs at 64: the tasks of a batch share two turns of the loop, a claim and a report. (A start check
-was included when this was measured.)
+wait run in parallel.
+
+With no-op handlers and the memory backend, a task costs 26 µs at 4 slots and 12 µs at 64. The tasks
+of a batch share two turns of the loop, a claim and a report. (A start check was included when this
+was measured.)
 """
 
 import asyncio
