@@ -88,7 +88,7 @@ TEMPLATES = [
         of_a("concurrency_key: '{{ secrets.x }}'"),
         "node 'a': concurrency_key refers to 'secrets.x', but only workers know secrets, and "
         "concurrency_key is evaluated by the orchestrator; use it in the config of a node that "
-        "calls something",
+        "a worker runs",
     ),
     case(
         of_a("config: {x: '{{ execution.idd }}'}"),

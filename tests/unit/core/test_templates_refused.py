@@ -17,7 +17,7 @@ from runnel.core.templates.template import compile_expression, compile_tree
         ("a.b()", "calls are not part of templates; filters are written value | name"),
         ("a[1:2]", "slices are not part of templates; take one item"),
         ("a[b]", "an index can't be computed; write ['name'], [0] or [-1]"),
-        ("a[true]", "an index is written out"),
+        ("a[true]", "an index can't be computed"),
         ("(a, b)", "write a list: [a, b]"),
         ("+a", "remove it"),
         ("{1: 2}", "a key of an object is a string in quotes"),
