@@ -1,4 +1,6 @@
-"""A world around the pure core: queue, timers and follow-ups in plain dicts, no engine, no I/O."""
+"""Drives the pure core with queue, timers and follow-up commands in plain dicts: no
+engine, no I/O.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -71,7 +73,10 @@ PERMANENT = ErrorInfo(type="ValueError", message="bad", types=("ValueError",))
 
 
 class CoreDriver:
-    """`nonces` is what those of its batches begin with."""
+    """Applies commands and their effects in memory.
+
+    `nonces` is the prefix of the nonces of its batches.
+    """
 
     def __init__(
         self, workflow: Workflow, *, policy: EnginePolicy | None = None, nonces: str = "n"
@@ -92,11 +97,12 @@ class CoreDriver:
         self.blobs: dict[str, bytes] = {}
         self.loaded: dict[str, bytes] = {}
         self.now = 1_000.0
-        # Loaded after a takeover, and not looked at yet: what is in line is not derived again.
+        # Executions loaded after a takeover and not resumed yet: their ready queue is not derived
+        # again.
         self._unresumed: set[str] = set()
         self._batches = 0
 
-    # -- what a test does ----------------------------------------------------------------------
+    # -- actions of a test -----------------------------------------------------------------------
 
     def start(self, input_: Json = None, *, is_held: bool = False) -> "CoreDriver":
         self.send(
@@ -113,7 +119,9 @@ class CoreDriver:
         return self
 
     def rerun(self, former: Execution, *again: str, input_: Json = None) -> "CoreDriver":
-        """Instead of `start`, as a client does it; `input_` replaces the former one."""
+        """Reruns `former` instead of `start`, as a client does; `input_` replaces the
+        former input.
+        """
         value = former.input if input_ is None else make_inline_value(input_)
         nodes = [NodeId(name) for name in again]
         taken = select_reused_results(
@@ -197,14 +205,14 @@ class CoreDriver:
     def finish_all(
         self, output: Callable[[TaskMessage], Json] = lambda _task: None
     ) -> "CoreDriver":
-        """Completes tasks, oldest first, until none is left."""
+        """Completes tasks, oldest first, until there are none."""
         while self.tasks:
             token, task = next(iter(self.tasks.items()))
             self.send(TaskCompleted(token=token, output=make_inline_value(output(task))))
         return self
 
     def advance(self, seconds: float) -> None:
-        """Moves time and fires what is due, earliest first."""
+        """Advances the time and fires due timers, earliest first."""
         self.now += seconds
         while due := sorted(
             (timer for timer in self.timers.values() if timer.due <= self.now),
@@ -216,7 +224,7 @@ class CoreDriver:
             self.send(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
 
     def take_over(self, *, tasks_survive: bool = False) -> None:
-        """Another owner: only what was stored is left, and everything else is derived again."""
+        """Replaces the owner: only stored data survives, and everything else is derived again."""
         self.executions, self.agendas = {}, {}
         self._unresumed = {id_ for id_ in self.histories if not id_.startswith("limit:")}
         self.timers = {} if not tasks_survive else self.timers
@@ -232,7 +240,7 @@ class CoreDriver:
                     self.send(TaskLost(token=token, reason="process ended"))
             self.send(ResumeExecution(execution_id=ExecutionId(execution_id)))
 
-    # -- what a test looks at ------------------------------------------------------------------
+    # -- state for a test ------------------------------------------------------------------------
 
     @property
     def root(self) -> Execution:
@@ -247,11 +255,11 @@ class CoreDriver:
         return self.executions[execution_id]
 
     def all_executions(self) -> list[Execution]:
-        """The root and all its descendants."""
+        """Returns the root and all its descendants."""
         return [self.execution(id_) for id_ in self.histories if not id_.startswith("limit:")]
 
     def rebuilt(self, execution_id: str = ROOT) -> Execution:
-        """The execution that the stored history describes."""
+        """Returns the execution that the stored history describes."""
         execution = replay(self.histories[execution_id], self.graphs.__getitem__)
         if execution is None:
             raise AssertionError(f"no history of {execution_id}")
@@ -266,7 +274,7 @@ class CoreDriver:
         for token in self.tasks:
             if token.node_id == node and token.item == item and token.execution_id == ROOT:
                 return token
-        raise AssertionError(f"no task of '{node}' is out, only {[*self.tasks]}")
+        raise AssertionError(f"no task of '{node}' is issued, only {[*self.tasks]}")
 
     def queued(self) -> list[str]:
         return [token.node_id for token in self.tasks]
@@ -277,7 +285,7 @@ class CoreDriver:
             return None
         return value.decode() if value.blob is None else self.blobs[value.blob]
 
-    # -- what the engine would do --------------------------------------------------------------
+    # -- the part of the engine ------------------------------------------------------------------
 
     def send(self, command: Command) -> None:
         self._batches += 1
@@ -291,7 +299,7 @@ class CoreDriver:
                 self._apply(effect, following)
 
     def _decide(self, command: Command) -> Decision:
-        moment = DecisionInputs(
+        inputs = DecisionInputs(
             self.now, Nonce(f"{self._nonces}{self._batches}"), self, self.policy
         )
         aggregate_id = command.aggregate_id
@@ -300,10 +308,10 @@ class CoreDriver:
             return self._stored(aggregate_id, decide_limit(limit, command))
         if aggregate_id in self.histories:
             execution = self.execution(aggregate_id)
-            decision = decide(execution, self.agendas[aggregate_id], command, moment)
+            decision = decide(execution, self.agendas[aggregate_id], command, inputs)
         elif isinstance(command, CreateExecution):
             graph, agenda = self.graphs[command.definition], Agenda()
-            execution, decision = create(command, graph, agenda, moment)
+            execution, decision = create(command, graph, agenda, inputs)
             self.executions[aggregate_id], self.agendas[aggregate_id] = execution, agenda
         else:
             return Decision()
@@ -357,16 +365,16 @@ class CoreDriver:
                 following.append(ValuesShared(execution_id=execution_id, values=shared))
 
     def peek(self, key: str) -> bytes | None:
-        """The Values port: a blob that was asked for and has come."""
+        """Implements LoadedBlobs: returns a blob that was requested and loaded."""
         return self.loaded.get(key)
 
 
 def _build_graphs(workflow: Workflow) -> list[tuple[DefinitionHash, Graph]]:
-    found = [(graph.hash, graph) for graph in [Graph(workflow)]]
+    graphs = [(graph.hash, graph) for graph in [Graph(workflow)]]
     for node in workflow.nodes:
         if node.child is not None:
-            found += _build_graphs(node.child)
-    return found
+            graphs += _build_graphs(node.child)
+    return graphs
 
 
 def make_node(id_: str, *parents: str, handler: str = "work", **fields: object) -> Node:

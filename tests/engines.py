@@ -1,4 +1,4 @@
-"""A running engine on any local backend, with handlers that tests can steer."""
+"""A running engine on any local backend, with handlers that tests can control."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ REDIS_PARTITIONS = 4
 
 
 class WorkHandler:
-    """What the handler `work` does: by node id, and counted; by default it returns its config."""
+    """The handler `work`. It counts calls by node id and returns its config by default."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -45,7 +45,7 @@ class WorkHandler:
         self.cancelled: list[str] = []
 
     def gate(self, node_id: str) -> asyncio.Event:
-        """The node's code waits until this is set."""
+        """Makes the node's code wait until the returned event is set."""
         self.gates[node_id] = asyncio.Event()
         self.entered[node_id] = asyncio.Event()
         return self.gates[node_id]
@@ -69,8 +69,10 @@ class WorkHandler:
             self.running -= 1
 
 
-def build_registry(work: WorkHandler, means: HandlerEnvironment | None = None) -> HandlerRegistry:
-    handlers = create_builtin_registry(means)
+def build_registry(
+    work: WorkHandler, environment: HandlerEnvironment | None = None
+) -> HandlerRegistry:
+    handlers = create_builtin_registry(environment)
 
     async def call(config: Json, ctx: Context) -> Json:
         return await work(config, ctx)
@@ -90,10 +92,10 @@ async def open_engine(
     cached_executions_max: int = 100,
     lease_s: float = 10.0,
     redis_url: str | None = None,
-    means: HandlerEnvironment | None = None,
+    environment: HandlerEnvironment | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Engine]:
-    """An engine on Redis owns every partition of the server, unless somebody else does."""
+    """Runs an engine. On Redis it owns every partition that no other process owns."""
     settings = Settings(
         lease_s=lease_s,
         data_dir=folder,
@@ -102,7 +104,7 @@ async def open_engine(
         cached_executions_max=cached_executions_max,
         secrets=secrets or {},
     )
-    handlers = build_registry(work, means)
+    handlers = build_registry(work, environment)
     if kind == "memory":
         engine = build_memory_engine(settings, handlers=handlers)
     elif kind == "redis":
@@ -115,7 +117,7 @@ async def open_engine(
 
 
 def flush_redis(request: pytest.FixtureRequest) -> str:
-    """The URL of the test run's server, without anything that an earlier test left there."""
+    """Returns the URL of the shared Redis server, emptied of the data of earlier tests."""
     server: RedisServer = request.getfixturevalue("shared_redis")
     flush_server(server)
     return server.url
@@ -139,16 +141,16 @@ async def wait_for_end(engine: Engine, execution_id: ExecutionId) -> ExecutionVi
 
 
 def watch_completion(engine: Engine, node_id: str) -> asyncio.Event:
-    """Set once a commit has made the node COMPLETED."""
+    """Returns an event that is set once a commit has made the node COMPLETED."""
     completed = asyncio.Event()
 
-    def look(happened: CommittedEvents | StartedTask) -> None:
-        if isinstance(happened, CommittedEvents):
-            for event in happened.events:
+    def set_on_completion(notice: CommittedEvents | StartedTask) -> None:
+        if isinstance(notice, CommittedEvents):
+            for event in notice.events:
                 if isinstance(event, NodeCompleted) and event.node == node_id:
                     completed.set()
 
-    engine.event_bus.watch(look)
+    engine.event_bus.watch(set_on_completion)
     return completed
 
 

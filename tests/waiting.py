@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline instead of a guess."""
+"""Waits for a condition with a deadline instead of a fixed sleep."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,11 +7,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.005
+POLL_INTERVAL_S = 0.005
 
 
 async def wait_until(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
-    """Returns once `condition()` holds; raises TimeoutError, with its name, after the deadline."""
+    """Returns once `condition()` holds. Raises TimeoutError with its name after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s
     while not condition():
@@ -21,17 +21,17 @@ async def wait_until(condition: Callable[[], bool], deadline_s: float = 10.0) ->
         await _pause()
 
 
-async def _pause(seconds: float = LOOK_EVERY_S) -> None:
+async def _pause(seconds: float = POLL_INTERVAL_S) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()
 
 
 async def wait_for_value(
-    look: Callable[[], Awaitable[T | None]], *, every_s: float, deadline_s: float
+    read: Callable[[], Awaitable[T | None]], *, every_s: float, deadline_s: float
 ) -> T:
-    """What `look()` gives as soon as that is not None; for looks that ask a server."""
+    """Returns the first result of `read()` that is not None. For calls that query a server."""
     async with asyncio.timeout(deadline_s):
-        while (found := await look()) is None:
+        while (value := await read()) is None:
             await _pause(every_s)
-    return found
+    return value

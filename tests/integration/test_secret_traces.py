@@ -62,7 +62,7 @@ async def opened(kind: str, folder: Path, redis: RedisServer | None) -> AsyncIte
         folder,
         WorkHandler(),
         redis_url=url,
-        means=HandlerEnvironment(addresses=AddressPermissions(("127.0.0.1",))),
+        environment=HandlerEnvironment(addresses=AddressPermissions(("127.0.0.1",))),
         secrets={"api_key": KEY.decode()},
     ) as engine:
         yield engine

@@ -34,12 +34,14 @@ async def engine(
 ) -> AsyncIterator[Engine]:
     kind = str(request.param)
     url = flush_redis(request) if kind == "redis" else None
-    means = HandlerEnvironment(
+    environment = HandlerEnvironment(
         addresses=AddressPermissions(("127.0.0.1",)),
         llm_url=server.url("/v1"),
         llm_api_key="sk-operator",
     )
-    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=url, means=means) as opened:
+    async with open_engine(
+        kind, tmp_path, WorkHandler(), redis_url=url, environment=environment
+    ) as opened:
         yield opened
 
 

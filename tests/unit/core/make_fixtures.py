@@ -1,4 +1,4 @@
-"""Writes the fixtures of the current format; run once per format, never for an old one."""
+"""Writes the fixtures of the current format. Run it once per format, never for an old one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stored forms: a fixture of each released format is read for ever."""
+"""Stored formats: a fixture of each released format stays readable for ever."""
 
 from pathlib import Path
 from typing import get_args
@@ -53,7 +53,7 @@ def test_the_fixtures_hold_every_kind_of_event_and_command() -> None:
 
 
 @pytest.mark.parametrize("name", ["events_v1.jsonl", "commands_v1.jsonl"])
-def test_what_was_stored_is_written_the_same_today(name: str) -> None:
+def test_stored_data_is_encoded_to_the_same_bytes(name: str) -> None:
     for line in lines(name):
         if name.startswith("events"):
             entry = codec.decode_entry(line)
@@ -72,7 +72,7 @@ def test_what_was_stored_is_written_the_same_today(name: str) -> None:
         (b"\xff\xfe", "is not in Runnel's format"),
     ],
 )
-def test_what_can_not_be_read_says_why(data: bytes, problem: str) -> None:
+def test_the_error_for_unreadable_data_says_why(data: bytes, problem: str) -> None:
     with pytest.raises(UnreadableFormatError, match=problem):
         codec.decode_entry(data)
     with pytest.raises(UnreadableFormatError):

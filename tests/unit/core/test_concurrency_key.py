@@ -1,4 +1,4 @@
-"""A concurrency key: holders are attempts, a release wakes the next."""
+"""A concurrency key: attempts hold it, and a release wakes the next waiter."""
 
 from runnel.core.codec import encode_entry
 from runnel.core.commands import (
@@ -19,13 +19,13 @@ def holder(name: str, attempt: int = 1) -> TaskToken:
 
 
 def ask(limit: ConcurrencyLimit, command: LimitCommand) -> list[str]:
-    """The executions that were told to go on."""
-    told: list[Command] = [
+    """Returns the executions that were notified of their grant."""
+    granted: list[Command] = [
         effect.command
         for effect in decide_limit(limit, command).effects
         if isinstance(effect, SendCommand)
     ]
-    return [command.holder.execution_id for command in told if isinstance(command, LimitGranted)]
+    return [command.holder.execution_id for command in granted if isinstance(command, LimitGranted)]
 
 
 def acquire(limit: ConcurrencyLimit, token: TaskToken, most: int = 1) -> list[str]:
@@ -36,7 +36,7 @@ def release(limit: ConcurrencyLimit, token: TaskToken) -> list[str]:
     return ask(limit, ReleaseLimit(key="k", holder=token))
 
 
-def test_so_many_hold_it_and_the_rest_waits_in_order() -> None:
+def test_the_limit_bounds_the_holders_and_the_others_wait_in_order() -> None:
     limit = ConcurrencyLimit("k")
 
     assert acquire(limit, holder("a"), 2) == ["a"]
@@ -47,7 +47,7 @@ def test_so_many_hold_it_and_the_rest_waits_in_order() -> None:
     assert release(limit, holder("a")) == ["d"]
 
 
-def test_asking_again_is_answered_again_and_takes_no_second_place() -> None:
+def test_a_repeated_request_is_granted_again_without_a_second_place() -> None:
     limit = ConcurrencyLimit("k")
     acquire(limit, holder("a"))
 
@@ -59,7 +59,7 @@ def test_asking_again_is_answered_again_and_takes_no_second_place() -> None:
     assert limit.is_empty
 
 
-def test_releasing_what_is_not_held_changes_nothing() -> None:
+def test_a_release_without_a_hold_changes_nothing() -> None:
     limit = ConcurrencyLimit("k")
     acquire(limit, holder("a"))
 
@@ -67,7 +67,7 @@ def test_releasing_what_is_not_held_changes_nothing() -> None:
     assert not limit.is_empty
 
 
-def test_a_new_attempt_replaces_the_one_before() -> None:
+def test_a_new_attempt_replaces_the_previous_one() -> None:
     limit = ConcurrencyLimit("k")
     acquire(limit, holder("a", attempt=1))
 
@@ -75,7 +75,7 @@ def test_a_new_attempt_replaces_the_one_before() -> None:
     assert list(limit.holders) == [holder("a", attempt=2)]
 
 
-def test_an_old_attempt_that_asks_late_does_not_take_the_place_of_a_newer_one() -> None:
+def test_a_late_request_of_an_old_attempt_does_not_replace_a_newer_one() -> None:
     limit = ConcurrencyLimit("k")
     acquire(limit, holder("a", attempt=2))
 
@@ -83,7 +83,7 @@ def test_an_old_attempt_that_asks_late_does_not_take_the_place_of_a_newer_one() 
     assert list(limit.holders) == [holder("a", attempt=2)]
 
 
-def test_after_a_takeover_all_holders_are_told_and_no_waiter() -> None:
+def test_after_a_takeover_all_holders_are_notified_and_no_waiter() -> None:
     limit = ConcurrencyLimit("k")
     for name in "abc":
         acquire(limit, holder(name), 2)

@@ -1,4 +1,4 @@
-"""Corners that a review found: each of these once left an execution stuck, or ended it wrongly."""
+"""Edge cases from a review. Each of them once left an execution stuck, or ended it wrongly."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workf
 TIDY = RunWhen.ALL_SETTLED
 
 
-def test_clean_up_items_that_stand_in_line_are_issued_after_the_execution_closes() -> None:
+def test_queued_clean_up_items_are_issued_after_the_execution_closes() -> None:
     definition = make_workflow(
         make_node("tidy", for_each="[1, 2, 3]", run_when=TIDY), make_node("a"), max_concurrency=2
     )
@@ -83,7 +83,7 @@ def test_children_of_different_nodes_never_share_an_id() -> None:
 
 
 def test_the_id_of_a_child_has_a_bound_however_deep_it_is() -> None:
-    """An index of PostgreSQL refuses a row with a key of more than 2,704 bytes."""
+    """PostgreSQL refuses an index entry of more than 2,704 bytes."""
     names = [NodeId(f"n{depth}" + "a" * 190) for depth in range(20)]
 
     first, second = [[ExecutionId("e")] for _ in range(2)]
@@ -124,7 +124,7 @@ def test_a_forced_cancel_ends_the_clean_up_too() -> None:
     assert driver.root.state is X.CANCELLED
 
 
-def test_a_stop_in_good_order_is_no_crash() -> None:
+def test_an_orderly_shutdown_is_not_a_crash() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(driver.policy.losses_max + 5):
@@ -134,7 +134,7 @@ def test_a_stop_in_good_order_is_no_crash() -> None:
     assert driver.states()["a"] is S.QUEUED
 
 
-def test_texts_of_errors_are_bounded_however_deep_they_come_from() -> None:
+def test_error_texts_are_bounded_at_any_depth() -> None:
     inner = make_workflow(*[make_node(f"n{i}") for i in range(3)], on_failure="continue")
     driver = CoreDriver(make_workflow(make_node("sub", handler="workflow", child=inner))).start()
 
@@ -144,7 +144,7 @@ def test_texts_of_errors_are_bounded_however_deep_they_come_from() -> None:
     assert len(str(driver.root.error)) < MESSAGE_CHARS_MAX + 200
 
 
-def test_a_large_value_in_the_wrong_place_is_quoted_in_part_only() -> None:
+def test_an_error_quotes_only_the_beginning_of_a_large_value() -> None:
     nap = make_node("nap", "a", handler="sleep", config={"seconds": "{{ a.text }}"})
     driver = CoreDriver(make_workflow(make_node("a"), nap), policy=EnginePolicy()).start()
 
@@ -154,7 +154,7 @@ def test_a_large_value_in_the_wrong_place_is_quoted_in_part_only() -> None:
     assert len(str(driver.root.nodes[1].error)) < 500
 
 
-def test_a_key_or_signal_name_of_any_length_is_refused() -> None:
+def test_a_key_or_signal_name_that_is_too_long_is_refused() -> None:
     for field in (
         {"concurrency_key": "{{ a.text }}"},
         {"handler": "wait_for_signal", "config": {"signal": "{{ a.text }}"}},
@@ -182,10 +182,10 @@ def test_a_forced_cancel_reaches_the_clean_up_of_children() -> None:
 
     driver.send(CancelExecution(execution_id=ROOT, is_forced=True))
 
-    assert {each.state for each in driver.all_executions()} == {X.CANCELLED}
+    assert {execution.state for execution in driver.all_executions()} == {X.CANCELLED}
 
 
-def test_conditions_see_what_execution_they_belong_to() -> None:
+def test_a_condition_can_read_its_execution() -> None:
     condition = "execution.workflow == 'test' and execution.id == 'e1' and execution.version == 1"
     driver = CoreDriver(
         make_workflow(
@@ -199,7 +199,7 @@ def test_conditions_see_what_execution_they_belong_to() -> None:
 
 
 @pytest.mark.parametrize("root", ["nobody", "item"])
-def test_a_name_that_stands_for_nothing_is_missing(root: str) -> None:
+def test_an_unknown_name_is_missing(root: str) -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     with pytest.raises(MissingValueError, match=root):

@@ -1,4 +1,4 @@
-"""How executions go on: data passing, skipping, clean-up, retries, cancelling."""
+"""The course of executions: data passing, skipping, clean-up, retries, cancelling."""
 
 import pytest
 
@@ -13,7 +13,7 @@ DIAMOND = make_workflow(
 )
 
 
-def test_a_chain_hands_each_output_to_the_next_node() -> None:
+def test_a_chain_passes_each_output_to_the_next_node() -> None:
     driver = CoreDriver(
         make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
     ).start({"x": 1})
@@ -43,7 +43,7 @@ def test_a_join_gets_the_outputs_of_all_its_parents_and_waits_for_the_last() -> 
     assert {name: value.decode() for name, value in task.inputs.items()} == {"b": 2, "c": 3}
 
 
-def test_a_template_may_reach_an_ancestor_that_is_no_parent() -> None:
+def test_a_template_may_read_an_ancestor_that_is_not_a_parent() -> None:
     reach = make_node("c", "b", config={"x": "{{ a.n }}"})
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"), reach)).start()
 
@@ -75,7 +75,7 @@ def test_the_output_template_gives_the_result_of_the_execution() -> None:
     assert driver.output() == {"sum": 3, "of": "v"}
 
 
-def test_an_output_template_that_names_what_is_not_there_fails_the_execution() -> None:
+def test_an_output_template_with_an_unknown_name_fails_the_execution() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), output="{{ a.missing }}"))
 
     driver.start().finish_all(lambda _task: {"n": 3})
@@ -84,7 +84,7 @@ def test_an_output_template_that_names_what_is_not_there_fails_the_execution() -
     assert "has no 'missing'" in str(driver.root.error)
 
 
-def test_a_false_condition_skips_the_node_and_what_hangs_on_it_alone() -> None:
+def test_a_false_condition_skips_the_node_and_those_that_depend_on_it_alone() -> None:
     definition = make_workflow(
         make_node("a"),
         make_node("b", "a", condition="a.go"),
@@ -112,7 +112,7 @@ def test_a_condition_that_can_not_be_evaluated_fails_its_node() -> None:
     assert "'a.go' is a number" in str(driver.root.nodes[1].error)
 
 
-def test_fail_fast_cancels_what_runs_and_runs_the_clean_up() -> None:
+def test_fail_fast_cancels_running_nodes_and_runs_the_clean_up() -> None:
     definition = make_workflow(
         make_node("a"),
         make_node("b"),
@@ -138,7 +138,7 @@ def test_fail_fast_cancels_what_runs_and_runs_the_clean_up() -> None:
     assert "node 'a' failed: ValueError: bad" in str(driver.root.error)
 
 
-def test_continue_skips_the_dependents_of_a_failed_node_and_goes_on_elsewhere() -> None:
+def test_continue_skips_the_dependents_of_a_failed_node_and_runs_all_others() -> None:
     definition = make_workflow(
         make_node("a"),
         make_node("b"),
@@ -163,7 +163,7 @@ def test_continue_skips_the_dependents_of_a_failed_node_and_goes_on_elsewhere() 
     assert driver.root.state is X.FAILED
 
 
-def test_one_failed_does_not_clean_up_after_what_never_began() -> None:
+def test_one_failed_does_not_clean_up_after_a_node_that_never_began() -> None:
     definition = make_workflow(
         make_node("reserve"),
         make_node("book", "reserve"),
@@ -222,7 +222,7 @@ def test_an_error_that_is_not_retryable_fails_at_once_and_leaves_a_dead_letter()
     ]
 
 
-def test_a_lost_task_is_issued_again_and_its_late_report_refused() -> None:
+def test_a_lost_task_is_issued_again_and_its_late_report_is_refused() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
     lost = driver.token("a")
 
@@ -236,7 +236,7 @@ def test_a_lost_task_is_issued_again_and_its_late_report_refused() -> None:
     assert driver.output() == "good"
 
 
-def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
+def test_a_task_that_keeps_killing_its_workers_goes_to_the_dead_letters() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(driver.policy.losses_max + 1):
@@ -248,8 +248,10 @@ def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
     assert len(driver.dead_letters) == 1
 
 
-def test_neighbours_that_die_together_twice_come_back_apart() -> None:
-    """A killer and three tasks that ran beside it: nobody can tell yet which one it is."""
+def test_tasks_whose_workers_died_twice_are_issued_again_at_different_times() -> None:
+    """One task kills its worker, and three others ran beside it: it is unknown which one is the
+    cause.
+    """
     names = ["a", "b", "c", "d"]
     driver = CoreDriver(make_workflow(*map(make_node, names))).start()
 
@@ -258,10 +260,10 @@ def test_neighbours_that_die_together_twice_come_back_apart() -> None:
         for name in names:
             driver.lose(name, was_started=True)
 
-    waits = [run.due - driver.now for run in driver.root.nodes if run.due is not None]
+    delays = [run.due - driver.now for run in driver.root.nodes if run.due is not None]
     assert {driver.states()[name] for name in names} == {S.WAITING}
-    assert len(set(waits)) == len(names)
-    assert 0 < min(waits) < max(waits) < CRASH_SPREAD_S
+    assert len(set(delays)) == len(names)
+    assert 0 < min(delays) < max(delays) < CRASH_SPREAD_S
     driver.advance(CRASH_SPREAD_S)
     for name in names:
         driver.finish(name)
@@ -286,7 +288,7 @@ def test_a_task_with_a_key_gives_it_back_while_it_waits_after_a_crash() -> None:
     assert driver.root.state is X.COMPLETED
 
 
-def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:
+def test_tasks_lost_before_they_started_do_not_count_as_a_crash_loop() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(50):
@@ -295,7 +297,7 @@ def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:
     assert driver.states()["a"] is S.QUEUED
 
 
-def test_a_deferred_task_waits_for_its_time_without_a_failure() -> None:
+def test_a_deferred_task_waits_without_counting_as_failed() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     driver.defer("a", 30)
@@ -307,7 +309,7 @@ def test_a_deferred_task_waits_for_its_time_without_a_failure() -> None:
     assert driver.root.state is X.COMPLETED
 
 
-def test_max_concurrency_bounds_what_is_out_and_the_next_follows_at_once() -> None:
+def test_max_concurrency_bounds_issued_tasks_and_the_next_follows_at_once() -> None:
     definition = make_workflow(*[make_node(f"n{i}") for i in range(5)], max_concurrency=2)
     driver = CoreDriver(definition).start()
     seen = []
@@ -335,8 +337,8 @@ def test_cancel_works_in_every_state(state: str) -> None:
     driver.cancel()
     driver.finish_all()
 
-    wanted = {"final": X.COMPLETED, "cleaning up": X.FAILED}.get(state, X.CANCELLED)
-    assert driver.root.state is wanted
+    expected = {"final": X.COMPLETED, "cleaning up": X.FAILED}.get(state, X.CANCELLED)
+    assert driver.root.state is expected
     assert not driver.timers
     if state in ("QUEUED", "WAITING"):
         assert driver.states() == {"a": S.CANCELLED, "b": S.CANCELLED, "tidy": S.COMPLETED}

@@ -1,4 +1,4 @@
-"""What comes too late, twice, or about something else changes nothing."""
+"""Late, repeated or unrelated commands change nothing."""
 
 from collections import deque
 
@@ -37,7 +37,7 @@ def stored(node_id: str) -> c.OutputStored:
 
 
 def changed_by(driver: CoreDriver, command: c.Command) -> object:
-    """What the command added to the history, and what it asked for."""
+    """Returns the events and effects that the command caused."""
     inputs = DecisionInputs(driver.now, Nonce("late"), driver)
     decision = decide(driver.root, driver.agendas[driver.root.id], command, inputs)
     return [*decision.events, *decision.effects]
@@ -65,7 +65,7 @@ def changed_by(driver: CoreDriver, command: c.Command) -> object:
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_a_running_execution_ignores_what_is_not_about_its_present_state(
+def test_a_running_execution_ignores_commands_for_another_state(
     command: c.Command,
 ) -> None:
     driver = CoreDriver(RUNNING).start()
@@ -108,7 +108,7 @@ def test_a_task_that_has_started_does_not_start_again() -> None:
     assert driver.root.nodes[0].worker == "w"
 
 
-def test_the_timer_of_a_retry_that_waits_for_a_slot_already_is_ignored() -> None:
+def test_the_timer_of_a_retry_that_already_waits_for_a_slot_is_ignored() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     driver.fail("a", TRANSIENT)
     driver.advance(3600)
@@ -127,7 +127,7 @@ def test_a_timeout_does_not_change_an_outcome_that_was_decided_before() -> None:
     assert driver.root.state is X.CANCELLED
 
 
-def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -> None:
+def test_a_repeated_creation_of_a_finished_child_reports_its_end_again() -> None:
     driver = CoreDriver(
         make_workflow(make_node("sub", handler="workflow", child=make_workflow(make_node("c"))))
     ).start()
@@ -145,14 +145,19 @@ def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -
     inputs = DecisionInputs(driver.now, Nonce("late"), driver)
     decision = decide(child, driver.agendas[child.id], again, inputs)
 
-    [told] = [each.command for each in decision.effects if isinstance(each, SendCommand)]
-    assert isinstance(told, c.ChildSettled)
-    assert (told.state, told.output and told.output.decode()) == (X.COMPLETED, "done")
+    [notification] = [
+        effect.command for effect in decision.effects if isinstance(effect, SendCommand)
+    ]
+    assert isinstance(notification, c.ChildSettled)
+    assert (notification.state, notification.output and notification.output.decode()) == (
+        X.COMPLETED,
+        "done",
+    )
     assert decision.events == []
 
 
 class SlowStore(CoreDriver):
-    """A world in which no output is ever written aside, only asked for."""
+    """A driver that requests the offload of an output but never writes it."""
 
     def __init__(self, definition: Workflow, *, policy: EnginePolicy) -> None:
         super().__init__(definition, policy=policy)
@@ -165,7 +170,7 @@ class SlowStore(CoreDriver):
             super()._apply(effect, following)
 
 
-def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
+def test_a_large_output_is_written_once_despite_other_commands() -> None:
     driver = SlowStore(
         make_workflow(make_node("a"), output="{{ a }}"), policy=EnginePolicy(inline_bytes_max=9)
     )
@@ -180,8 +185,8 @@ def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
     assert driver.root.state is X.RUNNING
 
 
-class LateNews(CoreDriver):
-    """A world in which blobs come at once, and that they have come is not said."""
+class UnreportedBlobs(CoreDriver):
+    """A driver that loads blobs at once but never sends BlobLoaded."""
 
     def _apply(self, effect: Effect, following: deque[c.Command]) -> None:
         if isinstance(effect, LoadBlob):
@@ -191,13 +196,13 @@ class LateNews(CoreDriver):
 
 
 @pytest.mark.parametrize(
-    ("how", "items"), [({"for_each": "a.items"}, [0, 1]), ({"condition": "a.ok"}, [NO_ITEM])]
+    ("fields", "items"), [({"for_each": "a.items"}, [0, 1]), ({"condition": "a.ok"}, [NO_ITEM])]
 )
-def test_a_clean_up_that_began_before_its_blob_was_said_to_be_there_begins_once(
-    how: dict[str, str], items: list[int]
+def test_a_clean_up_that_began_before_blob_loaded_arrived_begins_once(
+    fields: dict[str, str], items: list[int]
 ) -> None:
-    clean_up = make_node("c", "a", run_when=RunWhen.ALL_SETTLED, **how)
-    driver = LateNews(make_workflow(make_node("a"), make_node("b"), clean_up)).start()
+    clean_up = make_node("c", "a", run_when=RunWhen.ALL_SETTLED, **fields)
+    driver = UnreportedBlobs(make_workflow(make_node("a"), make_node("b"), clean_up)).start()
     driver.finish_with_blob("a", {"items": [1, 2], "ok": True})
 
     driver.cancel()
@@ -206,7 +211,7 @@ def test_a_clean_up_that_began_before_its_blob_was_said_to_be_there_begins_once(
     assert [token.item for token in driver.issued if token.node_id == "c"] == items
 
 
-def test_an_execution_that_waits_for_its_trigger_is_left_alone_by_a_takeover() -> None:
+def test_a_takeover_does_not_change_an_execution_that_waits_for_its_trigger() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), timeout_seconds=10)).start(is_held=True)
 
     driver.take_over()

@@ -7,7 +7,7 @@ from runnel.core.workflow import RunWhen
 from tests.core_driver import CoreDriver, make_node, make_workflow
 
 
-def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
+def test_the_timeout_of_an_execution_cancels_its_nodes_and_fails_it() -> None:
     tidy = make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
     driver = CoreDriver(make_workflow(make_node("a"), tidy, timeout_seconds=60)).start()
 
@@ -18,7 +18,7 @@ def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
     assert "longer than its timeout of 60 s" in str(driver.root.error)
 
 
-def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
+def test_a_missed_sla_is_recorded_and_changes_nothing_else() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), sla_seconds=5)).start()
 
     driver.advance(6)
@@ -30,9 +30,9 @@ def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("ends", ["completed", "timed out", "cancelled"])
-def test_what_ends_too_late_has_missed_its_sla_before_its_timer_has_fired(ends: str) -> None:
+def test_an_execution_that_ends_too_late_misses_its_sla_before_the_timer_fires(ends: str) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), sla_seconds=5, timeout_seconds=4)).start()
-    driver.now += 6  # and nobody was there to fire a timer
+    driver.now += 6  # and no owner was running to fire a timer
 
     if ends == "completed":
         driver.finish("a")

@@ -1,4 +1,6 @@
-"""What all items of a map carry is put aside once when it is too much, and named by their tasks."""
+"""Large values that all items of a map carry are offloaded once, and their tasks refer to
+the blob.
+"""
 
 from typing import Any
 
@@ -29,7 +31,7 @@ OF_NODES = make_workflow(
 
 
 def stem(key: str | None) -> str:
-    """Without what tells it apart from others."""
+    """Returns the key without its unique part."""
     return (key or "").rpartition("/")[0]
 
 
@@ -42,7 +44,7 @@ def started(driver: CoreDriver) -> list[MapStarted]:
     return [event for event in events if isinstance(event, MapStarted)]
 
 
-def test_a_large_input_is_put_aside_before_the_map_and_named_by_each_item() -> None:
+def test_a_large_input_is_offloaded_before_the_map_and_each_item_refers_to_it() -> None:
     driver = CoreDriver(OF_INPUT, policy=POLICY).start(INPUT)
 
     names = {task.execution_input.blob for task in tasks(driver, "each")}
@@ -53,7 +55,7 @@ def test_a_large_input_is_put_aside_before_the_map_and_named_by_each_item() -> N
     assert len(driver.issued) == 3
 
 
-def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -> None:
+def test_large_outputs_are_offloaded_for_items_and_inline_for_all_others() -> None:
     driver = CoreDriver(OF_NODES, policy=POLICY).start()
 
     driver.finish("far", LARGE)
@@ -61,10 +63,10 @@ def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -
     driver.finish("up", "small")
 
     inputs = [task.inputs for task in tasks(driver, "each")]
-    assert [list(each) for each in inputs] == [["list", "up", "far"]] * 3
-    assert {stem(each[NodeId("list")].blob) for each in inputs} == {"e1/list/shared"}
-    assert {stem(each[NodeId("far")].blob) for each in inputs} == {"e1/far/shared"}
-    assert {each[NodeId("up")].blob for each in inputs} == {None}
+    assert [list(names) for names in inputs] == [["list", "up", "far"]] * 3
+    assert {stem(names[NodeId("list")].blob) for names in inputs} == {"e1/list/shared"}
+    assert {stem(names[NodeId("far")].blob) for names in inputs} == {"e1/far/shared"}
+    assert {names[NodeId("up")].blob for names in inputs} == {None}
     for item in range(3):
         driver.finish("each", item, item=item)
     [after] = tasks(driver, "after")
@@ -83,7 +85,7 @@ def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -
         (50, 51, True),
     ],
 )
-def test_shared_is_what_is_large_and_together_more_than_may_be_inline(
+def test_a_value_is_shared_if_it_is_large_and_its_copies_exceed_the_inline_limit(
     count: int, size: int, is_shared: bool
 ) -> None:
     definition = make_workflow(
@@ -97,21 +99,21 @@ def test_shared_is_what_is_large_and_together_more_than_may_be_inline(
     assert list(event.shared) == (["a"] if is_shared else [])
 
 
-def test_an_engine_shares_from_8_kb_on() -> None:
+def test_an_engine_shares_values_above_8_kb() -> None:
     policy = EnginePolicy()
 
     assert policy.shared_bytes_max == SHARED_BYTES_MAX == 8 * 1024
     assert policy.inline_bytes_max == INLINE_BYTES_MAX
 
 
-@pytest.mark.parametrize("when", ["after a takeover", "at once"])
-def test_a_later_attempt_of_an_item_names_the_same_blob(when: str) -> None:
+@pytest.mark.parametrize("cause", ["after a takeover", "at once"])
+def test_a_later_attempt_of_an_item_refers_to_the_same_blob(cause: str) -> None:
     retry = RetryPolicy(initial_delay=5, jitter=False)
     driver = CoreDriver(
         make_workflow(make_node("each", for_each="input.items", retry=retry)), policy=POLICY
     ).start(INPUT)
 
-    if when == "after a takeover":
+    if cause == "after a takeover":
         driver.take_over(tasks_survive=True)
     driver.fail("each", TRANSIENT, item=1)
     driver.advance(5)
@@ -121,7 +123,7 @@ def test_a_later_attempt_of_an_item_names_the_same_blob(when: str) -> None:
     assert [*map(stem, names)] == ["e1/input/shared"]
 
 
-def test_what_one_map_shares_is_not_written_again_for_the_next_one() -> None:
+def test_values_shared_by_one_map_are_not_written_again_for_the_next() -> None:
     definition = make_workflow(
         make_node("one", for_each="input.items"), make_node("two", "one", for_each="input.items")
     )
@@ -132,7 +134,7 @@ def test_what_one_map_shares_is_not_written_again_for_the_next_one() -> None:
     for item in range(3):
         driver.finish("one", item, item=item)
 
-    assert [list(each.values) for each in driver.shared] == [["input"]]
+    assert [list(effect.values) for effect in driver.shared] == [["input"]]
     names = {task.execution_input.blob for task in tasks(driver, "two")}
     assert [*map(stem, names)] == ["e1/input/shared"]
 
@@ -147,7 +149,7 @@ def test_a_map_whose_items_no_worker_runs_shares_nothing() -> None:
     assert [list(event.shared) for event in started(driver)] == [[]]
 
 
-def test_a_blob_is_named_as_it_is() -> None:
+def test_an_existing_blob_is_not_copied() -> None:
     driver = CoreDriver(OF_NODES, policy=POLICY).start()
     driver.finish("far", 1)
     driver.finish("up", 2)
@@ -160,11 +162,11 @@ def test_a_blob_is_named_as_it_is() -> None:
     assert None not in blobs
 
 
-def test_what_a_signal_and_a_map_gave_is_shared_too() -> None:
+def test_the_outputs_of_a_signal_and_of_a_map_are_shared_too() -> None:
     ok = make_node("ok", handler="wait_for_signal", config={"signal": "go"})
-    one = make_node("one", "ok", for_each="[1, 2]")
+    first_map = make_node("one", "ok", for_each="[1, 2]")
     two = make_node("two", "one", "ok", for_each="[1, 2, 3, 4]")
-    driver = CoreDriver(make_workflow(ok, one, two), policy=POLICY).start()
+    driver = CoreDriver(make_workflow(ok, first_map, two), policy=POLICY).start()
 
     driver.send(
         SendSignal(execution_id=ROOT, name="go", payload=make_inline_value(LARGE), signal_id="s1")
@@ -179,8 +181,8 @@ def test_what_a_signal_and_a_map_gave_is_shared_too() -> None:
     assert driver.blobs[key] == b'["' + b"y" * 50 + b'","' + b"y" * 50 + b'"]'
 
 
-def test_what_is_put_aside_after_a_store_was_set_back_has_another_name() -> None:
-    """A worker that has read the former one keeps that by its name."""
+def test_a_blob_written_after_a_rollback_has_another_name() -> None:
+    """A worker that has read the former blob keeps it in its cache under its name."""
     names: list[str | None] = []
     for life in ("first", "second"):
         driver = CoreDriver(OF_INPUT, policy=POLICY, nonces=life).start(INPUT)
@@ -189,7 +191,7 @@ def test_what_is_put_aside_after_a_store_was_set_back_has_another_name() -> None
     assert len(set(names)) == 2
 
 
-def test_a_large_output_of_a_map_or_an_execution_has_a_name_of_its_own_too() -> None:
+def test_a_large_output_of_a_map_or_an_execution_has_a_new_name_after_a_rollback() -> None:
     policy = EnginePolicy(inline_bytes_max=9)
     names = []
     for life in ("first", "second"):
@@ -204,7 +206,7 @@ def test_a_large_output_of_a_map_or_an_execution_has_a_name_of_its_own_too() -> 
 
 
 class Counted(CoreDriver):
-    """Remembers what was put aside."""
+    """Records which values were offloaded."""
 
     def __init__(self, definition: Workflow, *, policy: EnginePolicy) -> None:
         super().__init__(definition, policy=policy)
@@ -217,7 +219,7 @@ class Counted(CoreDriver):
 
 
 class SlowStore(Counted):
-    """What is to be put aside is not written before `write`."""
+    """Writes offloaded values only when `write` is called."""
 
     def _apply(self, effect: Effect, following: Any) -> None:
         if isinstance(effect, ShareValues):
@@ -258,7 +260,7 @@ def test_a_map_that_is_cancelled_while_its_values_are_written_does_not_begin() -
     assert driver.issued == []
 
 
-def test_what_is_being_written_is_not_written_again_for_another_map() -> None:
+def test_a_value_that_is_being_written_is_not_written_again_for_another_map() -> None:
     maps = [make_node(f"each{n}", f"a{n}", for_each="input.items") for n in range(5)]
     driver = SlowStore(make_workflow(*[make_node(f"a{n}") for n in range(5)], *maps), policy=POLICY)
     driver.start(INPUT)
@@ -268,7 +270,7 @@ def test_what_is_being_written_is_not_written_again_for_another_map() -> None:
     driver.send(BlobLoaded(execution_id=ROOT))
     driver.write()
 
-    assert [list(each.values) for each in driver.shared] == [
+    assert [list(effect.values) for effect in driver.shared] == [
         ["input", "a0"],
         ["a1"],
         ["a2"],

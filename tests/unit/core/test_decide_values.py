@@ -1,4 +1,4 @@
-"""Values that deciding itself needs: still in a blob, of the wrong kind, or too large."""
+"""Values that a decision itself needs: still in a blob, of the wrong type, or too large."""
 
 import pytest
 
@@ -13,7 +13,7 @@ taken_over_or_not = pytest.mark.parametrize("is_taken_over", [False, True])
 
 
 @taken_over_or_not
-def test_items_whose_key_is_in_a_blob_are_issued_once_it_has_come(is_taken_over: bool) -> None:
+def test_items_whose_key_is_in_a_blob_are_issued_once_it_is_loaded(is_taken_over: bool) -> None:
     keyed = make_node("each", "a", for_each="[1, 2]", concurrency_key="{{ a.key }}")
     driver = CoreDriver(make_workflow(make_node("a"), keyed)).start()
     driver.finish_with_blob("a", {"key": "k"})
@@ -28,7 +28,7 @@ def test_items_whose_key_is_in_a_blob_are_issued_once_it_has_come(is_taken_over:
 
 
 @taken_over_or_not
-def test_a_child_whose_input_is_in_a_blob_is_made_once(is_taken_over: bool) -> None:
+def test_a_child_whose_input_is_in_a_blob_is_created_once(is_taken_over: bool) -> None:
     sub = make_node("sub", "a", handler="workflow", config={"input": "{{ a }}"}, child=CHILD)
     driver = CoreDriver(make_workflow(make_node("a"), sub)).start()
     driver.finish_with_blob("a", {"n": 4})
@@ -37,12 +37,12 @@ def test_a_child_whose_input_is_in_a_blob_is_made_once(is_taken_over: bool) -> N
 
     driver.finish_all(lambda task: task.execution_input.decode())
 
-    assert [each.id for each in driver.all_executions()] == ["e1", "e1.sub.1"]
+    assert [execution.id for execution in driver.all_executions()] == ["e1", "e1.sub.1"]
     assert driver.execution("e1.sub.1").input == make_inline_value({"n": 4})
     assert driver.output() == {"n": 4}
 
 
-def test_a_sleep_whose_length_is_in_a_blob_begins_once_it_has_come() -> None:
+def test_a_sleep_whose_length_is_in_a_blob_begins_once_it_is_loaded() -> None:
     nap = make_node("nap", "a", handler="sleep", config={"seconds": "{{ a.s }}"})
     driver = CoreDriver(make_workflow(make_node("a"), nap)).start()
 

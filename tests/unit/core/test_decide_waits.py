@@ -1,4 +1,4 @@
-"""Maps, children, signals, sleeps, concurrency keys, and what a takeover makes of them."""
+"""Maps, children, signals, sleeps and concurrency keys, also after a takeover."""
 
 import msgspec
 import pytest
@@ -105,7 +105,7 @@ def test_an_item_is_retried_by_itself(trouble: str) -> None:
     assert driver.output() == ["one", "two"]
 
 
-def test_a_list_that_is_none_fails_its_node_with_what_was_found() -> None:
+def test_a_for_each_that_is_not_a_list_fails_its_node_and_quotes_the_value() -> None:
     driver = CoreDriver(make_workflow(make_node("each", for_each="input.items"))).start(
         {"items": "text"}
     )
@@ -114,7 +114,7 @@ def test_a_list_that_is_none_fails_its_node_with_what_was_found() -> None:
     assert 'for_each gave "text", expected a list' in str(driver.root.error)
 
 
-def test_a_large_joined_output_is_written_aside_and_passed_by_reference() -> None:
+def test_a_large_joined_output_is_offloaded_and_passed_by_reference() -> None:
     driver = CoreDriver(MAP, policy=EnginePolicy(inline_bytes_max=20)).start()
     driver.finish("list", {"items": [1, 2, 3]})
 
@@ -182,14 +182,14 @@ def test_cancelling_a_parent_cancels_its_children() -> None:
 
 def test_a_map_of_child_executions_joins_their_outputs() -> None:
     child = make_workflow(make_node("c"))
-    each = make_node(
+    map_node = make_node(
         "each",
         handler="workflow",
         for_each="input.items",
         config={"input": {"n": "{{ item }}"}},
         child=child,
     )
-    driver = CoreDriver(make_workflow(each)).start({"items": [1, 2, 3]})
+    driver = CoreDriver(make_workflow(map_node)).start({"items": [1, 2, 3]})
 
     driver.finish_all(lambda task: task.execution_input.decode()["n"] * 10)
 
@@ -224,7 +224,7 @@ def test_a_signal_completes_the_node_that_waits_for_it(trouble: str) -> None:
     assert driver.output() == {"by": "eve"}
 
 
-def test_a_signal_that_came_early_is_kept(trouble: str) -> None:
+def test_a_signal_that_arrives_early_is_kept(trouble: str) -> None:
     wait = make_node("ok", "a", handler="wait_for_signal", config={"signal": "approve"})
     driver = CoreDriver(make_workflow(make_node("a"), wait)).start()
 
@@ -235,9 +235,11 @@ def test_a_signal_that_came_early_is_kept(trouble: str) -> None:
     assert driver.output() == "early"
 
 
-def test_the_same_signal_id_is_taken_once() -> None:
-    waits = [make_node(i, handler="wait_for_signal", config={"signal": "s"}) for i in ("a", "b")]
-    driver = CoreDriver(make_workflow(*waits)).start()
+def test_the_same_signal_id_is_consumed_once() -> None:
+    waiting_nodes = [
+        make_node(i, handler="wait_for_signal", config={"signal": "s"}) for i in ("a", "b")
+    ]
+    driver = CoreDriver(make_workflow(*waiting_nodes)).start()
 
     driver.signal("s", signal_id="same")
     driver.signal("s", signal_id="same")
@@ -245,8 +247,10 @@ def test_the_same_signal_id_is_taken_once() -> None:
     assert sorted(driver.states().values()) == [S.COMPLETED, S.WAITING]
 
 
-@pytest.mark.parametrize(("on_timeout", "wanted"), [("fail", X.FAILED), ("complete", X.COMPLETED)])
-def test_a_signal_that_does_not_come_in_time(on_timeout: str, wanted: X) -> None:
+@pytest.mark.parametrize(
+    ("on_timeout", "expected"), [("fail", X.FAILED), ("complete", X.COMPLETED)]
+)
+def test_a_signal_that_does_not_arrive_in_time(on_timeout: str, expected: X) -> None:
     config = {"signal": "s", "timeout_seconds": 10, "on_timeout": on_timeout}
     driver = CoreDriver(
         make_workflow(make_node("w", handler="wait_for_signal", config=config))
@@ -254,10 +258,10 @@ def test_a_signal_that_does_not_come_in_time(on_timeout: str, wanted: X) -> None
 
     driver.advance(10)
 
-    assert driver.root.state is wanted
+    assert driver.root.state is expected
 
 
-def test_a_concurrency_key_lets_so_many_through_and_a_release_wakes_the_next(
+def test_a_concurrency_key_bounds_its_holders_and_a_release_wakes_the_next(
     trouble: str,
 ) -> None:
     nodes = [make_node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(5)]
@@ -284,7 +288,7 @@ def test_a_key_is_free_again_while_its_holder_waits_for_a_retry() -> None:
     assert driver.queued() == ["b"]
 
 
-def test_a_cancelled_waiter_leaves_the_line() -> None:
+def test_a_cancelled_waiter_leaves_the_queue() -> None:
     nodes = [make_node(i, concurrency_key="k") for i in ("a", "b")]
     tidy = make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
     driver = CoreDriver(make_workflow(*nodes, tidy)).start()
@@ -295,7 +299,7 @@ def test_a_cancelled_waiter_leaves_the_line() -> None:
     assert all(limit.is_empty for limit in driver.limits.values())
 
 
-def test_a_retry_that_is_due_without_a_slot_is_found_again_after_a_takeover(
+def test_a_due_retry_without_a_slot_continues_after_a_takeover(
     trouble: str,
 ) -> None:
     retry = RetryPolicy(initial_delay=1, jitter=False)
@@ -325,7 +329,7 @@ def test_a_map_of_many_items_costs_the_same_per_item() -> None:
     assert NO_ITEM not in [token.item for token in driver.issued]
 
 
-def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it() -> None:
+def test_a_failed_child_is_retried_as_a_new_child_if_the_policy_says_so() -> None:
     retry = RetryPolicy(retry_on=("ChildFailed",), initial_delay=1, jitter=False)
     driver = CoreDriver(child_of(make_workflow(make_node("c")), retry=retry)).start()
     driver.finish("a", {"n": 5})
@@ -340,7 +344,7 @@ def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it(
     assert driver.queued() == ["z"]
 
 
-def test_an_error_that_names_a_delay_is_tried_again_no_sooner() -> None:
+def test_an_error_that_names_a_delay_is_not_retried_sooner() -> None:
     retry = RetryPolicy(max_retries=2, initial_delay=1, jitter=False)
     driver = CoreDriver(make_workflow(make_node("a", retry=retry))).start()
 

@@ -1,4 +1,4 @@
-"""A task that a rate limit puts off waits on the clock of whoever decides, not on its worker's."""
+"""A task that a rate limit defers waits on the owner's clock, not on its worker's."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.core_driver import CoreDriver
 
 
 @pytest.mark.parametrize(("wait_s", "expected_s"), [(6.0, 6.0), (None, -30.0)])
-def test_a_wait_begins_when_it_is_decided(wait_s: float | None, expected_s: float) -> None:
+def test_a_wait_begins_at_the_time_of_the_decision(wait_s: float | None, expected_s: float) -> None:
     driver = CoreDriver(Workflow(name="w", nodes=(Node(id=NodeId("a"), handler="h"),)))
     driver.start()
     behind = driver.now - 30.0

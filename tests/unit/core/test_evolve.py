@@ -1,4 +1,4 @@
-"""Histories that can't be, and counts that don't add up, are refused and not carried on with."""
+"""Impossible histories and inconsistent counts are refused."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_history_begins_with_the_creation() -> None:
         replay([encode_entry(1.0, [ExecutionStarted()])], driver.graphs.__getitem__)
 
 
-def test_a_node_that_is_settled_is_not_settled_again() -> None:
+def test_a_settled_node_is_not_settled_again() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
     driver.finish("a")
 
@@ -27,7 +27,7 @@ def test_a_node_that_is_settled_is_not_settled_again() -> None:
         evolve(driver.root, NodeCompleted(node=NodeId("a"), output=NULL), 1.0)
 
 
-def test_an_item_that_is_settled_is_not_settled_again() -> None:
+def test_a_settled_item_is_not_settled_again() -> None:
     driver = CoreDriver(make_workflow(make_node("each", for_each="[1, 2]"))).start()
     driver.finish("each", item=0)
 
@@ -43,7 +43,7 @@ def test_an_item_that_is_settled_is_not_settled_again() -> None:
         ("unsettled_parents", [0, 0], "'b' counts 0 open parents"),
     ],
 )
-def test_a_count_that_does_not_add_up_is_named(attribute: str, value: object, problem: str) -> None:
+def test_the_error_names_an_inconsistent_count(attribute: str, value: object, problem: str) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"))).start()
     setattr(driver.root, attribute, value)
 
@@ -51,7 +51,7 @@ def test_a_count_that_does_not_add_up_is_named(attribute: str, value: object, pr
         check_invariants(driver.root, driver.agendas[ROOT])
 
 
-def test_a_node_that_could_run_and_stands_in_no_line_is_named() -> None:
+def test_the_error_names_a_runnable_node_that_is_not_queued() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     driver.agendas[ROOT].ready.clear()
 

@@ -1,4 +1,4 @@
-"""Reruns: what settled well is taken over, what did not is run again with all behind it."""
+"""Reruns reuse results that settled well, and run all other nodes with their dependents again."""
 
 import pytest
 from msgspec import Raw
@@ -20,14 +20,14 @@ DIAMOND = make_workflow(
 ONCE = RetryPolicy(max_retries=0)
 
 
-def failed_at(name: str) -> Execution:
-    """A diamond of which this node failed, and all that could run before it completed."""
+def failed_at(failed: str) -> Execution:
+    """Returns a diamond in which this node failed and every node before it completed."""
     driver = CoreDriver(DIAMOND).start({"x": 1})
-    for each in "abcd":
-        if each == name:
-            driver.fail(each)
+    for name in "abcd":
+        if name == failed:
+            driver.fail(name)
             return driver.root
-        driver.finish(each, each.upper())
+        driver.finish(name, name.upper())
     return driver.root
 
 
@@ -35,7 +35,7 @@ def failed_at(name: str) -> Execution:
     ("failed", "again", "runs"),
     [
         ("a", (), ["a"]),
-        ("b", (), ["b", "c"]),  # c was cut off by the failure of b
+        ("b", (), ["b", "c"]),  # the failure of b cancelled c
         ("c", (), ["c"]),
         ("d", (), ["d"]),
         ("d", ("b",), ["b"]),
@@ -44,7 +44,7 @@ def failed_at(name: str) -> Execution:
         ("", ("c",), ["c"]),
     ],
 )
-def test_a_rerun_begins_with_what_failed_and_what_is_named(
+def test_a_rerun_begins_with_failed_and_named_nodes(
     failed: str, again: tuple[str, ...], runs: list[str]
 ) -> None:
     driver = CoreDriver(DIAMOND).rerun(failed_at(failed), *again)
@@ -54,7 +54,7 @@ def test_a_rerun_begins_with_what_failed_and_what_is_named(
     assert driver.root.state is X.COMPLETED
 
 
-def test_a_node_gets_the_outputs_that_were_taken_over() -> None:
+def test_a_node_gets_reused_outputs() -> None:
     driver = CoreDriver(DIAMOND).rerun(failed_at("c"))
 
     driver.finish("c", "new")
@@ -66,7 +66,7 @@ def test_a_node_gets_the_outputs_that_were_taken_over() -> None:
     assert (taken.state, taken.attempt, taken.reason) == (S.COMPLETED, 0, "taken over from e0")
 
 
-def test_nothing_left_to_run_ends_the_rerun_with_the_same_output() -> None:
+def test_a_rerun_without_nodes_to_run_ends_with_the_same_output() -> None:
     former = failed_at("")
 
     driver = CoreDriver(DIAMOND).rerun(former)
@@ -75,7 +75,7 @@ def test_nothing_left_to_run_ends_the_rerun_with_the_same_output() -> None:
     assert driver.output() == "D"
 
 
-def test_a_changed_definition_runs_what_changed_and_what_is_new() -> None:
+def test_a_changed_definition_runs_changed_and_new_nodes() -> None:
     changed = make_workflow(
         make_node("a"),
         make_node("b", "a", config={"new": 1}),
@@ -89,7 +89,7 @@ def test_a_changed_definition_runs_what_changed_and_what_is_new() -> None:
     assert sorted(driver.queued()) == ["b", "e"]
 
 
-def test_what_was_skipped_stays_skipped_unless_it_is_behind_what_runs_again() -> None:
+def test_a_skipped_node_stays_skipped_unless_it_depends_on_a_node_that_runs_again() -> None:
     graph = make_workflow(
         make_node("a"),
         make_node("no", "a", condition="false"),
@@ -107,7 +107,7 @@ def test_what_was_skipped_stays_skipped_unless_it_is_behind_what_runs_again() ->
     taken = list(select_reused_results(former.root, former.graph))
     driver = CoreDriver(graph).rerun(former.root)
 
-    assert [(each.node, each.skip) for each in taken] == [
+    assert [(reused.node, reused.skip) for reused in taken] == [
         ("a", None),
         ("no", SkipReason.CONDITION_FALSE),
     ]
@@ -134,21 +134,21 @@ def test_a_map_runs_only_the_items_that_did_not_complete() -> None:
     assert driver.root.nodes[1].output.decode() == [0, 11, 2, 33]
 
 
-@pytest.mark.parametrize("how", ["another input", "named"])
-def test_a_map_whose_list_may_be_another_one_runs_all_its_items(how: str) -> None:
+@pytest.mark.parametrize("difference", ["another input", "named"])
+def test_a_map_whose_list_may_have_changed_runs_all_its_items(difference: str) -> None:
     graph = make_workflow(make_node("each", for_each="input.list", retry=ONCE))
     former = CoreDriver(graph).start({"list": [1, 2]})
     former.finish("each", 0, item=0)
     former.fail("each", item=1)
 
-    again = ("each",) if how == "named" else ()
-    input_ = {"list": [7, 8, 9]} if how == "another input" else None
+    again = ("each",) if difference == "named" else ()
+    input_ = {"list": [7, 8, 9]} if difference == "another input" else None
     driver = CoreDriver(graph).rerun(former.root, *again, input_=input_)
 
-    assert len(driver.tasks) == (2 if how == "named" else 3)
+    assert len(driver.tasks) == (2 if difference == "named" else 3)
 
 
-def test_a_taken_item_survives_a_takeover() -> None:
+def test_a_reused_item_survives_a_takeover() -> None:
     graph = make_workflow(make_node("each", for_each="input.list", retry=ONCE))
     former = CoreDriver(graph).start({"list": [1, 2, 3]})
     former.finish("each", "one", item=0)
@@ -162,7 +162,7 @@ def test_a_taken_item_survives_a_takeover() -> None:
     assert driver.output() == ["one", "two", "three"]
 
 
-def test_taking_over_twice_or_too_late_changes_nothing() -> None:
+def test_a_repeated_or_late_take_over_command_changes_nothing() -> None:
     driver = CoreDriver(DIAMOND).start(is_held=True)
     take_a = TakeOver(
         execution_id=ROOT, taken=[ReusedResult(NodeId("a"), output=make_inline_value(1))]
@@ -183,7 +183,7 @@ def test_taking_over_twice_or_too_late_changes_nothing() -> None:
     assert driver.root.nodes[1].state is S.QUEUED
 
 
-def test_it_starts_once_it_was_told_all_parts() -> None:
+def test_a_rerun_starts_once_it_has_all_parts() -> None:
     driver = CoreDriver(DIAMOND).start(is_held=True)
     start = StartExecution(execution_id=ROOT, parts=2)
     driver.send(

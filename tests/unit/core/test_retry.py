@@ -26,7 +26,7 @@ def test_three_retries_make_four_attempts() -> None:
 @pytest.mark.parametrize(
     ("least_s", "delay"), [(None, 1.0), (0.5, 1.0), (90.0, 90.0), (10_000.0, 3_600.0)]
 )
-def test_an_error_may_ask_for_a_longer_delay(least_s: float | None, delay: float) -> None:
+def test_an_error_may_request_a_longer_delay(least_s: float | None, delay: float) -> None:
     policy = RetryPolicy(jitter=False)
 
     assert policy.delay_after(1, TOKEN, delay_s_min=least_s) == delay
@@ -50,7 +50,7 @@ def test_jitter_adds_up_to_half_and_depends_on_the_ids_alone() -> None:
     ("losses", "least", "most"),
     [(1, 0, 0), (2, 0, 2), (3, 0, 4), (6, 0, 32), (7, 0, 60), (10**6, 0, 60)],
 )
-def test_the_second_death_and_those_after_it_spread_the_suspects(
+def test_from_the_second_worker_death_on_the_delays_are_spread(
     losses: int, least: float, most: float
 ) -> None:
     tokens = [
@@ -83,7 +83,7 @@ def test_an_enormous_base_does_not_overflow() -> None:
         (("ZeroDivisionError", "ArithmeticError"), True),
     ],
 )
-def test_bad_data_is_not_retried_and_the_rest_is(
+def test_bad_data_is_not_retried_and_other_errors_are(
     types: tuple[str, ...], is_retryable: bool
 ) -> None:
     error = ErrorInfo(type=types[0], message="", types=types)

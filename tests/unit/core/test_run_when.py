@@ -27,9 +27,9 @@ TABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parents", "wanted"), TABLE)
-def test_the_rule_follows_from_what_became_of_the_parents(
-    parents: tuple[P, ...], wanted: tuple[SkipReason | None, ...]
+@pytest.mark.parametrize(("parents", "expected"), TABLE)
+def test_the_rule_follows_from_the_outcomes_of_the_parents(
+    parents: tuple[P, ...], expected: tuple[SkipReason | None, ...]
 ) -> None:
     rules = (
         RunWhen.DEFAULT,
@@ -39,11 +39,11 @@ def test_the_rule_follows_from_what_became_of_the_parents(
         RunWhen.ONE_FAILED,
     )
 
-    assert tuple(apply_run_when(rule, parents) for rule in rules) == wanted
+    assert tuple(apply_run_when(rule, parents) for rule in rules) == expected
 
 
 @pytest.mark.parametrize(
-    ("state", "attempt", "reason", "wanted"),
+    ("state", "attempt", "reason", "expected"),
     [
         (NodeState.COMPLETED, 1, None, P.COMPLETED),
         (NodeState.FAILED, 1, None, P.FAILED),
@@ -53,7 +53,7 @@ def test_the_rule_follows_from_what_became_of_the_parents(
         (NodeState.SKIPPED, 0, SkipReason.DEPENDENCY_FAILED, P.BLOCKED),
     ],
 )
-def test_a_settled_parent_means_one_thing_to_its_children(
-    state: NodeState, attempt: int, reason: SkipReason | None, wanted: P
+def test_a_settled_parent_has_one_outcome_for_all_its_children(
+    state: NodeState, attempt: int, reason: SkipReason | None, expected: P
 ) -> None:
-    assert classify_parent_outcome(state, attempt, reason) is wanted
+    assert classify_parent_outcome(state, attempt, reason) is expected

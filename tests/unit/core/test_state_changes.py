@@ -1,4 +1,4 @@
-"""An execution is changed by `evolve` and nothing else; checked in the source of the core."""
+"""Only `evolve` changes an execution. The test inspects the source of the core."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from runnel.core.decide.decision_context import DecisionContext
 
 CORE = Path(model.__file__).parent
 CHANGERS = [CORE / "evolve.py", CORE / "execution.py"]
-# What else in the core has attributes of the same names.
+# Other objects in the core that have attributes of the same names.
 CHANGEABLE = frozenset({"self", "agenda", "map_agenda", "limit"})
 CHANGING_METHODS = frozenset(
     {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
@@ -29,7 +29,7 @@ STATE = frozenset(
 
 
 def list_changes(tree: ast.AST) -> Iterator[str]:
-    """Yields the changes of attributes that an execution, a node run or a map run has."""
+    """Yields assignments to attributes that an execution, a node run or a map run has."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Subscript):
             if isinstance(node.ctx, ast.Store | ast.Del) and is_state(node):
@@ -42,7 +42,7 @@ def list_changes(tree: ast.AST) -> Iterator[str]:
 
 
 def is_state(node: ast.expr) -> bool:
-    """Whether the expression reaches into state, in a thing that isn't known to be another."""
+    """Returns whether the expression reaches into state and not into another known object."""
     names, is_inside = [], not isinstance(node, ast.Attribute)
     while isinstance(node, ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Attribute):
@@ -50,7 +50,7 @@ def is_state(node: ast.expr) -> bool:
         node = node.value
     root = node.id if isinstance(node, ast.Name) else ""
     is_other = not CHANGEABLE.isdisjoint([root, *names])
-    # A local such as `nodes`, taken out of an execution a line before, is state as well.
+    # A local such as `nodes`, read from an execution a line before, is state as well.
     is_local = is_inside and root in STATE
     return not is_other and (is_local or not STATE.isdisjoint(names))
 
@@ -82,10 +82,10 @@ def test_a_change_of_an_execution_is_found(change: str) -> None:
     assert list(list_changes(ast.parse(change)))
 
 
-def test_what_is_worked_out_on_the_way_is_no_state_of_an_execution() -> None:
+def test_the_agenda_is_not_part_of_the_state_of_an_execution() -> None:
     fields = set(Agenda.__struct_fields__)
 
-    # Blobs written for a map are state as soon as the map has begun with them.
+    # Blobs written for a map become state as soon as the map has begun with them.
     assert fields & STATE == {"maps", "offloaded_values"}
     assert "agenda" in DecisionContext.__slots__
     assert "agenda" not in STATE

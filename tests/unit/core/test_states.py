@@ -1,4 +1,4 @@
-"""The table of moves."""
+"""The table of state changes."""
 
 import pytest
 
@@ -43,6 +43,6 @@ def test_a_final_state_can_be_reached_from_every_other() -> None:
         assert NodeState.FAILED in NODE_MOVES[state]
 
 
-def test_an_illegal_move_is_named() -> None:
+def test_the_error_names_an_illegal_move() -> None:
     with pytest.raises(IllegalMoveError, match="node 'n' can't move from COMPLETED to QUEUED"):
         check_node_move("n", NodeState.COMPLETED, NodeState.QUEUED)

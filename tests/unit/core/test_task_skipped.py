@@ -1,4 +1,4 @@
-"""A task whose own code says that there is nothing to do."""
+"""Tasks whose own code raises Skip."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from runnel.core.workflow import OnFailure, RunWhen, SkipReason
 from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))
-# What was stored by the version that added it.
+# Data as the version that introduced it stored it.
 MESSAGE = (
     b'[1,{"type":"TaskSkipped","token":["e1","a",-1,2,"n"],"reason":"empty","worker":"w",'
     b'"started_at":5.0}]'
@@ -43,7 +43,7 @@ def test_a_task_that_skips_settles_its_node_as_skipped_with_its_reason() -> None
     assert driver.rebuilt().nodes == driver.root.nodes
 
 
-def test_without_words_the_reason_says_who_skipped_it() -> None:
+def test_without_a_message_the_reason_says_that_the_code_skipped() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     skip(driver, "a")
@@ -61,7 +61,7 @@ def test_without_words_the_reason_says_who_skipped_it() -> None:
         (RunWhen.ALL_SETTLED, S.QUEUED),
     ],
 )
-def test_to_its_children_it_is_a_skipped_parent(rule: RunWhen, expected: S) -> None:
+def test_its_children_treat_it_as_a_skipped_parent(rule: RunWhen, expected: S) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a", run_when=rule))).start()
 
     skip(driver, "a")
@@ -70,7 +70,7 @@ def test_to_its_children_it_is_a_skipped_parent(rule: RunWhen, expected: S) -> N
 
 
 @pytest.mark.parametrize("policy", OnFailure)
-def test_skipping_is_not_failing_in_any_policy(policy: OnFailure) -> None:
+def test_a_skip_is_not_a_failure_in_any_policy(policy: OnFailure) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), on_failure=policy)).start()
 
     skip(driver, "a")
@@ -78,7 +78,7 @@ def test_skipping_is_not_failing_in_any_policy(policy: OnFailure) -> None:
     assert driver.states() == {"a": S.SKIPPED, "b": S.QUEUED}
 
 
-def test_its_slot_goes_to_the_next_in_line() -> None:
+def test_its_slot_goes_to_the_next_queued_node() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     assert driver.queued() == ["a"]
 
@@ -89,7 +89,7 @@ def test_its_slot_goes_to_the_next_in_line() -> None:
 
 
 def test_its_concurrency_key_is_given_back() -> None:
-    nodes = [make_node(each, concurrency_key="k", concurrency_limit=1) for each in ("a", "b")]
+    nodes = [make_node(name, concurrency_key="k", concurrency_limit=1) for name in ("a", "b")]
     driver = CoreDriver(make_workflow(*nodes)).start()
     assert driver.queued() == ["a"]
 
@@ -122,7 +122,7 @@ def test_a_late_skip_of_an_old_attempt_is_ignored() -> None:
     assert driver.states() == {"a": S.QUEUED}
 
 
-def test_a_skip_that_comes_twice_counts_once() -> None:
+def test_a_repeated_skip_counts_once() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
     token = driver.token("a")
     skip(driver, "a")

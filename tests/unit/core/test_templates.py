@@ -17,7 +17,7 @@ from runnel.core.templates.template import compile_expression, compile_tree, is_
 
 
 class Values:
-    """A scope over a plain mapping that remembers what was asked for."""
+    """A scope over a plain mapping that records the roots that were looked up."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
@@ -135,7 +135,7 @@ def test_an_expression_has_the_value_of_its_parts(source: str, expected: object)
         ("' a  b ' | split", ["a", "b"]),
     ],
 )
-def test_a_filter_makes_its_value(source: str, expected: object) -> None:
+def test_a_filter_returns_its_value(source: str, expected: object) -> None:
     assert evaluated(source) == expected
 
 
@@ -155,7 +155,7 @@ def test_a_filter_makes_its_value(source: str, expected: object) -> None:
         ("0 is boolean", False),
     ],
 )
-def test_a_test_tells_what_a_value_is(source: str, expected: bool) -> None:
+def test_a_test_checks_the_type_of_a_value(source: str, expected: bool) -> None:
     assert evaluated(source) is expected
 
 
@@ -173,13 +173,13 @@ def test_a_test_tells_what_a_value_is(source: str, expected: bool) -> None:
         ("no template, } or {", "no template, } or {"),
     ],
 )
-def test_one_template_alone_keeps_its_type_and_text_around_makes_a_string(
+def test_a_single_template_keeps_its_type_and_surrounding_text_makes_a_string(
     template: str, expected: object
 ) -> None:
     assert resolved(template) == expected
 
 
-def test_only_what_has_templates_is_copied() -> None:
+def test_only_parts_with_templates_are_copied() -> None:
     config: Any = {"static": {"deep": [1, 2]}, "{{ key }}": "v", "list": [[0], "{{ fetch.count }}"]}
     tree = compile_tree(config)
 
@@ -200,13 +200,13 @@ def test_a_tree_without_templates_is_static_and_resolves_to_itself() -> None:
     assert not compile_tree(["{{ a }}"]).is_static
 
 
-def test_text_that_comes_from_a_value_is_never_rendered_again() -> None:
+def test_text_from_a_value_is_never_rendered_again() -> None:
     scope = Values({"input": {"text": "{{ secrets.key }}"}})
 
     assert compile_tree("> {{ input.text }}").resolve(scope) == "> {{ secrets.key }}"
 
 
-def test_references_name_every_path_also_those_that_may_be_missing() -> None:
+def test_references_contain_every_path_also_optional_ones() -> None:
     tree = compile_tree(
         {
             "a": "{{ fetch.result[0].x }} {{ nodes['x-y'].z }}",
@@ -279,14 +279,14 @@ def test_a_root_that_is_not_reached_is_not_looked_up(source: str) -> None:
         ),
     ],
 )
-def test_a_missing_path_says_what_there_is_instead(template: str, message: str) -> None:
+def test_the_error_for_a_missing_path_lists_the_existing_names(template: str, message: str) -> None:
     with pytest.raises(MissingValueError) as caught:
         resolved(template)
 
     assert str(caught.value) == message
 
 
-def test_an_error_names_its_place_in_the_tree_and_keeps_its_data() -> None:
+def test_an_error_names_its_path_in_the_tree_and_keeps_its_data() -> None:
     tree = compile_tree({"prompt": ["a", {"b c": "text {{ fetch.absent }}"}]})
 
     with pytest.raises(MissingValueError) as caught:
@@ -334,7 +334,7 @@ def test_values_that_do_not_fit_are_an_error_of_evaluation(source: str, problem:
     assert problem in str(caught.value)
 
 
-def test_a_rendered_string_is_bounded_and_so_are_all_of_a_tree_together() -> None:
+def test_a_rendered_string_is_bounded_and_so_is_the_total_of_a_tree() -> None:
     with pytest.raises(TemplateEvaluationError, match="longer than 1,048,576 bytes"):
         resolved("{{ big }}!")
     with pytest.raises(TemplateEvaluationError, match=r"config\[16\].*more than 16,777,216"):

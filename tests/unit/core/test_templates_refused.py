@@ -1,4 +1,4 @@
-"""What is not part of the template language, and what its message tells."""
+"""Syntax that is not part of the template language, and the message for it."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ from runnel.core.templates.template import compile_expression, compile_tree
         ("'" + "a" * 70_000 + "'", "longer than 65,536 bytes"),
     ],
 )
-def test_what_is_not_part_of_the_language_is_refused(source: str, problem: str) -> None:
+def test_unsupported_syntax_is_refused(source: str, problem: str) -> None:
     with pytest.raises(TemplateSyntaxError) as caught:
         compile_expression(source)
 

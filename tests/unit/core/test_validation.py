@@ -1,4 +1,4 @@
-"""Whether a workflow can run: rules for workflows made in Python, limits and child workflows."""
+"""Validation of workflows made in Python, size limits and child workflows."""
 
 import re
 from typing import Any
@@ -51,7 +51,7 @@ def test_a_workflow_without_nodes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["x-y", "1", "with space", "ünï", "a.b", "'", "x" * 200])
-def test_any_printable_id_is_allowed_and_can_be_reached(name: str) -> None:
+def test_any_printable_id_is_allowed_and_can_be_referenced(name: str) -> None:
     quote = '"' if "'" in name else "'"
     reader = node("reader", name, config={"x": f"{{{{ nodes[{quote}{name}{quote}].y }}}}"})
 
@@ -59,7 +59,7 @@ def test_any_printable_id_is_allowed_and_can_be_reached(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_reserved_names_are_no_ids(name: str) -> None:
+def test_reserved_names_are_refused_as_ids(name: str) -> None:
     (problem,) = find_problems(workflow(node(name)))
 
     assert problem == (
@@ -170,7 +170,7 @@ def test_values_of_a_workflow_are_checked(fields: dict[str, Any], problem: str) 
     ],
     ids=["a tag without a limit", "labels", "the execution"],
 )
-def test_what_may_be_given_is_not_refused(good: Workflow) -> None:
+def test_valid_values_are_accepted(good: Workflow) -> None:
     assert find_problems(good) == []
 
 
@@ -187,16 +187,16 @@ def test_a_distant_ancestor_may_be_named() -> None:
 
 
 def test_an_item_may_be_used_where_there_is_one() -> None:
-    each = node(
+    map_node = node(
         "a", for_each="input.list", config={"x": "{{ item.y }}"}, concurrency_key="{{ item.z }}"
     )
 
-    assert find_problems(workflow(each)) == []
+    assert find_problems(workflow(map_node)) == []
 
 
-def test_one_cycle_is_named_for_each_knot_and_at_most_ten() -> None:
+def test_one_cycle_is_reported_per_component_and_at_most_ten() -> None:
     pairs = [(f"a{n}", f"b{n}") for n in range(13)]
-    nodes = [each for a, b in pairs for each in (node(a, b), node(b, a))]
+    nodes = [cycle_node for a, b in pairs for cycle_node in (node(a, b), node(b, a))]
 
     problems = find_problems(workflow(node("root"), *nodes))
 
@@ -207,7 +207,7 @@ def test_one_cycle_is_named_for_each_knot_and_at_most_ten() -> None:
     ]
 
 
-def test_a_cycle_between_two_knots_is_not_mistaken_for_one() -> None:
+def test_a_node_between_two_cycles_is_not_reported_as_part_of_one() -> None:
     nodes = [node("a", "b"), node("b", "a"), node("m", "b"), node("x", "m", "y"), node("y", "x")]
 
     assert find_problems(workflow(node("root"), *nodes)) == [
@@ -217,13 +217,13 @@ def test_a_cycle_between_two_knots_is_not_mistaken_for_one() -> None:
     ]
 
 
-def test_what_is_on_a_cycle_is_upstream_of_nobody_and_gets_no_second_sentence() -> None:
+def test_a_node_on_a_cycle_gets_no_second_problem() -> None:
     nodes = [node("a", "b", config={"x": "{{ c }}"}), node("b", "a"), node("c")]
 
     assert find_problems(workflow(*nodes)) == ["cycle: a → b → a; remove one of these dependencies"]
 
 
-def test_a_long_cycle_is_named_by_its_ends() -> None:
+def test_a_long_cycle_is_shortened_in_the_middle() -> None:
     ring = [node(f"n{n}", f"n{(n - 1) % 1000}") for n in range(1000)]
 
     assert find_problems(workflow(*ring))[0] == (
@@ -293,14 +293,14 @@ def test_a_child_belongs_to_the_handler_workflow() -> None:
 
 
 @pytest.mark.slow
-def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
+def test_above_a_hundred_problems_the_last_sentence_says_so() -> None:
     problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
 
     assert len(problems) == PROBLEMS_SHOWN_MAX + 1
     assert problems[-1] == "there are more than 100 problems; fix these first"
 
 
-def test_a_list_that_holds_itself_is_refused() -> None:
+def test_a_list_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless += [endless, endless]
 
@@ -311,7 +311,7 @@ def test_a_list_that_holds_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["concurrency_key", "resource_tag", "queue"])
-def test_what_would_have_no_effect_is_refused(name: str) -> None:
+def test_fields_without_effect_are_refused(name: str) -> None:
     nap = node("nap", handler="sleep", config={"seconds": 1}, **{name: "x"})
 
     assert find_problems(workflow(nap)) == [
@@ -322,7 +322,7 @@ def test_what_would_have_no_effect_is_refused(name: str) -> None:
     ]
 
 
-def test_a_time_limit_in_the_wrong_place_says_where_it_belongs() -> None:
+def test_the_error_for_a_misplaced_time_limit_says_where_it_belongs() -> None:
     wait = node("ok", handler="wait_for_signal", config={"signal": "s"}, timeout_seconds=5)
 
     assert find_problems(workflow(wait)) == [
