@@ -118,7 +118,7 @@ async def test_tokens_are_measured(stage: WorkerHarness, server: ScriptedServer)
 
     measured = [
         (fields["metric"], fields["labels"], fields["value"])
-        for fields in stage.told.named(HANDLER_METRIC)
+        for fields in stage.telemetry.named(HANDLER_METRIC)
     ]
     assert measured == [
         ("llm_tokens", {"kind": "prompt", "model": "m-1"}, 7),

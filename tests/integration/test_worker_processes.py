@@ -95,7 +95,7 @@ async def test_the_context_works_in_a_process(
         "input": {"given": True},
         "key": "x1/node",
     }
-    [metric] = stage.told.named("handler.metric")
+    [metric] = stage.telemetry.named("handler.metric")
     assert (metric["metric"], metric["value"]) == ("depth", 2.5)
     [record] = [each for each in caplog.records if each.getMessage() == "from the child"]
     assert (record.levelno, record.__dict__["node_id"]) == (logging.WARNING, "node")

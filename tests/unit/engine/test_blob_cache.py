@@ -1,4 +1,4 @@
-"""Blobs that were needed lately."""
+"""The cache of recently used blobs."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from runnel.errors import NotFoundError, StoreError
 
 
 class CountedBlobs(MemoryBlobs):
-    """Remembers what was read, and can be out of order."""
+    """A blob store that records reads and can fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ def store() -> CountedBlobs:
     return CountedBlobs()
 
 
-async def test_what_was_read_once_is_not_read_again(store: CountedBlobs) -> None:
+async def test_a_blob_is_read_once(store: CountedBlobs) -> None:
     cache = BlobCache(store)
     await cache.put("x1/a", b"1")
 
@@ -38,7 +38,7 @@ async def test_what_was_read_once_is_not_read_again(store: CountedBlobs) -> None
     assert store.read == ["x1/a"]
 
 
-async def test_what_was_deleted_is_forgotten_and_the_rest_is_kept(store: CountedBlobs) -> None:
+async def test_deleted_blobs_are_forgotten_and_others_are_kept(store: CountedBlobs) -> None:
     cache = BlobCache(store)
     for key in ("x1/a", "x1/b", "x2/a"):
         await cache.put(key, b"1")
@@ -50,7 +50,7 @@ async def test_what_was_deleted_is_forgotten_and_the_rest_is_kept(store: Counted
         await cache.get("x1/a")
 
 
-async def test_the_least_recently_needed_leave_first_but_a_few_always_stay(
+async def test_the_least_recently_used_blobs_leave_first_but_a_few_always_stay(
     store: CountedBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 30)

@@ -1,4 +1,4 @@
-"""A memory backend, and whoever owns its one partition: no worker, no real time."""
+"""A memory backend and the owner of its one partition: no worker, no real time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -32,7 +32,7 @@ class OrchestratorHarness:
         self.backend = MemoryBackend(
             self.clock, FakeIds(), partitions, limits=limits or CommitLimits()
         )
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
         self.stop = asyncio.Event()
         self.parts = OrchestratorDependencies(
             store=self.backend.store,
@@ -40,7 +40,7 @@ class OrchestratorHarness:
             blobs=self.backend.blobs,
             clock=self.clock,
             ids=FakeIds("o"),
-            telemetry=self.told,
+            telemetry=self.telemetry,
             policy=policy or EnginePolicy(),
             idle_s_max=60.0,
         )
@@ -51,7 +51,9 @@ class OrchestratorHarness:
 
     @asynccontextmanager
     async def orchestrating(self, *partitions: int) -> AsyncIterator[Orchestrator]:
-        """An orchestrator that wants these, or the first one; it has ended when the block has."""
+        """Runs an orchestrator for these partitions, or for the first; it stops at the end of the
+        block.
+        """
 
         async def wanted() -> Sequence[int]:
             return partitions or (0,)

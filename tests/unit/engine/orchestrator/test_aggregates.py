@@ -1,4 +1,4 @@
-"""What an owner loads, keeps and lets go."""
+"""The aggregates that an owner loads, keeps and drops."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def backend() -> MemoryBackend:
     return MemoryBackend(FakeClock(), FakeIds())
 
 
-async def test_a_graph_is_compiled_once_until_too_many_others_came_after_it(
+async def test_a_graph_is_compiled_once_until_others_displace_it(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aggregates, "CACHED_GRAPHS_MAX", 2)
     definitions = [make_workflow(make_node(name)) for name in "abc"]
-    a, b, c = hashes = [hash_workflow(each) for each in definitions]
+    a, b, c = hashes = [hash_workflow(definition) for definition in definitions]
     for hash_, definition in zip(hashes, definitions, strict=True):
         await backend.archive.put_definition("w", hash_, encode_workflow(definition))
     graphs = GraphCache(backend.archive)
@@ -53,9 +53,9 @@ async def test_a_history_without_its_beginning_is_a_broken_invariant(
     lease = await backend.store.acquire(0, "test")
     headless = HistoryRecord(aggregate_id="x1", entry=encode_entry(1.0, [ExecutionStarted()]))
     await backend.store.commit(lease, Commit(sequence=1, histories=[headless]))
-    found = AggregateCache(
+    aggregates = AggregateCache(
         backend.store, GraphCache(backend.archive), BlobCache(backend.blobs), executions_max=10
     )
 
     with pytest.raises(BrokenInvariantError, match="does not begin with ExecutionCreated"):
-        await found.execution("x1")
+        await aggregates.execution("x1")

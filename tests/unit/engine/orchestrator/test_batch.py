@@ -1,4 +1,4 @@
-"""A batch larger than a commit: cut where nothing can be lost, and nothing is left out."""
+"""A batch larger than a commit is split where nothing can be lost, and nothing is left out."""
 
 import msgspec
 import pytest
@@ -51,7 +51,7 @@ def token(number: int) -> TaskToken:
 
 
 def full_batch(limits: CommitLimits) -> CommitBatch:
-    """Three of everything that a commit may hold."""
+    """Returns a batch with three of everything that a commit may hold."""
     driver = CoreDriver(make_workflow(*(make_node(f"n{number}") for number in range(3)))).start()
     batch = CommitBatch(1.0, limits)
     letter = DeadLetter(
@@ -65,12 +65,12 @@ def full_batch(limits: CommitLimits) -> CommitBatch:
     )
     finished = ExecutionFinished(state=ExecutionState.COMPLETED, output=NULL)
     for number, task in enumerate(driver.tasks.values()):
-        due, over = (TimerKey(ExecutionId("e1"), NodeId(f"{what}{number}")) for what in "ab")
+        due, cleared = (TimerKey(ExecutionId("e1"), NodeId(f"{letter}{number}")) for letter in "ab")
         effects: list[Effect] = [
             IssueTask(task),
             DropTask(token(number + 100)),
             SetTimer(due, 5.0, 1),
-            ClearTimer(over),
+            ClearTimer(cleared),
             PutDeadLetter(letter),
         ]
         batch.add(f"x{number}", Decision(events=[finished], effects=effects), driver.root)
@@ -89,12 +89,12 @@ def rows(commits: list[Commit]) -> dict[str, list[object]]:
 
 
 @pytest.mark.parametrize("writes", [2, 3, 5, 1_000])
-def test_the_commits_of_a_batch_hold_together_what_one_would(writes: int) -> None:
-    [whole] = full_batch(CommitLimits()).seal(1)
+def test_the_commits_of_a_split_batch_together_equal_a_single_one(writes: int) -> None:
+    [single] = full_batch(CommitLimits()).seal(1)
 
     commits = list(full_batch(CommitLimits(writes=writes)).seal(1))
 
-    assert rows(commits) == rows([whole])
+    assert rows(commits) == rows([single])
     assert all(commit.writes <= writes for commit in commits)
     assert [commit.sequence for commit in commits] == list(range(1, len(commits) + 1))
 
@@ -106,7 +106,7 @@ def test_only_the_last_commit_of_a_batch_consumes_the_inbox() -> None:
     assert last.consumed == InboxPosition("7")
 
 
-def test_messages_are_written_before_anything_that_could_not_be_told_again() -> None:
+def test_messages_are_written_before_rows_that_recovery_can_not_repeat() -> None:
     first, *later = full_batch(CommitLimits(writes=3)).seal(1)
 
     assert len(first.messages) == 3
@@ -138,7 +138,7 @@ def skipped(name: str) -> NodeSkipped:
     ],
     ids=["nodes by themselves", "a map with its items", "cancelled nodes"],
 )
-def test_events_are_cut_only_where_the_rest_is_found_again(runs: list[list[AnyEvent]]) -> None:
+def test_events_are_split_only_where_recovery_derives_the_rest(runs: list[list[AnyEvent]]) -> None:
     events = [event for run in runs for event in run]
     size_max = max(len(encode_events(run)) for run in runs)
 

@@ -1,4 +1,4 @@
-"""Reading a blob in order to decide: a failure is no loss until it has lasted."""
+"""Blob reads for decisions: a failed read is retried before it counts as a loss."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ class FailingBlobs(MemoryBlobs):
 
 
 async def read(stored: FailingBlobs, *, after_s: float) -> bytes:
-    """The blob, which has to be there (or to be given up) once that time has passed."""
+    """Returns the blob, which must be read (or given up) once that time has passed."""
     clock = FakeClock()
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(RetryingBlobCache(stored, clock, EventBus()).get(KEY))
@@ -38,23 +38,23 @@ async def read(stored: FailingBlobs, *, after_s: float) -> bytes:
 
 
 @pytest.mark.parametrize("failures", range(len(RETRY_DELAYS_S) + 1))
-async def test_a_read_that_fails_for_a_while_is_tried_again(failures: int) -> None:
+async def test_a_failed_read_is_retried(failures: int) -> None:
     stored = FailingBlobs(failures)
     await stored.put(KEY, DATA)
 
-    found = await read(stored, after_s=sum(RETRY_DELAYS_S[:failures]))
+    data = await read(stored, after_s=sum(RETRY_DELAYS_S[:failures]))
 
-    assert (found, stored.reads) == (DATA, failures + 1)
+    assert (data, stored.reads) == (DATA, failures + 1)
 
 
-async def test_a_blob_that_stays_unreadable_is_lost_after_a_few_tries() -> None:
+async def test_a_blob_that_stays_unreadable_is_lost_after_all_retries() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await read(FailingBlobs(100), after_s=sum(RETRY_DELAYS_S))
 
     assert caught.group_contains(NotFoundError, match="no readable blob 'x1/a'; too many open")
 
 
-async def test_a_blob_that_is_not_there_is_lost_at_once() -> None:
+async def test_a_missing_blob_is_lost_at_once() -> None:
     stored = FailingBlobs(0)
 
     with pytest.raises(ExceptionGroup) as caught:

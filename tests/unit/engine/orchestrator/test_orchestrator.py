@@ -1,4 +1,4 @@
-"""Leases: when a partition is taken, and when it is given up."""
+"""Leases: when a partition is acquired, and when it is given up."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ BEAT_S = LEASE_S / 3
 LOOK_S = LEASE_S / 6
 
 
-async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_not() -> None:
+async def test_a_lease_is_acquired_only_when_it_is_not_renewed() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
     other = await store.acquire(0, "other")
@@ -35,7 +35,7 @@ async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_no
     assert afterwards
 
 
-async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None:
+async def test_a_lease_that_is_renewed_just_in_time_is_not_acquired() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
     other = await store.acquire(0, "other")
@@ -56,7 +56,7 @@ async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None
     assert not owned
 
 
-async def test_a_partition_whose_owner_is_silent_is_taken_over_and_that_is_told() -> None:
+async def test_a_takeover_from_a_silent_owner_is_reported() -> None:
     stage = OrchestratorHarness()
     await stage.backend.store.acquire(0, "other")
 
@@ -65,11 +65,11 @@ async def test_a_partition_whose_owner_is_silent_is_taken_over_and_that_is_told(
         owned = orchestrator.owns(0)
 
     assert owned
-    told = stage.told.named("partition.taken_over")
-    assert told == [{"partition": 0, "former": "other"}]
+    reported = stage.telemetry.named("partition.taken_over")
+    assert reported == [{"partition": 0, "former": "other"}]
 
 
-async def test_a_partition_that_another_has_taken_is_given_up() -> None:
+async def test_a_partition_that_another_process_has_acquired_is_given_up() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
 
@@ -81,18 +81,21 @@ async def test_a_partition_that_another_has_taken_is_given_up() -> None:
         still = orchestrator.owns(0)
 
     assert (owned, still) == (True, False)
-    lost = [(each["partition"], each["is_fenced"]) for each in stage.told.named("partition.lost")]
+    lost = [
+        (fields["partition"], fields["is_fenced"])
+        for fields in stage.telemetry.named("partition.lost")
+    ]
     assert lost == [(0, True)]
-    assert stage.told.named("partition.taken_over") == []
-    await store.renew(taken)  # ending does not take it from its new owner
+    assert stage.telemetry.named("partition.taken_over") == []
+    await store.renew(taken)  # stopping does not take it from its new owner
 
 
-async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it() -> None:
+async def test_an_owner_whose_lease_is_lost_ends_although_its_inbox_is_empty() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
 
     async def unfenced(_lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
-        """As on a server: whoever reads there is not asked who it is."""
+        """Reads without a check of the lease, as on a server."""
         await stage.clock.wait(asyncio.Event(), wait_s)
         return ()
 
@@ -102,13 +105,13 @@ async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it()
         await store.acquire(0, "other", expected=await store.observe(0))
         await stage.clock.advance(BEAT_S)
         owners = orchestrator.owners()
-        told = [name for name, _ in stage.told.events]
+        reported = [name for name, _ in stage.telemetry.events]
 
     assert list(owners) == []
-    assert told == ["partition.acquired", "partition.lost", "partition.released"]
+    assert reported == ["partition.acquired", "partition.lost", "partition.released"]
 
 
-async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free_again() -> None:
+async def test_a_refused_renewal_gives_the_partition_up_until_it_is_free_again() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
 
@@ -126,7 +129,7 @@ async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free
     assert await store.observe(0) is None
 
 
-async def test_a_stop_during_recovery_gives_the_partition_back() -> None:
+async def test_a_stop_during_recovery_releases_the_partition() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
     running = store.running
@@ -165,7 +168,7 @@ def failing_once(method: Callable[..., Any], error: StoreError = AWAY) -> Callab
     [(PartitionUnavailableError(0, "its lock file can't be opened"), [1]), (AWAY, [])],
     ids=["one partition", "the store"],
 )
-async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_the_store_is_away(
+async def test_an_unavailable_partition_does_not_block_others_unless_the_store_is_down(
     error: StoreError, owned: list[int]
 ) -> None:
     stage = OrchestratorHarness(partitions=2)
@@ -174,15 +177,15 @@ async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_th
 
     async with stage.orchestrating(0, 1) as orchestrator:
         await settle()
-        at_first = [each for each in (0, 1) if orchestrator.owns(each)]
+        at_first = [partition for partition in (0, 1) if orchestrator.owns(partition)]
         await stage.clock.advance(BEAT_S)
-        later = [each for each in (0, 1) if orchestrator.owns(each)]
+        later = [partition for partition in (0, 1) if orchestrator.owns(partition)]
 
     assert (at_first, later) == (owned, [0, 1])
-    assert [fields["error"] for fields in stage.told.named("store.failed")] == [str(error)]
+    assert [fields["error"] for fields in stage.telemetry.named("store.failed")] == [str(error)]
 
 
-async def test_nothing_counts_as_recovered_before_a_look_has_succeeded() -> None:
+async def test_nothing_counts_as_recovered_before_a_poll_has_succeeded() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
     store.observe = failing_once(store.observe)  # type: ignore[method-assign]  # a fault
@@ -209,7 +212,7 @@ async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
         await stage.clock.advance(70)
 
     assert (await stage.header(execution_id)).state == "COMPLETED"
-    assert len(stage.told.named("partition.lost")) == 1
+    assert len(stage.telemetry.named("partition.lost")) == 1
 
 
 async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
@@ -226,7 +229,7 @@ async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
 
 
 async def test_leases_are_renewed_while_the_acquisition_of_another_takes_long() -> None:
-    """As when an archive that has to be asked about it is silent."""
+    """As with an archive that does not answer."""
     stage = OrchestratorHarness(partitions=3)
     store = stage.backend.store
     acquire, answers = store.acquire, asyncio.Event()
@@ -246,7 +249,7 @@ async def test_leases_are_renewed_while_the_acquisition_of_another_takes_long() 
             signs.append(await store.observe(0))
         answers.set()
         await stage.clock.advance(LOOK_S)
-        owned = [orchestrator.owns(each) for each in (0, 1, 2)]
+        owned = [orchestrator.owns(partition) for partition in (0, 1, 2)]
 
     assert len(set(map(str, signs))) == 12
     assert owned == [True, False, False]

@@ -1,4 +1,4 @@
-"""One owner and its batches."""
+"""One partition owner and its batches."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def test_a_halted_owner_reads_nothing_more() -> None:
     assert (await stage.header(execution_id)).state == "PENDING"
 
 
-async def test_an_owner_that_is_cancelled_is_cancelled_and_not_woken() -> None:
+async def test_a_cancelled_owner_ends_and_is_not_just_woken() -> None:
     stage = OrchestratorHarness()
     owner = await stage.owner()
 
@@ -43,7 +43,7 @@ async def test_an_owner_that_is_cancelled_is_cancelled_and_not_woken() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-async def test_an_owner_that_is_halted_ends_in_order_however_often_it_is_told(times: int) -> None:
+async def test_an_owner_that_is_halted_repeatedly_ends_in_order(times: int) -> None:
     owner = await OrchestratorHarness().owner()
 
     async with asyncio.TaskGroup() as group:
@@ -56,7 +56,7 @@ async def test_an_owner_that_is_halted_ends_in_order_however_often_it_is_told(ti
     assert running.cancelling() == 0
 
 
-async def test_an_owner_that_is_cancelled_while_it_is_halted_is_cancelled() -> None:
+async def test_a_halted_owner_can_still_be_cancelled() -> None:
     owner = await OrchestratorHarness().owner()
 
     async with asyncio.TaskGroup() as group:
@@ -81,7 +81,7 @@ async def test_a_command_for_an_execution_that_does_not_exist_is_consumed_and_ch
     assert await stage.backend.archive.list_dead_letters() == []
 
 
-async def test_many_timers_that_are_due_at_once_are_committed_bit_by_bit() -> None:
+async def test_many_due_timers_are_committed_in_batches() -> None:
     stage = OrchestratorHarness(limits=CommitLimits(commands=4))
     owner = await stage.owner()
     ids = [await stage.create(NAP, f"x{number}") for number in range(20)]
@@ -94,11 +94,11 @@ async def test_many_timers_that_are_due_at_once_are_committed_bit_by_bit() -> No
 
     assert handled == 20
     assert sizes == [4] * 5
-    assert {(await stage.header(each)).state for each in ids} == {"COMPLETED"}
+    assert {(await stage.header(id_)).state for id_ in ids} == {"COMPLETED"}
 
 
 def record_commits(stage: OrchestratorHarness) -> list[int]:
-    """How many executions each commit from now on finishes."""
+    """Returns a list to which each later commit adds the number of executions that it finishes."""
     store, sizes = stage.backend.store, list[int]()
     real_commit = store.commit
 
@@ -128,7 +128,7 @@ async def test_an_output_too_large_to_store_fails_its_execution(
 
 
 @pytest.mark.parametrize("tasks_are_written", [True, False])
-async def test_what_items_carry_is_put_aside_only_where_tasks_are_written(
+async def test_values_of_items_are_offloaded_only_by_stores_that_serialize_tasks(
     tasks_are_written: bool,
 ) -> None:
     stage = OrchestratorHarness(limits=CommitLimits(serializes_tasks=tasks_are_written))
@@ -152,7 +152,7 @@ async def test_what_items_carry_is_put_aside_only_where_tasks_are_written(
         assert key is None
 
 
-async def test_a_poisoned_command_is_not_set_aside_while_the_store_is_away(
+async def test_a_poisoned_command_is_not_quarantined_while_the_store_is_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = OrchestratorHarness()

@@ -1,4 +1,4 @@
-"""Partitions are shared evenly by whoever lives, and moved one at a time."""
+"""Live orchestrators share partitions evenly and move them one at a time."""
 
 import asyncio
 import inspect
@@ -23,7 +23,10 @@ LOOK_S = LEASE_S / 6
 
 
 def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
-    """One letter per partition: its owner, or a dot when it is free; `still` ones are numbers."""
+    """Builds observations: one letter per partition for its owner, or a dot if it is free.
+
+    `still` are the numbers of silent leases.
+    """
     return {
         number: LeaseObservation(
             lease=None
@@ -36,7 +39,7 @@ def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
 
 
 @pytest.mark.parametrize(
-    ("owners", "living", "still", "given", "expected"),
+    ("owners", "alive", "still", "given", "expected"),
     [
         ("....", "a", "", "", 4),
         ("....", "ab", "", "", 2),
@@ -63,56 +66,56 @@ def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
     ],
     ids=lambda value: str(value) or "none",
 )
-def test_how_many_one_of_several_should_own(
-    owners: str, living: str, still: str, given: str, expected: int
+def test_each_orchestrator_chooses_its_share(
+    owners: str, alive: str, still: str, given: str, expected: int
 ) -> None:
-    found = choose_partitions("a", seen(owners, still=still), living, given_up={*map(int, given)})
+    chosen = choose_partitions("a", seen(owners, still=still), alive, given_up={*map(int, given)})
 
-    assert len(found) == expected
-    assert len(set(found)) == expected
-    assert all(owners[number] in "a." or str(number) in still for number in found)
+    assert len(chosen) == expected
+    assert len(set(chosen)) == expected
+    assert all(owners[number] in "a." or str(number) in still for number in chosen)
 
 
-@pytest.mark.parametrize("living", range(1, 6))
+@pytest.mark.parametrize("alive", range(1, 6))
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 16])
-def test_all_end_with_the_same_number_or_one_more(partitions: int, living: int) -> None:
-    names = "abcde"[:living]
+def test_all_end_with_the_same_number_or_one_more(partitions: int, alive: int) -> None:
+    names = "abcde"[:alive]
     owners = dict.fromkeys(range(partitions), "a")
 
     for _ in range(3 * partitions):
         for name in names:
-            owners = after_a_look(name, owners, names)
+            owners = apply_poll(name, owners, names)
 
     counts = Counter(dict.fromkeys(names, 0) | Counter(owners.values()))
     assert "." not in counts
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def after_a_look(name: str, owners: Mapping[int, str], living: str) -> dict[int, str]:
-    wanted = choose_partitions(name, seen("".join(owners.values())), living)
+def apply_poll(name: str, owners: Mapping[int, str], alive: str) -> dict[int, str]:
+    chosen = choose_partitions(name, seen("".join(owners.values())), alive)
     return {
-        number: name if number in wanted else "." if owner == name else owner
+        number: name if number in chosen else "." if owner == name else owner
         for number, owner in owners.items()
     }
 
 
 class Mortal:
-    """A store as one process sees it: while that does not live, none of its calls arrives."""
+    """A store as one process sees it. While the process is dead, none of its calls arrives."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.is_alive = asyncio.Event()
         self.is_alive.set()
 
-    # Any: it stands for each method of the store.
+    # Any: it represents each method of the store.
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
+        attribute = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
 
         async def call(*args: Any, **named: Any) -> Any:
             await self.is_alive.wait()
-            return await found(*args, **named)
+            return await attribute(*args, **named)
 
         return call
 
@@ -174,7 +177,9 @@ async def test_a_newcomer_gets_its_share_one_by_one_and_leaves_it_to_the_others(
 
 
 @pytest.mark.parametrize("phase", range(7))
-async def test_what_a_dead_orchestrator_owned_is_taken_over_within_the_lease(phase: int) -> None:
+async def test_the_partitions_of_a_dead_orchestrator_are_taken_over_within_the_lease(
+    phase: int,
+) -> None:
     async with asyncio.TaskGroup() as group:
         cluster = Cluster(group, 4)
         cluster.start("one")
@@ -189,10 +194,10 @@ async def test_what_a_dead_orchestrator_owned_is_taken_over_within_the_lease(pha
         cluster.stop("one", "two")
 
     assert (before, after) == ({"one": 2, "two": 2}, {"two": 4})
-    assert cluster.stage.told.named("orchestrator.dead") == [{"orchestrator": "one"}]
+    assert cluster.stage.telemetry.named("orchestrator.dead") == [{"orchestrator": "one"}]
 
 
-async def test_an_orchestrator_that_was_given_up_for_dead_gets_a_share_again() -> None:
+async def test_an_orchestrator_that_counted_as_dead_gets_a_share_again() -> None:
     async with asyncio.TaskGroup() as group:
         cluster = Cluster(group, 4)
         cluster.start("one")

@@ -1,4 +1,4 @@
-"""After a takeover, whatever a lost part of a decision has left behind is put right."""
+"""After a takeover, the owner repairs what a lost part of a decision has left incomplete."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ HELD = LimitHeld(holder=GHOST, limit=1)
 
 
 async def leave_key(stage: OrchestratorHarness, *events: LimitHeld | LimitReleased) -> None:
-    """A former owner has stored this of the key 'k', and no more."""
+    """Stores the state of the key 'k' as a former owner left it."""
     store = stage.backend.store
     lease = await store.acquire(0, "former")
     entry = encode_entry(1.0, events)
@@ -37,17 +37,17 @@ async def test_a_key_whose_holder_is_gone_is_free_again(exists: bool) -> None:
         await stage.create(make_workflow(make_node("n")))
 
     owner = await stage.owner()
-    await recover_partition(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.telemetry)
 
     assert list(await stage.backend.store.list_concurrency_keys(0)) == []
 
 
-async def test_a_key_that_nobody_holds_is_forgotten() -> None:
+async def test_a_key_without_holders_is_forgotten() -> None:
     stage = OrchestratorHarness()
     await leave_key(stage, HELD, LimitReleased(holder=GHOST))
 
     owner = await stage.owner()
-    await recover_partition(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.telemetry)
 
     assert list(await stage.backend.store.list_concurrency_keys(0)) == []
 
@@ -60,7 +60,7 @@ async def test_a_key_that_is_held_stays_held() -> None:
     await stage.backend.store.release(former.lease)
 
     owner = await stage.owner()
-    await recover_partition(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.telemetry)
 
     other = TaskToken(ExecutionId("x2"), NodeId("n"), NO_ITEM, 1, Nonce("other"))
     await owner.submit([AcquireLimit(key="k", limit=1, holder=other)])
@@ -69,7 +69,9 @@ async def test_a_key_that_is_held_stays_held() -> None:
 
 
 async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() -> None:
-    """Of a decision in several commits, the history was stored, the header and the task not."""
+    """The decision was split over several commits: the history was stored, header and task were
+    not.
+    """
     stage = OrchestratorHarness()
     inner = make_workflow(make_node("inner"))
     definition = hash_workflow(inner), encode_workflow(inner)
@@ -85,7 +87,7 @@ async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() ->
     state.board.drop(queued.token)
 
     owner = await stage.owner()
-    await recover_partition(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.telemetry)
 
     (again,) = await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)
     assert again.token.execution_id == child

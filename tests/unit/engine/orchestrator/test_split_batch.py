@@ -19,7 +19,7 @@ from runnel.ports.store import CommitLimits
 from runnel.testing.conformance.suite import make_token
 
 
-def test_timers_are_cleared_before_the_events_that_make_them_pointless() -> None:
+def test_timers_are_cleared_before_the_events_that_make_them_obsolete() -> None:
     batch = CommitBatch(0.0, CommitLimits(writes=1))
     timer = TimerKey(ExecutionId("e1"), NodeId(""), kind=TimerKind.SLA)
     finished = ExecutionFinished(state=ExecutionState.COMPLETED)
@@ -31,7 +31,7 @@ def test_timers_are_cleared_before_the_events_that_make_them_pointless() -> None
     assert [history.aggregate_id for history in second.histories] == ["e1"]
 
 
-def test_tasks_are_dropped_before_the_history_says_why() -> None:
+def test_tasks_are_dropped_before_the_history_that_explains_it() -> None:
     batch = CommitBatch(1.0, CommitLimits(writes=2))
     cancelled = [NodeCancelled(node=NodeId(name), reason="cancelled") for name in "abc"]
     drops = [DropTask(make_token(name)) for name in "abc"]
@@ -39,13 +39,13 @@ def test_tasks_are_dropped_before_the_history_says_why() -> None:
     batch.add("x", Decision(events=[*cancelled], effects=[*drops]), None)
     commits = list(batch.seal(1))
 
-    told = [number for number, commit in enumerate(commits) if commit.histories]
+    with_history = [number for number, commit in enumerate(commits) if commit.histories]
     dropped = [number for number, commit in enumerate(commits) if commit.dropped]
     assert len(commits) > 1
-    assert max(dropped) <= min(told)
+    assert max(dropped) <= min(with_history)
 
 
-def test_children_are_told_before_their_parent_is_over() -> None:
+def test_children_are_notified_before_their_parent_is_finished() -> None:
     batch = CommitBatch(1.0, CommitLimits(writes=1))
     cancel = CancelExecution(execution_id=ExecutionId("x.child.1"))
     ends: list[Event] = [
@@ -65,11 +65,11 @@ def test_children_are_told_before_their_parent_is_over() -> None:
 
 def test_a_parent_does_not_end_before_the_child_that_ended_it() -> None:
     batch = CommitBatch(1.0, CommitLimits(writes=1))
-    waits = NodeWaits(node=NodeId("child"), wait=Wait.CHILD, detail="x.child.1")
+    waiting = NodeWaits(node=NodeId("child"), wait=Wait.CHILD, detail="x.child.1")
     completed = NodeCompleted(node=NodeId("child"), output=make_value_from_json(b"1"))
     ends = ExecutionFinished(state=ExecutionState.COMPLETED)
 
-    batch.add("x", Decision(events=[waits]), None)
+    batch.add("x", Decision(events=[waiting]), None)
     batch.add("x.child.1", Decision(events=[ends]), None)
     batch.add("x", Decision(events=[completed, ends]), None)
     commits = list(batch.seal(1))
@@ -78,7 +78,7 @@ def test_a_parent_does_not_end_before_the_child_that_ended_it() -> None:
     assert written == ["x", "x.child.1", "x"]
 
 
-def test_what_follows_each_other_in_one_commit_is_one_entry() -> None:
+def test_the_events_of_an_aggregate_in_one_commit_are_one_entry() -> None:
     batch = CommitBatch(1.0, CommitLimits(writes=2))
     ends = ExecutionFinished(state=ExecutionState.COMPLETED)
 
@@ -86,11 +86,11 @@ def test_what_follows_each_other_in_one_commit_is_one_entry() -> None:
         batch.add(aggregate_id, Decision(events=[ends]), None)
     commits = list(batch.seal(1))
 
-    told = [[history.aggregate_id for history in commit.histories] for commit in commits]
-    assert told == [["x"], ["y", "z"]]
+    aggregate_ids = [[history.aggregate_id for history in commit.histories] for commit in commits]
+    assert aggregate_ids == [["x"], ["y", "z"]]
 
 
-def test_a_batch_in_one_commit_tells_nobody_what_it_does_itself() -> None:
+def test_a_batch_in_one_commit_sends_no_message_for_commands_it_handled() -> None:
     batch = CommitBatch(1.0, CommitLimits())
     batch.cancels.append(CancelExecution(execution_id=ExecutionId("x.child.1")))
 

@@ -111,14 +111,18 @@ class FakeLedger:
 class ArchiverHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.journal, self.ledger, self.told = FakeJournal(), FakeLedger(), RecordingTelemetry()
+        self.journal, self.ledger, self.telemetry = (
+            FakeJournal(),
+            FakeLedger(),
+            RecordingTelemetry(),
+        )
         self.hot, self.cold = MemoryBlobs(), MemoryBlobs()
         self.leases = [LEASE]
         self.archiver = Archiver(
             self.journal,
             self.ledger,
             self.clock,
-            self.told,
+            self.telemetry,
             hot_blobs=self.hot,
             cold_blobs=self.cold,
             leases=lambda: self.leases,

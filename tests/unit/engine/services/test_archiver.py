@@ -62,12 +62,12 @@ async def test_being_late_is_told_once_in_a_while_and_its_end_once() -> None:
     bench.ledger.problem = StoreError("gone")
 
     await bench.ticks(26)
-    late = list(bench.told.events)
+    late = list(bench.telemetry.events)
     bench.ledger.problem = None
     await bench.ticks(2)
 
     assert late == [names.ARCHIVE_LATE, names.ARCHIVE_LATE]
-    assert bench.told.events == [*late, names.ARCHIVE_CAUGHT_UP]
+    assert bench.telemetry.events == [*late, names.ARCHIVE_CAUGHT_UP]
 
 
 async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None:
@@ -76,7 +76,7 @@ async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None
 
     await bench.ticks(12)
 
-    assert bench.told.events == [names.ARCHIVE_LATE]
+    assert bench.telemetry.events == [names.ARCHIVE_LATE]
 
 
 async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
@@ -88,7 +88,7 @@ async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
     bench.ledger.problem = None
     await bench.ticks(1)
 
-    assert bench.told.events == [names.ARCHIVE_LATE, names.ARCHIVE_CAUGHT_UP]
+    assert bench.telemetry.events == [names.ARCHIVE_LATE, names.ARCHIVE_CAUGHT_UP]
     assert bench.ledger.archived == [1]
 
 
@@ -99,7 +99,7 @@ async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> No
     await bench.archiver.tick()
 
     assert bench.ledger.archived == [1]
-    assert bench.told.events == []
+    assert bench.telemetry.events == []
 
 
 async def test_the_last_commits_are_archived_after_the_partition_was_given_back() -> None:
@@ -137,7 +137,7 @@ async def test_a_former_owner_is_silent() -> None:
 
     await bench.ticks(3)
 
-    assert bench.told.events == []
+    assert bench.telemetry.events == []
 
 
 async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
@@ -151,7 +151,7 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
     await bench.archiver.tick()
 
     assert await bench.cold.get("x1/a") == b"large"
-    assert bench.told.events == [names.STORE_FAILED]
+    assert bench.telemetry.events == [names.STORE_FAILED]
     assert bench.ledger.archived == [1]
 
 
@@ -165,7 +165,7 @@ async def test_what_had_no_effect_is_sent_again() -> None:
     await bench.ticks(2)
 
     assert bench.journal.resent == [make_message("lost")]
-    assert bench.told.events == [names.COMMAND_RESENT]
+    assert bench.telemetry.events == [names.COMMAND_RESENT]
 
 
 async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
@@ -178,7 +178,7 @@ async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
         await bench.ticks(1)
 
     assert bench.ledger.archived == list(range(1, BATCH_COMMITS_MAX + 1))
-    assert bench.told.events == [names.ARCHIVE_SET_ASIDE] * 3
+    assert bench.telemetry.events == [names.ARCHIVE_SET_ASIDE] * 3
 
 
 async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again() -> None:
@@ -214,7 +214,7 @@ async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
     await bench.archiver.tick()
 
     assert bench.journal.resent == [make_message("lost")]
-    assert bench.told.events == [names.COMMAND_RESENT, *[names.MESSAGE_UNREADABLE] * 2]
+    assert bench.telemetry.events == [names.COMMAND_RESENT, *[names.MESSAGE_UNREADABLE] * 2]
     assert bench.ledger.marked == [1]
 
 
@@ -240,7 +240,7 @@ async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> N
     bench.journal.add(1)
     await bench.ticks(8)
 
-    assert bench.told.events == [names.STORE_FAILED] * 2
+    assert bench.telemetry.events == [names.STORE_FAILED] * 2
     assert bench.ledger.archived == [1]
 
 
@@ -252,7 +252,7 @@ async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> No
 
     await bench.ticks(12)
 
-    assert bench.told.events == [names.ARCHIVE_FENCED]
+    assert bench.telemetry.events == [names.ARCHIVE_FENCED]
     assert get_level(names.ARCHIVE_FENCED) == logging.ERROR
 
 

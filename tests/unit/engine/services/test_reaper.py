@@ -27,12 +27,12 @@ class ReaperHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
         self.reaper = Reaper(
             self.backend.store,
             self.backend.tasks,
             self.clock,
-            self.told,
+            self.telemetry,
             dead_after_s=DEAD_AFTER_S,
         )
 
@@ -56,7 +56,7 @@ async def test_a_silent_worker_is_found_dead_after_the_timeout_and_once() -> Non
     inbox = await bench.backend.store.read_inbox(lease, limit=10, wait_s=0)
     assert found == [0, 0, 1, 0]
     assert [type(entry.command) for entry in inbox] == [TaskLost]
-    assert bench.told.events == [(names.WORKER_DEAD, "w")]
+    assert bench.telemetry.events == [(names.WORKER_DEAD, "w")]
 
 
 async def test_a_worker_that_beats_is_alive() -> None:

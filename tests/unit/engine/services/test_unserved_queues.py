@@ -20,7 +20,7 @@ class UnservedQueuesHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
         self.unserved = self.another()
         self._lease: Lease | None = None
 
@@ -29,7 +29,7 @@ class UnservedQueuesHarness:
             self.backend.store,
             self.backend.tasks,
             self.clock,
-            self.told,
+            self.telemetry,
             unserved_s=UNSERVED_S,
         )
 
@@ -64,7 +64,7 @@ async def test_a_task_that_no_worker_serves_fails_after_the_timeout_and_says_why
         "no handler registered for 'gpu': no live worker has served this queue for 60 s"
     )
     assert not failed.error.retryable
-    assert bench.told.named("tasks.unserved") == [{"queue": "gpu", "rejected": 1}]
+    assert bench.telemetry.named("tasks.unserved") == [{"queue": "gpu", "rejected": 1}]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_while_no_worker_lives_tasks_wait_and_an_alarm_is_raised() -> None
         await bench.clock.advance(UNSERVED_S / 2)
 
     assert counts == [0] * 4
-    assert bench.told.named("workers.missing") == [{"waiting": 1}] * 2
+    assert bench.telemetry.named("workers.missing") == [{"waiting": 1}] * 2
 
 
 async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:

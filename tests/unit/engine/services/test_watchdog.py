@@ -97,7 +97,7 @@ async def test_what_is_missing_for_long_enough_is_repaired_once(
         on_time = await kennel.sweep_after(1)
         later = [await kennel.sweep_after(15) for _ in range(10)]
 
-    told = [fields["problem"] for fields in stage.told.named("execution.repaired")]
+    told = [fields["problem"] for fields in stage.telemetry.named("execution.repaired")]
     assert early == [0, 0]
     assert on_time >= 1
     assert problem in told
@@ -118,7 +118,7 @@ async def test_what_has_something_under_way_is_left_alone(definition: Workflow) 
         found = [await kennel.sweep_after(15) for _ in range(10)]
 
     assert found == [0] * 10
-    assert stage.told.named("execution.repaired") == []
+    assert stage.telemetry.named("execution.repaired") == []
 
 
 async def test_what_is_missing_now_and_then_is_left_alone() -> None:
@@ -164,7 +164,7 @@ async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
         kennel = Kennel(stage, orchestrator)
         await kennel.sweep_after(0)
 
-    assert stage.told.named("inbox.stale") == [{"partition": 1, "unread_s": 31.0}]
+    assert stage.telemetry.named("inbox.stale") == [{"partition": 1, "unread_s": 31.0}]
 
 
 async def test_a_sweep_that_the_store_fails_is_tried_again() -> None:
@@ -190,4 +190,4 @@ async def test_a_sweep_that_the_store_fails_is_tried_again() -> None:
             stage.stop.set()
 
     assert calls == 2
-    assert [fields["call"] for fields in stage.told.named("store.failed")] == ["sweep"]
+    assert [fields["call"] for fields in stage.telemetry.named("store.failed")] == ["sweep"]

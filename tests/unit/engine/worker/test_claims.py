@@ -173,14 +173,14 @@ async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(
     await stage.issue(task)
 
     async with stage.working(concurrency=2):
-        await wait_until(lambda: len(stage.told.begun) == 1)
+        await wait_until(lambda: len(stage.telemetry.started_tokens) == 1)
         claims = len(tasks.limits)
         await stage.issue(task)
         await wait_until(lambda: len(tasks.limits) > claims)
         may_end.set()
         await stage.results(1)
 
-    assert stage.told.begun == [task.token]
+    assert stage.telemetry.started_tokens == [task.token]
 
 
 async def test_only_the_named_queues_are_served(stage: WorkerHarness) -> None:
@@ -201,7 +201,7 @@ async def test_results_gather_while_a_report_is_under_way(stage: WorkerHarness) 
     async with stage.working(concurrency=2):
         await wait_until(lambda: tasks.report_sizes == [1])
         await stage.issue(*(stage.task("output") for _ in range(7)))
-        await wait_until(lambda: len(stage.told.begun) == 8)
+        await wait_until(lambda: len(stage.telemetry.started_tokens) == 8)
         tasks.report_gate.set()
         await stage.results(8)
 
@@ -214,7 +214,7 @@ async def test_a_slot_is_free_again_before_the_report_is_acknowledged(stage: Wor
     await stage.issue(stage.task("output"), stage.task("output"))
 
     async with stage.working(concurrency=1) as worker:
-        await wait_until(lambda: len(stage.told.begun) == 2)
+        await wait_until(lambda: len(stage.telemetry.started_tokens) == 2)
         held = worker.holds
         tasks.report_gate.set()
         await stage.results(2)
@@ -234,7 +234,7 @@ async def test_a_report_whose_token_is_not_held_any_more_is_counted(stage: Worke
         tasks.report_gate.set()
         await wait_until(lambda: worker.holds == 0)
 
-    assert len(stage.told.named("report.refused")) == 1
+    assert len(stage.telemetry.named("report.refused")) == 1
     assert await stage.read_reports() == []
 
 
@@ -250,7 +250,7 @@ async def test_a_store_that_is_away_is_asked_again_and_loses_nothing(
         [completed] = await frozen.results(1)
 
     assert completed.output.decode() == {"x": 1}  # type: ignore[union-attr]  # it completed
-    calls = [fields["call"] for fields in frozen.told.named("store.failed")]
+    calls = [fields["call"] for fields in frozen.telemetry.named("store.failed")]
     assert calls == ["claim", "claim", "report", "report"]
 
 
@@ -286,13 +286,13 @@ async def test_a_task_that_is_dropped_while_it_waits_for_a_slot_never_runs(
     first, second = stage.task("slow"), stage.task("slow")
     async with stage.working(concurrency=1) as worker:
         await stage.issue(first, second)
-        await wait_until(lambda: stage.told.begun == [first.token])
+        await wait_until(lambda: stage.telemetry.started_tokens == [first.token])
         await stage.drop(second.token)
         go.set()
         await stage.results(1)
         await wait_until(lambda: worker.holds == 0)
 
-    assert stage.told.begun == [first.token]
+    assert stage.telemetry.started_tokens == [first.token]
     assert tasks.limits
 
 
@@ -308,7 +308,7 @@ async def test_nothing_is_claimed_while_too_many_results_wait_for_the_store(
     async with stage.working(concurrency=8):
         await wait_until(lambda: tasks.report_sizes == [2])
         await settle()
-        begun = len(stage.told.begun)
+        begun = len(stage.telemetry.started_tokens)
         tasks.report_gate.set()
         await stage.results(40)
 

@@ -309,7 +309,9 @@ async def test_a_store_of_blobs_that_is_away_is_no_failure_of_the_task(
         (result,) = await stage.results()
 
     assert isinstance(result, TaskCompleted)
-    assert stage.told.named("store.failed") == [{"worker": "w1", "call": call, "error": "away"}]
+    assert stage.telemetry.named("store.failed") == [
+        {"worker": "w1", "call": call, "error": "away"}
+    ]
 
 
 async def test_blobs_are_loaded_for_templates_that_name_them_and_for_parents(
@@ -382,7 +384,7 @@ async def test_metrics_and_log_lines_of_a_handler_carry_its_ids(
     with caplog.at_level(logging.INFO, "runnel.handler.loud"):
         await stage.output(stage.task("loud"))
 
-    [metric] = stage.told.named("handler.metric")
+    [metric] = stage.telemetry.named("handler.metric")
     assert metric["metric"] == "pages"
     assert metric["value"] == 3
     assert metric["node_id"] == "node"
@@ -397,4 +399,4 @@ async def test_telemetry_hears_of_each_start_at_once(stage: WorkerHarness) -> No
     await stage.output(task)
 
     expected: list[TaskToken] = [task.token]
-    assert stage.told.begun == expected
+    assert stage.telemetry.started_tokens == expected

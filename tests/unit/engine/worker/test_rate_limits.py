@@ -59,7 +59,7 @@ async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
     [deferred] = [each for each in reports if isinstance(each, TaskDeferred)]
     assert deferred.token == second.token
     assert deferred.until == clock.now() + 10
-    assert frozen.told.begun == [first.token]
+    assert frozen.telemetry.started_tokens == [first.token]
 
 
 async def test_no_more_tasks_are_parked_than_ten_per_slot(
@@ -67,7 +67,7 @@ async def test_no_more_tasks_are_parked_than_ten_per_slot(
 ) -> None:
     async with frozen.working(concurrency=1) as worker:
         await frozen.issue(*(limited(frozen, rate=20.0) for _ in range(15)))
-        await wait_until(lambda: len(frozen.told.begun) == 1 and worker.holds == 10)
+        await wait_until(lambda: len(frozen.telemetry.started_tokens) == 1 and worker.holds == 10)
         reports = list(await frozen.read_reports())
         await clock.advance(1)
         done = await frozen.results(11)
@@ -83,7 +83,7 @@ async def test_the_workers_own_table_applies_where_the_workflow_gives_no_rate(
     async with frozen.working(rate_limits=table):
         await frozen.issue(*(limited(frozen, rate=None) for _ in range(3)))
         await settle()
-        at_once = len(frozen.told.begun)
+        at_once = len(frozen.telemetry.started_tokens)
         await clock.advance(1)
         await frozen.results(3)
 
@@ -109,7 +109,7 @@ async def test_a_parked_task_that_is_dropped_does_not_run(
         held = worker.holds
 
     assert held == 0
-    assert frozen.told.begun == [first.token]
+    assert frozen.telemetry.started_tokens == [first.token]
 
 
 async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
@@ -123,7 +123,7 @@ async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
         await settle()
 
     assert [type(each) for each in await frozen.read_reports()] == [TaskCompleted]
-    assert frozen.told.named("report.refused") == []
+    assert frozen.telemetry.named("report.refused") == []
 
 
 async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: WorkerHarness) -> None:
@@ -139,7 +139,7 @@ async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: Worke
     assert isinstance(deferred, TaskDeferred)
     assert deferred.until == frozen.clock.now() + STORE_RETRY_S
     assert deferred.reason == "the store is away"
-    assert frozen.told.begun == []
+    assert frozen.telemetry.started_tokens == []
 
 
 TABLE = {"api": RateLimit(rate_per_second=5.0, burst=3)}

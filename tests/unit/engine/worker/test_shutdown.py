@@ -37,7 +37,7 @@ async def test_what_runs_may_finish_and_nothing_more_is_claimed(
     completed = (await frozen.read_reports())[-1]
     assert isinstance(completed, TaskCompleted)
     assert completed.output.decode() == "finished"
-    assert [token.node_id for token in frozen.told.begun] == ["node"]
+    assert [token.node_id for token in frozen.telemetry.started_tokens] == ["node"]
 
 
 async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
@@ -64,8 +64,8 @@ async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
     assert (before, is_told) == (False, True)
     assert str(record.state) == "draining"
     assert isinstance(completed, TaskCompleted)
-    assert [token.node_id for token in frozen.told.begun] == ["node"]
-    assert frozen.told.named("worker.drained") == [{"worker": "w1"}]
+    assert [token.node_id for token in frozen.telemetry.started_tokens] == ["node"]
+    assert frozen.telemetry.named("worker.drained") == [{"worker": "w1"}]
     assert await frozen.backend.tasks.workers() == []
 
 
@@ -153,7 +153,7 @@ async def test_an_idle_worker_ends_at_once(frozen: WorkerHarness) -> None:
         async with frozen.working():
             await settle()
 
-    assert frozen.told.named("shutdown.started") == [{"worker": "w1", "holds": 0}]
+    assert frozen.telemetry.named("shutdown.started") == [{"worker": "w1", "holds": 0}]
 
 
 async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: WorkerHarness) -> None:
@@ -233,7 +233,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
         running.cancel()
 
     assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
-    assert frozen.told.begun == []
+    assert frozen.telemetry.started_tokens == []
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
         frozen.stop.set()
         await clock.advance(seconds)
 
-    [told] = frozen.told.named("store.failed")
+    [told] = frozen.telemetry.named("store.failed")
     assert (told["call"], told["error"]) == (call, error)
 
 
@@ -265,6 +265,6 @@ async def test_a_goodbye_that_fails_is_told_and_ends_the_worker(frozen: WorkerHa
     async with frozen.working():
         await settle()
 
-    assert frozen.told.named("store.failed") == [
+    assert frozen.telemetry.named("store.failed") == [
         {"worker": "w1", "call": "leave", "error": "the store is away"}
     ]

@@ -215,7 +215,7 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(stage: WorkerH
     assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
     assert abandoned_then == 1
     assert worker.abandoned_threads == 0
-    assert len(stage.told.named("thread.abandoned")) == 1
+    assert len(stage.telemetry.named("thread.abandoned")) == 1
     assert seen == [True]
     assert len(results) == 2
 

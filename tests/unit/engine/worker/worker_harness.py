@@ -31,14 +31,14 @@ class RecordingTelemetry(NullTelemetry):
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.begun: list[TaskToken] = []
+        self.started_tokens: list[TaskToken] = []
         self.ended_as: list[tuple[str, str, float]] = []
 
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields))
 
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
-        self.begun.append(task.token)
+        self.started_tokens.append(task.token)
 
     def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         self.ended_as.append((task.token.node_id, outcome, took_s))
@@ -52,7 +52,7 @@ class WorkerHarness:
         self.clock = clock
         self.backend = MemoryBackend(clock, RandomIdGenerator())
         self.handlers: HandlerRegistry = create_builtin_registry()
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
         self.stop = asyncio.Event()
         self.stop_now = asyncio.Event()
         self.reports: list[Command] = []
@@ -117,7 +117,7 @@ class WorkerHarness:
             self.backend.blobs,
             self.handlers,
             self.clock,
-            self.told,
+            self.telemetry,
             name=name,
             options=WorkerOptions(**options),
             secrets=secrets,

@@ -1,4 +1,4 @@
-"""What the worker does while the store can't be reached."""
+"""Retries of the worker while the store can't be reached."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.engine.worker.worker_harness import RecordingTelemetry
 
 
 class HastyClock(FakeClock):
-    """Remembers how long it was to wait, and does not."""
+    """A clock that records sleeps instead of sleeping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class HopelessError(StoreError):
 
 
 class Away:
-    """A store that answers after so many failures."""
+    """A store that answers after a number of failures."""
 
     def __init__(self, *errors: StoreError) -> None:
         self._errors = list(errors)
@@ -36,17 +36,19 @@ class Away:
 
 
 async def test_each_wait_is_twice_as_long_up_to_a_limit() -> None:
-    clock, told = HastyClock(), RecordingTelemetry()
+    clock, telemetry = HastyClock(), RecordingTelemetry()
     away = Away(*(StoreError("away") for _ in range(8)))
 
-    answer = await StoreRetry(clock, told, "w1").run(away.ask, "claim")
+    answer = await StoreRetry(clock, telemetry, "w1").run(away.ask, "claim")
 
     assert answer == "answer"
     assert clock.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, RETRY_DELAY_S_MAX, RETRY_DELAY_S_MAX]
-    assert told.named("store.failed") == [{"worker": "w1", "call": "claim", "error": "away"}] * 8
+    assert (
+        telemetry.named("store.failed") == [{"worker": "w1", "call": "claim", "error": "away"}] * 8
+    )
 
 
-async def test_an_error_that_will_not_go_away_is_raised_at_once() -> None:
+async def test_an_error_that_is_not_retryable_is_raised_at_once() -> None:
     clock = HastyClock()
 
     with pytest.raises(HopelessError):
