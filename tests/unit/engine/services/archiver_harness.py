@@ -1,4 +1,4 @@
-"""An archiver between a journal and a ledger that tests can steer."""
+"""An archiver between a fake journal and a fake ledger that tests control."""
 
 from collections.abc import Sequence
 

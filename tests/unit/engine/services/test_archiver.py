@@ -1,4 +1,6 @@
-"""The archiver brings each commit over once, says when it can't, and clears up behind itself."""
+"""The archiver archives each commit once, reports failures, and removes archived data from the
+store.
+"""
 
 import asyncio
 import logging
@@ -32,7 +34,7 @@ async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
     assert bench.journal.entries == []
 
 
-async def test_what_came_back_with_a_store_that_was_set_back_is_trimmed_and_not_archived() -> None:
+async def test_archived_commits_that_a_rollback_restored_are_trimmed_and_not_archived() -> None:
     bench = ArchiverHarness()
     bench.ledger.archived = [1, 2, 3]
     bench.journal.add(2)
@@ -42,12 +44,12 @@ async def test_what_came_back_with_a_store_that_was_set_back_is_trimmed_and_not_
     assert bench.ledger.archived == [1, 2, 3]
 
 
-async def test_an_archive_that_fails_is_asked_again_where_it_is() -> None:
+async def test_after_a_failure_the_position_of_the_archive_is_queried_again() -> None:
     bench = ArchiverHarness()
     bench.journal.add(2)
     bench.ledger.problem = StoreError("gone")
     await bench.ticks(1)
-    # The answer was lost, the transaction was not.
+    # The reply was lost, the transaction was not.
     bench.ledger.problem, bench.ledger.archived = None, [1, 2]
     bench.journal.add(1)
 
@@ -56,7 +58,7 @@ async def test_an_archive_that_fails_is_asked_again_where_it_is() -> None:
     assert bench.ledger.archived == [1, 2, 3]
 
 
-async def test_being_late_is_told_once_in_a_while_and_its_end_once() -> None:
+async def test_a_late_archive_is_reported_at_intervals_and_its_end_once() -> None:
     bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = StoreError("gone")
@@ -70,7 +72,7 @@ async def test_being_late_is_told_once_in_a_while_and_its_end_once() -> None:
     assert bench.telemetry.events == [*late, names.ARCHIVE_CAUGHT_UP]
 
 
-async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None:
+async def test_a_gap_in_the_journal_is_reported_and_nothing_is_archived() -> None:
     bench = ArchiverHarness()
     bench.journal.problem = BrokenInvariantError("a gap")
 
@@ -102,7 +104,7 @@ async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> No
     assert bench.telemetry.events == []
 
 
-async def test_the_last_commits_are_archived_after_the_partition_was_given_back() -> None:
+async def test_the_last_commits_are_archived_after_the_partition_was_released() -> None:
     bench = ArchiverHarness()
     stop = asyncio.Event()
 
@@ -116,7 +118,7 @@ async def test_the_last_commits_are_archived_after_the_partition_was_given_back(
     assert len(bench.ledger.archived) == BATCH_COMMITS_MAX + 1
 
 
-async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
+async def test_a_full_batch_is_followed_by_the_next_without_a_pause() -> None:
     bench = ArchiverHarness()
     stop = asyncio.Event()
     bench.journal.add(2 * BATCH_COMMITS_MAX + 1)
@@ -130,7 +132,7 @@ async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
     assert archived == 2 * BATCH_COMMITS_MAX + 1
 
 
-async def test_a_former_owner_is_silent() -> None:
+async def test_a_former_owner_reports_nothing() -> None:
     bench = ArchiverHarness()
     bench.journal.add(1)
     bench.ledger.problem = FencedError(0, held="epoch 3", current="epoch 4")
@@ -144,8 +146,8 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
     bench = ArchiverHarness()
     await bench.hot.put("x1/a", b"large")
     event = NodeCompleted(node=NodeId("a"), output=make_blob_reference("x1/a", 5))
-    gone = NodeCompleted(node=NodeId("b"), output=make_blob_reference("x1/gone", 5))
-    entry = encode_entry(1.0, [event, gone])
+    missing_blob = NodeCompleted(node=NodeId("b"), output=make_blob_reference("x1/gone", 5))
+    entry = encode_entry(1.0, [event, missing_blob])
     bench.journal.add(1, HistoryRecord(aggregate_id="x1", entry=entry))
 
     await bench.archiver.tick()
@@ -155,7 +157,7 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
     assert bench.ledger.archived == [1]
 
 
-async def test_what_had_no_effect_is_sent_again() -> None:
+async def test_commands_without_effect_are_sent_again() -> None:
     bench = ArchiverHarness()
     await bench.archiver.tick()
     bench.ledger.lost = [PendingCommand(1, make_message("lost"))]
@@ -168,7 +170,7 @@ async def test_what_had_no_effect_is_sent_again() -> None:
     assert bench.telemetry.events == [names.COMMAND_RESENT]
 
 
-async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
+async def test_a_refused_commit_is_found_and_quarantined_alone() -> None:
     bench = ArchiverHarness()
     bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.refused = {7, 8, 60}
@@ -181,7 +183,7 @@ async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
     assert bench.telemetry.events == [names.ARCHIVE_SET_ASIDE] * 3
 
 
-async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again() -> None:
+async def test_a_batch_that_takes_too_long_shrinks_and_then_grows_again() -> None:
     bench = ArchiverHarness()
     bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.slow_above = 30
@@ -203,7 +205,7 @@ async def test_a_batch_has_a_bound_in_bytes() -> None:
     assert counts == [4, 4, 1, 0]
 
 
-async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
+async def test_unreadable_commands_are_reported_and_the_others_are_sent() -> None:
     bench = ArchiverHarness()
     bench.ledger.lost = [
         PendingCommand(1, None, "damaged"),
@@ -218,7 +220,7 @@ async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
     assert bench.ledger.marked == [1]
 
 
-async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
+async def test_many_commands_are_sent_again_in_pages_without_a_pause() -> None:
     bench = ArchiverHarness()
     bench.ledger.lost = [
         PendingCommand(number, make_message("m")) for number in range(2 * RESENT_COMMANDS_MAX + 1)
@@ -232,7 +234,7 @@ async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
     assert counts == [100, 200, 201, 201]
 
 
-async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> None:
+async def test_a_failed_resend_is_reported_although_the_archive_is_up_to_date() -> None:
     bench = ArchiverHarness()
     bench.ledger.lost_problem = StoreError("PostgreSQL: no")
 
@@ -244,7 +246,7 @@ async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> N
     assert bench.ledger.archived == [1]
 
 
-async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> None:
+async def test_a_fenced_archiver_that_keeps_its_lease_is_reported_as_an_error() -> None:
     """Another Redis archives the same partition."""
     bench = ArchiverHarness()
     bench.journal.add(1)
@@ -256,7 +258,7 @@ async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> No
     assert get_level(names.ARCHIVE_FENCED) == logging.ERROR
 
 
-async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:
+async def test_finished_executions_are_forgotten_keep_s_after_they_were_archived() -> None:
     bench = ArchiverHarness()
     bench.journal.add(5)
 
@@ -272,12 +274,12 @@ async def test_nothing_is_forgotten_before_the_inbox_was_read() -> None:
     bench.journal.is_read = False
     bench.journal.add(5)
     await bench.ticks(63)
-    asked = len(bench.journal.forgotten)
+    requests = len(bench.journal.forgotten)
     bench.journal.is_read, bench.journal.left = True, 3
 
     await bench.ticks(2)
     bench.journal.left = 0
     await bench.ticks(1)
 
-    assert asked == 3
+    assert requests == 3
     assert bench.journal.forgotten == [(5, InboxPosition("7-0"))] * 6

@@ -1,4 +1,4 @@
-"""A worker is dead when its counter has stood still for the timeout, on the reaper's own clock."""
+"""A worker is dead if its counter did not change for the timeout, on the reaper's own clock."""
 
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskLost
@@ -48,31 +48,31 @@ async def test_a_silent_worker_is_found_dead_after_the_timeout_and_once() -> Non
     bench = ReaperHarness()
     lease = await bench.claim_as("w")
 
-    found = [await bench.reaper.tick()]
+    dead_counts = [await bench.reaper.tick()]
     for _ in range(3):
         await bench.clock.advance(DEAD_AFTER_S / 2)
-        found.append(await bench.reaper.tick())
+        dead_counts.append(await bench.reaper.tick())
 
     inbox = await bench.backend.store.read_inbox(lease, limit=10, wait_s=0)
-    assert found == [0, 0, 1, 0]
+    assert dead_counts == [0, 0, 1, 0]
     assert [type(entry.command) for entry in inbox] == [TaskLost]
     assert bench.telemetry.events == [(names.WORKER_DEAD, "w")]
 
 
-async def test_a_worker_that_beats_is_alive() -> None:
+async def test_a_worker_that_sends_heartbeats_is_alive() -> None:
     bench = ReaperHarness()
     await bench.claim_as("w")
 
-    found = []
+    dead_counts = []
     for _ in range(6):
         await bench.clock.advance(DEAD_AFTER_S / 2)
         await bench.backend.tasks.beat("w", [make_token("a")])
-        found.append(await bench.reaper.tick())
+        dead_counts.append(await bench.reaper.tick())
 
-    assert found == [0] * 6
+    assert dead_counts == [0] * 6
 
 
-async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
+async def test_a_reaper_that_was_suspended_judges_no_worker_by_missed_heartbeats() -> None:
     bench = ReaperHarness()
     await bench.claim_as("w")
     await bench.reaper.tick()
@@ -82,7 +82,7 @@ async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
     assert await bench.reaper.tick() == 0
 
 
-async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> None:
+async def test_a_worker_that_left_and_returned_is_not_judged_by_old_heartbeats() -> None:
     bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [])
     await bench.reaper.tick()
@@ -94,19 +94,19 @@ async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> 
     assert await bench.reaper.tick() == 0
 
 
-async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
+async def test_a_worker_with_a_long_interval_is_judged_by_its_own_interval() -> None:
     bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S))
 
-    found = [await bench.reaper.tick()]
+    dead_counts = [await bench.reaper.tick()]
     for _ in range(4):
         await bench.clock.advance(DEAD_AFTER_S)
-        found.append(await bench.reaper.tick())
+        dead_counts.append(await bench.reaper.tick())
 
-    assert found == [0, 0, 0, 0, 1]
+    assert dead_counts == [0, 0, 0, 0, 1]
 
 
-async def test_a_worker_whose_beats_fit_the_timeout_is_judged_by_that() -> None:
+async def test_a_worker_whose_interval_fits_the_timeout_is_judged_by_the_timeout() -> None:
     bench = ReaperHarness()
     await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S / 3.5))
     await bench.reaper.tick()

@@ -1,4 +1,4 @@
-"""Tasks of a queue that no worker serves fail after a while, and no others do."""
+"""Tasks in a queue that no worker serves fail after the timeout, and no others do."""
 
 import pytest
 
@@ -42,7 +42,7 @@ class UnservedQueuesHarness:
     async def failed(self) -> list[TaskFailed]:
         assert self._lease is not None
         entries = await self.backend.store.read_inbox(self._lease, limit=10, wait_s=0)
-        return [each.command for each in entries if isinstance(each.command, TaskFailed)]
+        return [entry.command for entry in entries if isinstance(entry.command, TaskFailed)]
 
     async def beat(self, **about: object) -> None:
         await self.backend.tasks.beat("w", [], about=WorkerInfo(**about))  # type: ignore[arg-type]  # by name
@@ -90,7 +90,7 @@ async def test_a_task_waits_as_long_as_a_live_worker_serves_its_queue(
     assert await bench.unserved.tick() == expected
 
 
-async def test_while_no_worker_lives_tasks_wait_and_an_alarm_is_raised() -> None:
+async def test_while_no_worker_is_alive_tasks_wait_and_an_alarm_is_reported() -> None:
     bench = UnservedQueuesHarness()
     await bench.issue()
 
@@ -103,7 +103,7 @@ async def test_while_no_worker_lives_tasks_wait_and_an_alarm_is_raised() -> None
     assert bench.telemetry.named("workers.missing") == [{"waiting": 1}] * 2
 
 
-async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:
+async def test_the_time_restarts_after_a_worker_served_the_queue() -> None:
     bench = UnservedQueuesHarness()
     await bench.issue()
     await bench.beat(queues=("cpu",))
@@ -120,14 +120,14 @@ async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:
     assert await bench.unserved.tick() == 1
 
 
-async def test_of_several_that_look_one_fails_the_task() -> None:
+async def test_one_of_several_services_fails_the_task() -> None:
     bench = UnservedQueuesHarness()
     await bench.issue()
     await bench.beat(queues=("cpu",))
     all_of_them = [bench.unserved, bench.another(), bench.another()]
-    for each in all_of_them:
-        await each.tick()
+    for service in all_of_them:
+        await service.tick()
     await bench.clock.advance(UNSERVED_S)
 
-    assert sorted([await each.tick() for each in all_of_them]) == [0, 0, 1]
+    assert sorted([await service.tick() for service in all_of_them]) == [0, 0, 1]
     assert len(await bench.failed()) == 1

@@ -1,4 +1,4 @@
-"""What a running execution waits for and nobody has is found, and put right once it is sure."""
+"""The watchdog finds executions without the work that they wait for, and repairs them."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,38 +26,38 @@ KEYED = make_workflow(make_node("one", concurrency_key="k"), make_node("two", co
 SIGNALLED = make_workflow(make_node("s", handler="wait_for_signal", config={"signal": "go"}))
 
 
-def lose_the_tasks(kennel: "Kennel") -> None:
-    state = kennel.state
+def lose_the_tasks(harness: "WatchdogHarness") -> None:
+    state = harness.state
     for token in list(state.board._entries):  # noqa: SLF001 - what no rule allows
         state.board.drop(token)
 
 
-def lose_the_timers(kennel: "Kennel") -> None:
-    state = kennel.state
+def lose_the_timers(harness: "WatchdogHarness") -> None:
+    state = harness.state
     for timer in state.partitions[0].timers.all():
         state.partitions[0].timers.clear(timer.key)
 
 
-def lose_the_child(kennel: "Kennel") -> None:
-    for name in [name for name in kennel.state.headers if "." in name]:
-        del kennel.state.headers[name]
+def lose_the_child(harness: "WatchdogHarness") -> None:
+    for name in [name for name in harness.state.headers if "." in name]:
+        del harness.state.headers[name]
 
 
-def lose_the_key(kennel: "Kennel") -> None:
-    del kennel.state.histories["limit:k"]
-    [owner] = kennel.orchestrator.owners()
+def lose_the_key(harness: "WatchdogHarness") -> None:
+    del harness.state.histories["limit:k"]
+    [owner] = harness.orchestrator.owners()
     owner._aggregates.forget("limit:k")  # noqa: SLF001 - as the owner of another partition would
 
 
-Sabotage = Callable[["Kennel"], None]
+Sabotage = Callable[["WatchdogHarness"], None]
 
 
-class Kennel:
+class WatchdogHarness:
     def __init__(self, stage: OrchestratorHarness, orchestrator: Orchestrator) -> None:
         self.stage = stage
         self.orchestrator = orchestrator
         self.state = stage.backend.state
-        self.dog = Watchdog(stage.parts, orchestrator, repair_after_s=REPAIR_AFTER_S)
+        self.watchdog = Watchdog(stage.parts, orchestrator, repair_after_s=REPAIR_AFTER_S)
         self.never = asyncio.Event()
 
     async def begin(self, definition: Workflow) -> ExecutionId:
@@ -69,7 +69,7 @@ class Kennel:
 
     async def sweep_after(self, seconds: float) -> int:
         await self.stage.clock.advance(seconds)
-        repaired = await self.dog.sweep(self.never)
+        repaired = await self.watchdog.sweep(self.never)
         await settle()
         return repaired
 
@@ -85,24 +85,24 @@ class Kennel:
     ],
     ids=["task", "timer", "time limit", "child", "key"],
 )
-async def test_what_is_missing_for_long_enough_is_repaired_once(
+async def test_work_that_is_missing_for_long_enough_is_repaired_once(
     definition: Workflow, sabotage: Sabotage, problem: str
 ) -> None:
     stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
-        kennel = Kennel(stage, orchestrator)
-        await kennel.begin(definition)
-        sabotage(kennel)
-        early = [await kennel.sweep_after(0), await kennel.sweep_after(REPAIR_AFTER_S - 1)]
-        on_time = await kennel.sweep_after(1)
-        later = [await kennel.sweep_after(15) for _ in range(10)]
+        harness = WatchdogHarness(stage, orchestrator)
+        await harness.begin(definition)
+        sabotage(harness)
+        early = [await harness.sweep_after(0), await harness.sweep_after(REPAIR_AFTER_S - 1)]
+        on_time = await harness.sweep_after(1)
+        later = [await harness.sweep_after(15) for _ in range(10)]
 
-    told = [fields["problem"] for fields in stage.telemetry.named("execution.repaired")]
+    problems = [fields["problem"] for fields in stage.telemetry.named("execution.repaired")]
     assert early == [0, 0]
     assert on_time >= 1
-    assert problem in told
+    assert problem in problems
     assert sum(later) == 0
-    assert kennel.dog.repaired == on_time == len(told)
+    assert harness.watchdog.repaired == on_time == len(problems)
 
 
 @pytest.mark.parametrize(
@@ -110,49 +110,49 @@ async def test_what_is_missing_for_long_enough_is_repaired_once(
     [WORK, NAP, TIMED, PARENT, KEYED, SIGNALLED],
     ids=["task", "timer", "time limit", "child", "key", "signal"],
 )
-async def test_what_has_something_under_way_is_left_alone(definition: Workflow) -> None:
+async def test_an_execution_with_work_in_flight_is_not_repaired(definition: Workflow) -> None:
     stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
-        kennel = Kennel(stage, orchestrator)
-        await kennel.begin(definition)
-        found = [await kennel.sweep_after(15) for _ in range(10)]
+        harness = WatchdogHarness(stage, orchestrator)
+        await harness.begin(definition)
+        repair_counts = [await harness.sweep_after(15) for _ in range(10)]
 
-    assert found == [0] * 10
+    assert repair_counts == [0] * 10
     assert stage.telemetry.named("execution.repaired") == []
 
 
-async def test_what_is_missing_now_and_then_is_left_alone() -> None:
+async def test_work_that_is_missing_only_sometimes_is_not_repaired() -> None:
     stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
-        kennel = Kennel(stage, orchestrator)
-        await kennel.begin(NAP)
-        [timer] = kennel.state.partitions[0].timers.all()
-        found = []
+        harness = WatchdogHarness(stage, orchestrator)
+        await harness.begin(NAP)
+        [timer] = harness.state.partitions[0].timers.all()
+        repair_counts = []
         for _ in range(5):
-            lose_the_timers(kennel)
-            found.append(await kennel.sweep_after(REPAIR_AFTER_S / 2))
-            kennel.state.partitions[0].timers.set(timer)
-            found.append(await kennel.sweep_after(REPAIR_AFTER_S / 2))
+            lose_the_timers(harness)
+            repair_counts.append(await harness.sweep_after(REPAIR_AFTER_S / 2))
+            harness.state.partitions[0].timers.set(timer)
+            repair_counts.append(await harness.sweep_after(REPAIR_AFTER_S / 2))
 
-    assert found == [0] * 10
+    assert repair_counts == [0] * 10
 
 
 async def test_an_execution_that_has_ended_and_is_still_listed_as_running_is_corrected() -> None:
     stage = OrchestratorHarness()
     async with stage.orchestrating() as orchestrator:
-        kennel = Kennel(stage, orchestrator)
-        execution_id = await kennel.begin(NAP)
-        running = kennel.state.headers[execution_id]
+        harness = WatchdogHarness(stage, orchestrator)
+        execution_id = await harness.begin(NAP)
+        running = harness.state.headers[execution_id]
         await stage.clock.advance(1_100)
-        kennel.state.headers[execution_id] = running
-        await kennel.sweep_after(0)
-        repaired = await kennel.sweep_after(REPAIR_AFTER_S)
+        harness.state.headers[execution_id] = running
+        await harness.sweep_after(0)
+        repaired = await harness.sweep_after(REPAIR_AFTER_S)
 
     assert repaired == 1
     assert (await stage.header(execution_id)).state is ExecutionState.COMPLETED
 
 
-async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
+async def test_an_entry_that_stays_unread_for_too_long_is_reported() -> None:
     stage = OrchestratorHarness(partitions=2)
     store = stage.backend.store
 
@@ -161,13 +161,13 @@ async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
 
     store.unread_s = unread_s  # type: ignore[method-assign]  # the memory keeps no such time
     async with stage.orchestrating() as orchestrator:
-        kennel = Kennel(stage, orchestrator)
-        await kennel.sweep_after(0)
+        harness = WatchdogHarness(stage, orchestrator)
+        await harness.sweep_after(0)
 
     assert stage.telemetry.named("inbox.stale") == [{"partition": 1, "unread_s": 31.0}]
 
 
-async def test_a_sweep_that_the_store_fails_is_tried_again() -> None:
+async def test_a_sweep_is_repeated_after_a_failure_of_the_store() -> None:
     stage = OrchestratorHarness()
     store = stage.backend.store
     running, calls = store.running, 0

@@ -12,11 +12,11 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def frozen(clock: FakeClock) -> WorkerHarness:
-    """A stage on which time stands still until the test moves `clock`."""
+    """A worker harness whose time stands still until the test moves `clock`."""
     return WorkerHarness(clock)
 
 
 @pytest.fixture
 def stage() -> WorkerHarness:
-    """A stage in real time, for what happens at once, and for threads."""
+    """A worker harness in real time, for immediate events and for threads."""
     return WorkerHarness(RealClock())

@@ -1,4 +1,4 @@
-"""Claims, the start check, and reports that gather."""
+"""Claims, the start check, and reports that accumulate."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 
 class Recorded:
-    """A task queue that passes everything on, remembers the calls, and can be out of order."""
+    """A task queue that passes everything on, records the calls, and can fail."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
@@ -99,7 +99,7 @@ async def test_one_claim_takes_as_many_tasks_as_there_are_free_slots(stage: Work
     assert sum(1 for _ in tasks.limits) <= 5
 
 
-async def test_tasks_that_end_at_once_leave_their_slots_to_the_next_claim(
+async def test_tasks_that_never_wait_free_their_slots_for_the_next_claim(
     stage: WorkerHarness,
 ) -> None:
     tasks = recorded(stage)
@@ -136,7 +136,7 @@ async def test_never_more_tasks_run_than_there_are_slots_over_all_queues(
 
 
 async def test_a_task_that_was_claimed_ahead_has_not_begun(stage: WorkerHarness) -> None:
-    """Should the process die in the code of the one before it, it is no suspect."""
+    """If the process dies in the code of the task before it, this task is not a suspect."""
     tasks, is_held, may_end = recorded(stage), asyncio.Event(), asyncio.Event()
 
     async def hold(config: Any, ctx: Context) -> None:
@@ -150,19 +150,19 @@ async def test_a_task_that_was_claimed_ahead_has_not_begun(stage: WorkerHarness)
 
     async with stage.working(concurrency=1, claim_ahead=60):
         await asyncio.wait_for(is_held.wait(), WAIT_S)
-        begun, started = list(tasks.begun), list(tasks.started)
+        began, started = list(tasks.begun), list(tasks.started)
         may_end.set()
         await stage.results(10)
 
     tokens = [task.token for task in issued]
-    assert (begun, started) == (tokens[:6], tokens)
+    assert (began, started) == (tokens[:6], tokens)
     assert tasks.begun == tokens
 
 
-async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(
+async def test_a_running_task_that_is_delivered_again_is_run_once(
     stage: WorkerHarness,
 ) -> None:
-    """By a store that was set back to before the first claim."""
+    """The store was rolled back to before the first claim."""
     tasks, may_end = recorded(stage), asyncio.Event()
 
     async def hold(config: Any, ctx: Context) -> None:
@@ -183,7 +183,7 @@ async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(
     assert stage.telemetry.started_tokens == [task.token]
 
 
-async def test_only_the_named_queues_are_served(stage: WorkerHarness) -> None:
+async def test_only_the_given_queues_are_served(stage: WorkerHarness) -> None:
     await stage.issue(stage.task("output", {"q": 1}, queue="tasks:far"))
 
     async with stage.working(queues=("tasks:near",)):
@@ -193,7 +193,7 @@ async def test_only_the_named_queues_are_served(stage: WorkerHarness) -> None:
     assert completed.output.decode() == {"q": 2}  # type: ignore[union-attr]  # it completed
 
 
-async def test_results_gather_while_a_report_is_under_way(stage: WorkerHarness) -> None:
+async def test_results_accumulate_while_a_report_is_running(stage: WorkerHarness) -> None:
     tasks = recorded(stage)
     tasks.report_gate.clear()
     await stage.issue(stage.task("output"))
@@ -222,7 +222,7 @@ async def test_a_slot_is_free_again_before_the_report_is_acknowledged(stage: Wor
     assert held == 2
 
 
-async def test_a_report_whose_token_is_not_held_any_more_is_counted(stage: WorkerHarness) -> None:
+async def test_a_refused_report_is_reported_to_telemetry(stage: WorkerHarness) -> None:
     tasks = recorded(stage)
     tasks.report_gate.clear()
     task = stage.task("output")
@@ -238,7 +238,7 @@ async def test_a_report_whose_token_is_not_held_any_more_is_counted(stage: Worke
     assert await stage.read_reports() == []
 
 
-async def test_a_store_that_is_away_is_asked_again_and_loses_nothing(
+async def test_a_store_that_is_down_is_called_again_and_loses_nothing(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     tasks = recorded(frozen)
@@ -254,7 +254,7 @@ async def test_a_store_that_is_away_is_asked_again_and_loses_nothing(
     assert calls == ["claim", "claim", "report", "report"]
 
 
-async def test_each_beat_names_what_is_held(frozen: WorkerHarness, clock: FakeClock) -> None:
+async def test_each_heartbeat_lists_the_held_tasks(frozen: WorkerHarness, clock: FakeClock) -> None:
     tasks, go = recorded(frozen), asyncio.Event()
 
     @frozen.handlers.handler("slow")
@@ -308,15 +308,15 @@ async def test_nothing_is_claimed_while_too_many_results_wait_for_the_store(
     async with stage.working(concurrency=8):
         await wait_until(lambda: tasks.report_sizes == [2])
         await settle()
-        begun = len(stage.telemetry.started_tokens)
+        started_count = len(stage.telemetry.started_tokens)
         tasks.report_gate.set()
         await stage.results(40)
 
-    assert begun <= 16  # a claim that was under way, one more that waited for a slot
+    assert started_count <= 16  # a running claim, and one more that waited for a slot
     assert set(tasks.report_sizes) == {2}
 
 
-async def test_a_claim_that_finds_nothing_is_made_again(stage: WorkerHarness) -> None:
+async def test_a_claim_without_a_task_is_repeated(stage: WorkerHarness) -> None:
     tasks = recorded(stage)
     tasks.empty_claims = 3
 
@@ -327,12 +327,12 @@ async def test_a_claim_that_finds_nothing_is_made_again(stage: WorkerHarness) ->
     assert tasks.empty_claims == 0
 
 
-async def test_a_task_that_is_dropped_and_not_held_disturbs_nobody(stage: WorkerHarness) -> None:
-    unknown, wanted = stage.task("output"), stage.task("output")
+async def test_a_dropped_token_that_is_not_held_is_ignored(stage: WorkerHarness) -> None:
+    unknown, held = stage.task("output"), stage.task("output")
     recorded(stage).drops = [unknown.token]
 
     async with stage.working():
-        await stage.issue(wanted)
+        await stage.issue(held)
         [completed] = await stage.results(1)
 
-    assert completed.token == wanted.token
+    assert completed.token == held.token

@@ -1,4 +1,4 @@
-"""Configs: compiled once, resolved into values of their own."""
+"""Configs are compiled once and resolved to new values each time."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def test_equal_configs_are_compiled_once() -> None:
     assert compile_config(raw({"a": "{{ x }}"})) is compile_config(raw({"a": "{{ x }}"}))
 
 
-def test_a_very_large_config_is_not_kept() -> None:
+def test_a_very_large_config_is_not_cached() -> None:
     large = raw({"text": "x" * COMPILED_CONFIG_BYTES_MAX})
 
     assert compile_config(large) is not compile_config(large)
 
 
-def test_it_knows_the_roots_that_its_templates_name() -> None:
+def test_a_config_knows_the_roots_of_its_templates() -> None:
     config = compile_config(
         raw({"a": "{{ x.y }} {{ input.z }}", "b": ["{{ nodes['n-1'] }}"], "c": 1})
     )
@@ -55,6 +55,6 @@ def test_a_config_that_is_not_an_object_is_resolved_too() -> None:
     assert compile_config(raw([1, 2])).resolve(Scope()) == [1, 2]
 
 
-def test_a_template_that_is_none_is_refused() -> None:
+def test_an_invalid_template_is_refused() -> None:
     with pytest.raises(TemplateSyntaxError):
         compile_config(raw({"a": "{{ 1 + }}"}))

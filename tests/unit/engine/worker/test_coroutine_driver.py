@@ -1,4 +1,4 @@
-"""The piece between an asyncio task and a user's coroutine."""
+"""The driver between an asyncio task and a user's coroutine."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,14 +12,14 @@ from runnel.errors import SoftTimeoutError
 
 
 def driven(coroutine: Coroutine[Any, Any, Any]) -> CoroutineDriver:
-    """The driver of a coroutine after its first step, as the current task's code."""
+    """Returns the driver of a coroutine after its first step, as the current task's code."""
     runner = asyncio.current_task()
     assert runner is not None
     enter = copy_context().run
     return CoroutineDriver(coroutine, enter(coroutine.send, None), runner, enter)
 
 
-async def test_it_gives_the_value_that_the_coroutine_returns() -> None:
+async def test_the_driver_returns_the_value_of_the_coroutine() -> None:
     async def work() -> int:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -28,7 +28,7 @@ async def test_it_gives_the_value_that_the_coroutine_returns() -> None:
     assert await driven(work()) == 7
 
 
-async def test_it_raises_what_the_coroutine_raises() -> None:
+async def test_the_driver_raises_the_error_of_the_coroutine() -> None:
     async def work() -> None:
         await asyncio.sleep(0)
         raise KeyError("x")
@@ -37,7 +37,7 @@ async def test_it_raises_what_the_coroutine_raises() -> None:
         await driven(work())
 
 
-async def test_an_error_of_what_is_awaited_reaches_the_coroutine() -> None:
+async def test_an_error_of_the_awaited_object_reaches_the_coroutine() -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def work() -> str:

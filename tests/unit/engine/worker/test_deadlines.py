@@ -1,4 +1,4 @@
-"""The heap of deadlines holds on to no run that is over."""
+"""The heap of deadlines keeps no finished run in memory."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ HOUR_S = 3_600.0
 
 
 class Checked:
-    """Remembers which runs were checked, and asks for no further check."""
+    """A checker that records runs and requests no further check."""
 
     def __init__(self) -> None:
         self.runs: list[TaskRun] = []
@@ -35,7 +35,7 @@ def runs_of(frozen: WorkerHarness, number: int) -> list[TaskRun]:
     return [TaskRun(frozen.task("work")) for _ in range(number)]
 
 
-def test_there_are_never_more_runs_that_are_over_than_others(
+def test_finished_runs_never_outnumber_the_others(
     frozen: WorkerHarness, deadlines: Deadlines
 ) -> None:
     for number, run in enumerate(runs_of(frozen, 1_000)):
@@ -46,7 +46,7 @@ def test_there_are_never_more_runs_that_are_over_than_others(
         assert len(deadlines) <= 2 * 10 + 1
 
 
-def test_nothing_is_left_when_all_runs_are_over(
+def test_the_heap_is_empty_when_all_runs_are_finished(
     frozen: WorkerHarness, deadlines: Deadlines
 ) -> None:
     runs = runs_of(frozen, 100)
@@ -59,7 +59,7 @@ def test_nothing_is_left_when_all_runs_are_over(
     assert len(deadlines) == 0
 
 
-async def test_a_run_is_checked_at_the_last_time_that_it_was_armed_for(
+async def test_a_run_is_checked_at_the_time_of_its_last_arm(
     frozen: WorkerHarness, clock: FakeClock, deadlines: Deadlines
 ) -> None:
     checks = Checked()
@@ -80,7 +80,7 @@ async def test_a_run_is_checked_at_the_last_time_that_it_was_armed_for(
     assert len(deadlines) == 0
 
 
-async def test_a_task_that_has_ended_is_not_kept_until_its_timeout(
+async def test_a_finished_task_is_not_kept_until_its_timeout(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     @frozen.handlers.handler("slow")
@@ -102,4 +102,4 @@ async def test_a_task_that_has_ended_is_not_kept_until_its_timeout(
 
 def runs_alive() -> int:
     gc.collect()
-    return sum(isinstance(each, TaskRun) for each in gc.get_objects())
+    return sum(isinstance(candidate, TaskRun) for candidate in gc.get_objects())

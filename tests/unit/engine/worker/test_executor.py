@@ -1,4 +1,4 @@
-"""Where a call runs, when something is odd about it."""
+"""Unusual cases of running a call in a thread, in a process or on the loop."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 
 class Floor:
-    """An executor that notes which runs were abandoned."""
+    """An executor that records which runs were abandoned."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ def answer() -> int:
     return 42
 
 
-async def test_a_thread_that_has_returned_when_the_cancel_comes_is_not_abandoned(
+async def test_a_thread_that_returned_before_the_cancellation_is_not_abandoned(
     frozen: WorkerHarness,
 ) -> None:
     class Racing(ThreadPool):
@@ -74,7 +74,7 @@ class Silent(ChildProcessPool):
         return JobResult()
 
 
-async def test_a_child_that_answers_nothing_is_a_broken_invariant(frozen: WorkerHarness) -> None:
+async def test_a_child_without_a_result_is_a_broken_invariant(frozen: WorkerHarness) -> None:
     floor = Floor(frozen, processes=Silent())
     runner = asyncio.current_task()
     assert runner is not None
@@ -84,7 +84,7 @@ async def test_a_child_that_answers_nothing_is_a_broken_invariant(frozen: Worker
         await floor.execute(answer, Mode.PROCESS)
 
 
-async def test_what_runs_without_a_slot_is_a_broken_invariant(frozen: WorkerHarness) -> None:
+async def test_code_without_a_slot_is_a_broken_invariant(frozen: WorkerHarness) -> None:
     with pytest.raises(BrokenInvariantError, match="runs without a slot"):
         await Floor(frozen).execute(answer, Mode.PROCESS)
 
@@ -101,15 +101,15 @@ async def test_a_process_that_can_not_be_started_is_the_error_of_its_task(
     assert "/nowhere/python" in failed.error.message
 
 
-async def test_a_thread_that_returns_after_its_loop_has_closed_ends_without_a_word(
+async def test_a_thread_that_returns_after_its_loop_has_closed_ends_silently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    go, begun = threading.Event(), threading.Event()
+    go, entered = threading.Event(), threading.Event()
     complaints: list[object] = []
     monkeypatch.setattr(threading, "excepthook", complaints.append)
 
     def hang() -> None:
-        begun.set()
+        entered.set()
         go.wait(10)
 
     async def short() -> None:
@@ -119,8 +119,8 @@ async def test_a_thread_that_returns_after_its_loop_has_closed_ends_without_a_wo
         asyncio.run(short())
 
     await asyncio.to_thread(with_a_loop_of_its_own)
-    await wait_until(begun.is_set)
-    [thread] = [each for each in threading.enumerate() if each.name == "late-1"]
+    await wait_until(entered.is_set)
+    [thread] = [candidate for candidate in threading.enumerate() if candidate.name == "late-1"]
     go.set()
     await wait_until(lambda: not thread.is_alive())
 

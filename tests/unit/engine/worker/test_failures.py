@@ -1,4 +1,4 @@
-"""How an exception of user code is told to the world."""
+"""How an exception of user code is reported."""
 
 import asyncio
 import os
@@ -44,12 +44,12 @@ class OddError(Exception, metaclass=OddlyNamed):
 
 
 def caught(error: BaseException) -> BaseException:
-    with pytest.raises(type(error)) as found:
+    with pytest.raises(type(error)) as raised:
         raise error
-    return found.value
+    return raised.value
 
 
-def test_an_error_travels_with_its_class_names_message_and_verdict() -> None:
+def test_an_error_is_reported_with_class_names_message_and_retryable() -> None:
     info = describe_exception(caught(FlakyError("line is busy")))
 
     assert str(info) == "FlakyError: line is busy"
@@ -57,11 +57,11 @@ def test_an_error_travels_with_its_class_names_message_and_verdict() -> None:
     assert info.retryable is True
 
 
-def test_an_ordinary_error_leaves_the_verdict_to_the_policy() -> None:
+def test_for_an_ordinary_error_the_policy_decides_about_a_retry() -> None:
     assert describe_exception(caught(ValueError("x"))).retryable is None
 
 
-def test_errors_of_runnel_know_whether_to_try_again() -> None:
+def test_errors_of_runnel_say_whether_they_are_retryable() -> None:
     assert describe_exception(TaskTimeoutError(3)).retryable is True
     assert describe_exception(InputError("x")).retryable is False
 
@@ -73,10 +73,10 @@ def test_the_traceback_begins_in_the_users_code() -> None:
     assert "test_failures.py" in text
 
 
-def test_an_error_that_is_all_runnels_has_no_traceback() -> None:
-    with pytest.raises(InputError) as found:
+def test_an_error_raised_inside_runnel_has_no_traceback() -> None:
+    with pytest.raises(InputError) as raised:
         process({"operation": "pick", "data": {}})
-    error = found.value
+    error = raised.value
     in_runnel = error.__traceback__ and error.__traceback__.tb_next
 
     assert describe_exception(error.with_traceback(in_runnel)).traceback is None
@@ -89,14 +89,14 @@ def test_messages_and_tracebacks_are_bounded() -> None:
     assert len(info.traceback or "") <= TRACEBACK_CHARS_MAX
 
 
-def test_an_error_whose_message_raises_is_still_told() -> None:
+def test_an_error_whose_message_raises_is_still_reported() -> None:
     info = describe_exception(caught(Unprintable()))
 
     assert info.type == "Unprintable"
     assert "RuntimeError" in info.message
 
 
-def test_an_error_whose_class_is_broken_is_still_told() -> None:
+def test_an_error_whose_class_is_broken_is_still_reported() -> None:
     infos = [describe_exception(caught(error)) for error in (Mute(), Undecided())]
 
     assert [str(info) for info in infos] == [
@@ -113,13 +113,13 @@ def test_an_error_whose_class_is_broken_is_still_told() -> None:
         OddError("odd"),
     ],
 )
-def test_an_error_can_be_stored_whatever_it_holds(error: Exception) -> None:
+def test_an_error_with_any_content_can_be_stored(error: Exception) -> None:
     info = describe_exception(caught(error))
 
     assert msgspec.json.decode(msgspec.json.encode(info), type=type(info)) == info
 
 
-def test_what_utf_8_can_not_hold_is_shown_as_an_escape() -> None:
+def test_text_that_utf_8_can_not_encode_is_escaped() -> None:
     info = describe_exception(caught(FileNotFoundError(os.fsdecode(b"/data/\xff-\xc3\xa9.csv"))))
 
     assert info.message == r"/data/\udcff-é.csv"
@@ -133,12 +133,16 @@ def test_messages_and_tracebacks_are_bounded_with_their_escapes() -> None:
     assert len(info.traceback or "") == TRACEBACK_CHARS_MAX
 
 
-@pytest.mark.parametrize(("said", "told"), [((), "cancelled itself"), (("enough",), "enough")])
-def test_a_cancellation_that_says_nothing_is_explained(said: tuple[str, ...], told: str) -> None:
-    assert told in describe_exception(caught(asyncio.CancelledError(*said))).message
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [((), "cancelled itself"), (("enough",), "enough")]
+)
+def test_a_cancellation_without_a_message_is_explained(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    assert expected in describe_exception(caught(asyncio.CancelledError(*arguments))).message
 
 
-def test_what_would_steer_a_terminal_is_escaped_in_messages() -> None:
+def test_terminal_control_characters_are_escaped_in_messages() -> None:
     info = describe_exception(ValueError("red \x1b[31m, bell \x07, turned \u202e, kept:\n\tümlaut"))
 
     assert info.message == "red \\x1b[31m, bell \\x07, turned \\u202e, kept:\n\tümlaut"
@@ -151,12 +155,12 @@ class BusyError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("arguments", "expected"),
     [(7, 7.0), (0.5, 0.5), (1e9, 3_600.0), (-1, None), (True, None), ("7", None), (nan, None)],
 )
-def test_an_error_may_name_a_delay(said: object, told: float | None) -> None:
-    assert describe_exception(BusyError(said)).retry_after_s == told
+def test_an_error_may_name_a_delay(arguments: object, expected: float | None) -> None:
+    assert describe_exception(BusyError(arguments)).retry_after_s == expected
 
 
-def test_an_error_that_says_all_comes_without_a_traceback() -> None:
+def test_an_error_with_says_all_has_no_traceback() -> None:
     assert describe_exception(caught(ServiceError("it broke off"))).traceback is None

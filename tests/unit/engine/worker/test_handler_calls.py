@@ -1,4 +1,4 @@
-"""What a handler is given, where it runs, and what becomes of its result."""
+"""What a handler receives, where it runs, and how its result is reported."""
 
 import asyncio
 import contextvars
@@ -35,7 +35,7 @@ async def test_a_handler_gets_its_resolved_config_and_its_result_is_reported(
     assert await stage.output(task) == {"sum": 42, "who": "hello Ada"}
 
 
-async def test_templates_see_the_execution_the_item_and_nodes_that_are_not_parents(
+async def test_templates_can_read_the_execution_the_item_and_distant_nodes(
     stage: WorkerHarness,
 ) -> None:
     task = stage.task(
@@ -49,7 +49,9 @@ async def test_templates_see_the_execution_the_item_and_nodes_that_are_not_paren
     assert await stage.output(task) == {"of": "flow", "item": 7, "far": 2}
 
 
-async def test_a_template_that_finds_nothing_fails_the_task_for_good(stage: WorkerHarness) -> None:
+async def test_a_template_with_a_missing_value_fails_the_task_without_a_retry(
+    stage: WorkerHarness,
+) -> None:
     task = stage.task("output", {"x": "{{ fetch.nope }}"}, inputs={"fetch": {"yes": 1}})
 
     failed = await stage.error(task)
@@ -104,7 +106,7 @@ async def test_the_context_names_the_attempt_and_holds_the_outputs_of_the_parent
     }
 
 
-async def test_an_input_that_nobody_reads_is_never_decoded(stage: WorkerHarness) -> None:
+async def test_an_unread_input_is_never_decoded(stage: WorkerHarness) -> None:
     broken = stage.task("output", {"x": "{{ good }}"}, inputs={"good": 1, "bad": 2})
     broken.inputs["bad"] = type(broken.inputs["bad"])(data=b"{not json")  # type: ignore[index,arg-type]  # plain ids and bytes will do
 
@@ -127,13 +129,13 @@ async def test_synchronous_functions_run_in_threads_side_by_side(stage: WorkerHa
 
 
 async def test_asynchronous_handlers_that_wait_run_side_by_side(stage: WorkerHarness) -> None:
-    there: list[int] = []
+    entered: list[int] = []
     everybody = asyncio.Event()
 
     @stage.handlers.handler("meet")
     async def meet(config: Any, ctx: Context) -> None:
-        there.append(1)
-        if len(there) == 4:
+        entered.append(1)
+        if len(entered) == 4:
             everybody.set()
         await everybody.wait()
 
@@ -144,7 +146,7 @@ async def test_asynchronous_handlers_that_wait_run_side_by_side(stage: WorkerHar
     assert len(results) == 4
 
 
-async def test_an_async_function_behind_a_plain_lambda_runs_on_the_loop(
+async def test_an_async_function_inside_a_lambda_runs_on_the_loop(
     stage: WorkerHarness,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -158,7 +160,7 @@ async def test_an_async_function_behind_a_plain_lambda_runs_on_the_loop(
     assert await stage.output(stage.task("indirect")) is True
 
 
-async def test_timeouts_and_task_groups_of_the_users_work_inside_a_handler(
+async def test_a_handler_may_use_timeouts_and_task_groups(
     stage: WorkerHarness,
 ) -> None:
     async def said(word: str) -> str:
@@ -201,7 +203,7 @@ async def test_context_variables_of_one_task_do_not_reach_the_next(stage: Worker
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ZeroDivisionError("x")]
 )
-async def test_whatever_user_code_raises_is_the_error_of_its_task(
+async def test_any_exception_of_user_code_is_the_error_of_its_task(
     stage: WorkerHarness, error: BaseException, mode: str
 ) -> None:
     def boom(config: Any, ctx: Context) -> Any:
@@ -229,7 +231,7 @@ async def test_a_handler_may_skip_its_node(stage: WorkerHarness, mode: str) -> N
     assert skipped.reason == "nothing to do"
 
 
-async def test_the_reason_of_a_skip_can_be_stored_whatever_it_holds(stage: WorkerHarness) -> None:
+async def test_a_skip_reason_with_any_content_can_be_stored(stage: WorkerHarness) -> None:
     @stage.handlers.handler("skips")
     async def skips(config: Any, ctx: Context) -> None:
         raise Skip(os.fsdecode(b"no rows in \xff.csv"))
@@ -240,7 +242,7 @@ async def test_the_reason_of_a_skip_can_be_stored_whatever_it_holds(stage: Worke
     assert skipped.reason == r"no rows in \udcff.csv"
 
 
-async def test_a_cancelled_error_that_user_code_raises_by_itself_fails_the_task(
+async def test_a_cancelled_error_raised_by_user_code_fails_the_task(
     stage: WorkerHarness,
 ) -> None:
     @stage.handlers.handler("odd")
@@ -252,7 +254,7 @@ async def test_a_cancelled_error_that_user_code_raises_by_itself_fails_the_task(
     assert failed.error.type == "CancelledError"
 
 
-async def test_a_handler_that_is_not_registered_is_named_with_those_that_are(
+async def test_the_error_for_an_unknown_handler_lists_the_registered_ones(
     stage: WorkerHarness,
 ) -> None:
     failed = await stage.error(stage.task("nosuch"))
@@ -261,7 +263,7 @@ async def test_a_handler_that_is_not_registered_is_named_with_those_that_are(
     assert "data_processor" in failed.error.message
 
 
-async def test_a_large_result_is_a_blob_before_it_is_reported(stage: WorkerHarness) -> None:
+async def test_a_large_result_is_offloaded_before_it_is_reported(stage: WorkerHarness) -> None:
     text = "x" * (INLINE_BYTES_MAX + 1)
 
     result = await stage.run(stage.task("output", {"text": "{{ input }}"}, execution_input=text))
@@ -272,7 +274,7 @@ async def test_a_large_result_is_a_blob_before_it_is_reported(stage: WorkerHarne
     assert len(await stage.backend.blobs.get(key)) == result.output.size
 
 
-async def test_a_result_beyond_the_largest_blob_fails_in_one_sentence(stage: WorkerHarness) -> None:
+async def test_a_result_above_the_largest_blob_fails_the_task(stage: WorkerHarness) -> None:
     @stage.handlers.handler("huge")
     async def huge(config: Any, ctx: Context) -> Any:
         return "x" * BLOB_BYTES_MAX
@@ -284,7 +286,7 @@ async def test_a_result_beyond_the_largest_blob_fails_in_one_sentence(stage: Wor
 
 
 @pytest.mark.parametrize("call", ["put", "get"])
-async def test_a_store_of_blobs_that_is_away_is_no_failure_of_the_task(
+async def test_a_blob_store_that_is_down_does_not_fail_the_task(
     stage: WorkerHarness, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.backend.blobs.put("k1", b'"from a blob"')
@@ -342,7 +344,7 @@ async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait
     stage: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.backend.blobs.put("x1/input/shared", b'{"n": 3}')
-    read, waits = list[str](), list[Slots]()
+    read, suspended = list[str](), list[Slots]()
     real_get, real_waits = stage.backend.blobs.get, Slots.note_suspended
 
     async def get(key: str) -> bytes:
@@ -350,7 +352,7 @@ async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait
         return await real_get(key)
 
     def waits_too(slots: Slots) -> None:
-        waits.append(slots)
+        suspended.append(slots)
         real_waits(slots)
 
     monkeypatch.setattr(stage.backend.blobs, "get", get)
@@ -367,10 +369,12 @@ async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait
             await stage.issue(task)
             await stage.results(expected=number + 1)
 
-    outputs = [each.output.decode() for each in stage.ended() if isinstance(each, TaskCompleted)]
+    outputs = [
+        report.output.decode() for report in stage.ended() if isinstance(report, TaskCompleted)
+    ]
     assert outputs == [6, 6, 6]
     assert read == ["x1/input/shared"]
-    assert len(waits) == 1
+    assert len(suspended) == 1
 
 
 async def test_metrics_and_log_lines_of_a_handler_carry_its_ids(
@@ -388,12 +392,14 @@ async def test_metrics_and_log_lines_of_a_handler_carry_its_ids(
     assert metric["metric"] == "pages"
     assert metric["value"] == 3
     assert metric["node_id"] == "node"
-    [record] = [each for each in caplog.records if each.name == "runnel.handler.loud"]
+    [record] = [
+        candidate for candidate in caplog.records if candidate.name == "runnel.handler.loud"
+    ]
     assert record.__dict__["execution_id"] == "x1"
     assert record.__dict__["page"] == 2
 
 
-async def test_telemetry_hears_of_each_start_at_once(stage: WorkerHarness) -> None:
+async def test_each_start_is_reported_to_telemetry_at_once(stage: WorkerHarness) -> None:
     task = stage.task("output")
 
     await stage.output(task)

@@ -1,4 +1,4 @@
-"""The last lines that a task has logged go with its report."""
+"""The last log lines of a task are part of its report."""
 
 import logging
 import os
@@ -18,7 +18,9 @@ def texts(report: Ending) -> list[tuple[str, str]]:
     return [(line.level, line.text) for line in report.logs]
 
 
-async def test_lines_from_info_on_are_kept_whatever_the_process_shows(stage: WorkerHarness) -> None:
+async def test_lines_from_info_on_are_kept_at_any_log_level_of_the_process(
+    stage: WorkerHarness,
+) -> None:
     @stage.handlers.handler("loud")
     async def loud(config: Any, ctx: Context) -> None:
         ctx.logger.debug("too small")
@@ -48,7 +50,7 @@ async def test_a_failed_and_a_skipped_task_report_their_lines_too(stage: WorkerH
     assert texts(failed) == texts(skipped) == [("warning", "before")]
 
 
-async def test_only_the_last_lines_are_kept_and_each_is_cut(stage: WorkerHarness) -> None:
+async def test_only_the_last_lines_are_kept_and_each_is_shortened(stage: WorkerHarness) -> None:
     @stage.handlers.handler("loud")
     def loud(config: Any, ctx: Context) -> None:
         for number in range(500):
@@ -61,7 +63,9 @@ async def test_only_the_last_lines_are_kept_and_each_is_cut(stage: WorkerHarness
     assert report.logs[-1].text.startswith("499 ")
 
 
-async def test_a_line_that_can_not_be_written_down_hurts_nobody(stage: WorkerHarness) -> None:
+async def test_a_line_that_can_not_be_formatted_does_not_fail_the_task(
+    stage: WorkerHarness,
+) -> None:
     @stage.handlers.handler("odd")
     def odd(config: Any, ctx: Context) -> str:
         logging.raiseExceptions = False
@@ -80,7 +84,7 @@ async def test_a_line_that_can_not_be_written_down_hurts_nobody(stage: WorkerHar
     assert second.encode().startswith(b"log ")
 
 
-async def test_secrets_are_taken_out_before_a_line_is_cut(stage: WorkerHarness) -> None:
+async def test_secrets_are_redacted_before_a_line_is_shortened(stage: WorkerHarness) -> None:
     secret = "a-secret-of-some-length"
 
     @stage.handlers.handler("leaky")
@@ -102,7 +106,9 @@ async def test_a_record_names_the_line_that_logged_it(
     with caplog.at_level(logging.INFO, "runnel.handler.loud"):
         await stage.run(stage.task("loud"))
 
-    [record] = [each for each in caplog.records if each.name == "runnel.handler.loud"]
+    [record] = [
+        candidate for candidate in caplog.records if candidate.name == "runnel.handler.loud"
+    ]
     assert (record.pathname, record.funcName) == (__file__, "loud")
 
 

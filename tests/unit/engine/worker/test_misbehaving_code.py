@@ -1,4 +1,4 @@
-"""User code that raises or cancels what asyncio and the interpreter keep for themselves."""
+"""User code that raises or cancels what asyncio and the interpreter reserve for themselves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -129,7 +129,7 @@ async def test_a_runner_that_is_closed_from_outside_closes_its_code_and_ends(
 
 
 @pytest.mark.parametrize("code", [cancels_itself, is_cancelled_by_its_own_callback])
-async def test_code_that_cancels_its_own_task_fails_and_is_told_so(
+async def test_code_that_cancels_its_own_task_fails_with_an_explanation(
     stage: WorkerHarness, code: Code
 ) -> None:
     stage.handlers.register("odd", code)
@@ -153,7 +153,7 @@ async def test_code_that_cancels_its_own_task_fails_and_is_told_so(
         is_cancelled_after_it_has_ended,
     ],
 )
-async def test_a_cancel_that_code_leaves_behind_does_not_reach_the_next_task(
+async def test_a_pending_cancellation_does_not_reach_the_next_task(
     stage: WorkerHarness, code: Code
 ) -> None:
     counts: list[int] = []
@@ -171,7 +171,7 @@ async def test_a_cancel_that_code_leaves_behind_does_not_reach_the_next_task(
             await stage.issue(stage.task(name))
             await stage.results(number + 1)
 
-    kinds = [type(each) for each in stage.ended()]
+    kinds = [type(report) for report in stage.ended()]
     assert kinds == [TaskCompleted, TaskCompleted, TaskFailed, TaskCompleted]
     assert counts == [0, 0]
 
@@ -203,12 +203,12 @@ async def test_a_worker_whose_code_has_cancelled_itself_still_ends_when_it_is_ca
 async def test_code_that_is_cancelled_with_everything_else_is_lost_and_has_not_failed(
     frozen: WorkerHarness,
 ) -> None:
-    """As at the end of asyncio.run: nobody asks the worker first."""
-    begun: list[str] = []
+    """As at the end of asyncio.run, which cancels every task without stopping the worker first."""
+    entered: list[str] = []
 
     @frozen.handlers.handler("hang")
     async def hang(config: Any, ctx: Context) -> None:
-        begun.append(ctx.node_id)
+        entered.append(ctx.node_id)
         await asyncio.Event().wait()
 
     await frozen.issue(*(frozen.task("hang", node=name) for name in "ab"))
@@ -220,7 +220,7 @@ async def test_code_that_is_cancelled_with_everything_else_is_lost_and_has_not_f
             task.cancel()
 
     assert running.cancelled()
-    assert begun == ["a"]
+    assert entered == ["a"]
     assert lost_or_failed(await frozen.read_reports()) == [TaskLost]
 
 
@@ -249,4 +249,4 @@ async def test_code_that_is_cancelled_by_a_bug_in_a_loop_is_lost_and_has_not_fai
 
 
 def lost_or_failed(reports: list[Command]) -> list[type[Command]]:
-    return [type(each) for each in reports if isinstance(each, TaskLost | TaskFailed)]
+    return [type(report) for report in reports if isinstance(report, TaskLost | TaskFailed)]
