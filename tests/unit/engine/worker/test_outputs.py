@@ -1,4 +1,4 @@
-"""What a handler may return, and what it is told when it may not."""
+"""Which results a handler may return, and the errors for those it may not."""
 
 import dataclasses
 import datetime as dt
@@ -21,7 +21,7 @@ class Point:
 
 
 class Model:
-    """As pydantic's models look from outside."""
+    """Has the interface of a pydantic model."""
 
     def __init__(self, when: dt.date) -> None:
         self._when = when
@@ -35,7 +35,7 @@ class Color(enum.Enum):
 
 
 class Scalar:
-    """As numpy's scalars and arrays look from outside."""
+    """Has the interface of a numpy scalar or array."""
 
     dtype = "float64"
 
@@ -90,7 +90,7 @@ def test_a_result_is_stored_as_json(result: Any, expected: Any) -> None:
         ("\ud800", "surrogates"),
     ],
 )
-def test_what_json_cannot_hold_is_refused_in_a_sentence(result: Any, sentence: str) -> None:
+def test_results_that_json_can_not_represent_are_refused(result: Any, sentence: str) -> None:
     with pytest.raises(NotJsonError, match=sentence) as caught:
         encode_result(result)
 
@@ -99,7 +99,7 @@ def test_what_json_cannot_hold_is_refused_in_a_sentence(result: Any, sentence: s
     assert info.retryable is False
 
 
-def test_a_result_that_holds_itself_is_refused() -> None:
+def test_a_result_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
 

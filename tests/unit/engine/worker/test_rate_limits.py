@@ -1,4 +1,4 @@
-"""Rate tokens: parked without a slot for a short wait, back to the store for a long one."""
+"""Rate tokens: a task is parked without a slot for a short wait, and sent back for a long one."""
 
 from typing import Any
 
@@ -39,14 +39,14 @@ async def test_a_parked_task_holds_no_slot(frozen: WorkerHarness, clock: FakeClo
     async with frozen.working(concurrency=1):
         await frozen.issue(limited(frozen), limited(frozen), frozen.task("output", node="free"))
         await settle()
-        first_two = [each.token.node_id for each in await frozen.results(2)]
+        first_two = [report.token.node_id for report in await frozen.results(2)]
         await clock.advance(1)
         await frozen.results(3)
 
     assert first_two == ["node", "free"]
 
 
-async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
+async def test_for_a_wait_above_five_seconds_the_task_goes_back_to_the_store(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     first, second = limited(frozen, rate=0.1), limited(frozen, rate=0.1, node="late")
@@ -56,13 +56,13 @@ async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
         await frozen.results(1)
         reports = await frozen.read_reports()
 
-    [deferred] = [each for each in reports if isinstance(each, TaskDeferred)]
+    [deferred] = [report for report in reports if isinstance(report, TaskDeferred)]
     assert deferred.token == second.token
     assert deferred.until == clock.now() + 10
     assert frozen.telemetry.started_tokens == [first.token]
 
 
-async def test_no_more_tasks_are_parked_than_ten_per_slot(
+async def test_at_most_ten_tasks_per_slot_are_parked(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     async with frozen.working(concurrency=1) as worker:
@@ -72,11 +72,11 @@ async def test_no_more_tasks_are_parked_than_ten_per_slot(
         await clock.advance(1)
         done = await frozen.results(11)
 
-    assert len([each for each in reports if isinstance(each, TaskDeferred)]) == 4
+    assert len([report for report in reports if isinstance(report, TaskDeferred)]) == 4
     assert len(done) == 11
 
 
-async def test_the_workers_own_table_applies_where_the_workflow_gives_no_rate(
+async def test_the_limits_of_the_worker_apply_where_the_workflow_has_none(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     table = {"api": RateLimit(rate_per_second=1.0, burst=2)}
@@ -122,11 +122,13 @@ async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
         await frozen.drop(second.token)
         await settle()
 
-    assert [type(each) for each in await frozen.read_reports()] == [TaskCompleted]
+    assert [type(report) for report in await frozen.read_reports()] == [TaskCompleted]
     assert frozen.telemetry.named("report.refused") == []
 
 
-async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: WorkerHarness) -> None:
+async def test_a_task_is_sent_back_if_the_store_fails_to_return_a_rate_token(
+    frozen: WorkerHarness,
+) -> None:
     async def away(*_arguments: object, **_named: object) -> float:
         raise StoreError("the store is away")
 
@@ -158,7 +160,7 @@ TABLE = {"api": RateLimit(rate_per_second=5.0, burst=3)}
         ),
     ],
 )
-def test_the_limit_of_the_workflow_comes_before_that_of_the_engine(
+def test_the_limit_of_the_workflow_overrides_that_of_the_engine(
     frozen: WorkerHarness, fields: dict[str, Any], expected: RateLimit | None
 ) -> None:
     limits = RateLimiter(frozen.backend.tasks, TABLE)

@@ -1,4 +1,4 @@
-"""Secrets are filled in by the worker, and leave it neither by results nor by errors."""
+"""The worker resolves secrets, and neither results nor errors reveal them."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ class Seen:
         return config
 
 
-async def test_a_handler_gets_the_value_and_its_output_does_not_have_it(
+async def test_a_handler_gets_the_secret_and_its_output_is_redacted(
     stage: WorkerHarness,
 ) -> None:
     seen = Seen()
@@ -55,7 +55,7 @@ async def test_a_handler_gets_the_value_and_its_output_does_not_have_it(
     assert output == {"a": "***", "b": "Bearer ***!", "n": [{"***": 12345}]}
 
 
-async def test_an_output_is_left_alone_by_tasks_that_name_no_secret(stage: WorkerHarness) -> None:
+async def test_the_output_of_a_task_without_secrets_is_not_redacted(stage: WorkerHarness) -> None:
     output = await stage.output(stage.task("output", {"pin": "1234"}), secrets=SECRETS)
 
     assert output == {"pin": "1234"}
@@ -65,7 +65,9 @@ async def test_an_output_is_left_alone_by_tasks_that_name_no_secret(stage: Worke
     "config",
     ["{{ secrets.nokey }}", "x{{ secrets.nokey }}", "{{ secrets.nokey | upper }}"],
 )
-async def test_a_missing_secret_fails_the_node_for_good(stage: WorkerHarness, config: str) -> None:
+async def test_a_missing_secret_fails_the_node_without_a_retry(
+    stage: WorkerHarness, config: str
+) -> None:
     failed = await stage.error(stage.task("output", {"a": config}), secrets=SECRETS)
 
     assert failed.error.message.endswith(
@@ -85,7 +87,7 @@ async def test_a_secret_may_be_optional(stage: WorkerHarness) -> None:
 
 @pytest.mark.parametrize("config", [{"a": "{{ secrets }}"}, {"a": "{{ secrets | tojson }}"}])
 async def test_all_secrets_together_can_not_be_read(stage: WorkerHarness, config: Json) -> None:
-    """Validation refuses it at submit; a worker does not rely on that."""
+    """Validation refuses it at submit. The worker does not rely on that."""
     failed = await stage.error(stage.task("output", config), secrets=SECRETS)
 
     assert "is not the name of one secret" in failed.error.message
@@ -109,7 +111,7 @@ def raises_with(shape: str) -> Any:
         base64.b64encode(KEY.encode()).decode(),
     ],
 )
-async def test_an_error_does_not_tell_a_secret_in_any_shape(
+async def test_an_error_does_not_reveal_a_secret_in_any_encoding(
     stage: WorkerHarness, shape: str
 ) -> None:
     stage.handlers.register("fail", raises_with(shape))
@@ -123,7 +125,7 @@ async def test_an_error_does_not_tell_a_secret_in_any_shape(
     assert failed.error.traceback is not None
 
 
-async def test_a_reason_to_skip_does_not_tell_it_either(stage: WorkerHarness) -> None:
+async def test_a_skip_reason_does_not_reveal_a_secret(stage: WorkerHarness) -> None:
     def skip(config: Json, ctx: Context) -> Json:
         raise Skip(f"nothing to do for {config['key']}")
 
@@ -135,7 +137,9 @@ async def test_a_reason_to_skip_does_not_tell_it_either(stage: WorkerHarness) ->
     assert skipped.reason == "nothing to do for ***"
 
 
-async def test_code_in_a_process_of_its_own_gets_it_and_does_not_tell(stage: WorkerHarness) -> None:
+async def test_code_in_a_child_process_gets_the_secret_and_does_not_reveal_it(
+    stage: WorkerHarness,
+) -> None:
     config = {
         "function": "tests.unit.engine.worker.test_secrets:shout",
         "args": {"key": "{{ secrets.key }}"},
@@ -153,7 +157,7 @@ def shout(key: str) -> None:
 
 
 async def test_the_name_of_an_input_is_not_a_secret(stage: WorkerHarness) -> None:
-    """A value that looks like a template is not rendered again."""
+    """A value that contains a template is not rendered again."""
     task = stage.task(
         "output", {"a": "{{ input.text }}"}, execution_input={"text": "{{ secrets.key }}"}
     )
@@ -161,7 +165,7 @@ async def test_the_name_of_an_input_is_not_a_secret(stage: WorkerHarness) -> Non
     assert await stage.output(task, secrets=SECRETS) == {"a": "{{ secrets.key }}"}
 
 
-def test_log_lines_of_the_command_line_do_not_show_it(
+def test_log_lines_of_the_command_line_do_not_show_a_secret(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = logging.getLogger()
@@ -179,8 +183,10 @@ def test_a_config_knows_which_secrets_it_needs() -> None:
     assert compile_config(raw).secrets == {"x", "y"}
 
 
-async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: WorkerHarness) -> None:
-    """A key of the value could be tried out by whoever reads the store."""
+async def test_a_cache_key_contains_the_name_of_a_secret_and_not_its_value(
+    stage: WorkerHarness,
+) -> None:
+    """A reader of the store could guess the value from a key that is derived from it."""
     fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
     config = {"a": "{{ secrets.key }}"}
     seen = Seen()
@@ -192,13 +198,13 @@ async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: WorkerHar
         await stage.issue(stage.task("see", config, node="b", **fields))
         results = await stage.results(2)
 
-    outputs = [each.output.decode() for each in results if isinstance(each, TaskCompleted)]
+    outputs = [report.output.decode() for report in results if isinstance(report, TaskCompleted)]
     assert outputs == [{"a": "***"}, {"a": "***"}]
     assert len(seen.configs) == 1
 
 
-async def told(stage: WorkerHarness, code: Any, **fields: Any) -> Json:
-    """The output of code that is given the key."""
+async def run_with_secret(stage: WorkerHarness, code: Any, **fields: Any) -> Json:
+    """Returns the output of code that receives the key."""
 
     def tell(config: Json, ctx: Context) -> Json:
         return code(config["key"])
@@ -210,7 +216,7 @@ async def told(stage: WorkerHarness, code: Any, **fields: Any) -> Json:
 
 
 def in_small_letters(url: str) -> str:
-    return re.sub("%..", lambda found: found[0].lower(), url)
+    return re.sub("%..", lambda match: match[0].lower(), url)
 
 
 ECHOES: dict[str, Any] = {
@@ -229,14 +235,16 @@ ECHOES: dict[str, Any] = {
     "in a URL as httpx writes it": lambda key: str(httpx.URL(f"http://a/{key}")),
     "in JSON in JSON in JSON": lambda key: json.dumps(json.dumps(json.dumps({"a": key}))),
     "in a URL in a URL": lambda key: quote(quote(key, safe=""), safe=""),
-    "in HTML by numbers": lambda key: re.sub(r"[^\w-]|ä", lambda found: f"&#{ord(found[0])};", key),
+    "in HTML by numbers": lambda key: re.sub(r"[^\w-]|ä", lambda match: f"&#{ord(match[0])};", key),
     "as a key": lambda key: {key: 1},
 }
 
 
 @pytest.mark.parametrize("name", ECHOES)
-async def test_an_output_does_not_tell_it_in_any_shape(stage: WorkerHarness, name: str) -> None:
-    stored = msgspec.json.encode(await told(stage, ECHOES[name]))
+async def test_an_output_does_not_reveal_a_secret_in_any_encoding(
+    stage: WorkerHarness, name: str
+) -> None:
+    stored = msgspec.json.encode(await run_with_secret(stage, ECHOES[name]))
 
     written = {
         "geheim",
@@ -244,12 +252,14 @@ async def test_an_output_does_not_tell_it_in_any_shape(stage: WorkerHarness, nam
         *(base64.b64encode(b"x" * before + KEY.encode()).decode()[8:16] for before in range(3)),
     }
     assert b"***" in stored
-    assert not [each for each in written if each.encode() in stored]
+    assert not [text for text in written if text.encode() in stored]
 
 
 @pytest.mark.parametrize("number", [1234, -1234, 1234.0])
-async def test_a_number_that_is_a_secret_is_hidden(stage: WorkerHarness, number: float) -> None:
-    output = await told(stage, lambda _: {"pin": number, "other": 51234, "third": 1.1234})
+async def test_a_number_that_is_a_secret_is_redacted(stage: WorkerHarness, number: float) -> None:
+    output = await run_with_secret(
+        stage, lambda _: {"pin": number, "other": 51234, "third": 1.1234}
+    )
 
     assert output["pin"] in {"***", "-***"}
     assert (output["other"], output["third"]) == (51234, 1.1234)
@@ -258,13 +268,15 @@ async def test_a_number_that_is_a_secret_is_hidden(stage: WorkerHarness, number:
 async def test_an_output_may_be_nested_deeply(stage: WorkerHarness) -> None:
     depth = 800
 
-    output = await told(stage, lambda _: msgspec.json.decode("[" * depth + "1234" + "]" * depth))
+    output = await run_with_secret(
+        stage, lambda _: msgspec.json.decode("[" * depth + "1234" + "]" * depth)
+    )
 
     assert msgspec.json.encode(output) == b"[" * depth + b'"***"' + b"]" * depth
 
 
 @pytest.mark.parametrize("chars", range(1_980, 2_000))
-async def test_half_of_a_secret_does_not_stand_where_a_message_was_cut(
+async def test_a_shortened_message_does_not_end_with_half_a_secret(
     stage: WorkerHarness, chars: int
 ) -> None:
     stage.handlers.register("fail", raises_with("x" * (chars - 13) + KEY + "y" * 8_000))
@@ -276,7 +288,7 @@ async def test_half_of_a_secret_does_not_stand_where_a_message_was_cut(
     assert told_of_it in {"***…", "***y…"} or len(told_of_it) <= len(KEY) // 2
 
 
-def test_the_end_of_a_secret_is_hidden_where_a_text_was_cut_before_it() -> None:
+def test_the_end_of_a_secret_is_redacted_where_the_beginning_of_a_text_was_cut() -> None:
     secrets = KnownSecrets({"key": "correct horse battery staple"})
 
     assert secrets.redact("…battery staple is wrong") == "…*** is wrong"
@@ -285,10 +297,10 @@ def test_the_end_of_a_secret_is_hidden_where_a_text_was_cut_before_it() -> None:
     assert KnownSecrets({}).redact("cut…") == "cut…"
 
 
-async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
+async def test_a_cached_node_may_apply_a_filter_to_a_secret(
     stage: WorkerHarness,
 ) -> None:
-    """A name instead of the value would fit no filter."""
+    """The placeholder, instead of the value, would fit no filter."""
     fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
     config = {"a": "{{ secrets.pin | int }}", "b": "{{ input.x }}"}
     seen = Seen()
@@ -304,10 +316,10 @@ async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
     assert seen.configs == [{"a": 1234, "b": 1}, {"a": 1234, "b": 2}]
 
 
-async def test_half_of_a_secret_does_not_stand_at_the_end_of_a_kept_line(
+async def test_a_stored_line_does_not_end_with_half_a_secret(
     stage: WorkerHarness,
 ) -> None:
-    """Hiding makes a line shorter: what was cut at first may be seen then."""
+    """Redaction makes a line shorter, so text that was cut at first may become visible."""
     key = "0123456789abcdef" * 40
 
     def log(config: Json, ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""The end of a worker: drain, then cancel, then leave; and no code can keep it from ending."""
+"""The shutdown of a worker: drain, cancel, unregister. No code can prevent it."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 
-async def test_what_runs_may_finish_and_nothing_more_is_claimed(
+async def test_running_tasks_may_finish_and_nothing_more_is_claimed(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     go = asyncio.Event()
@@ -40,7 +40,7 @@ async def test_what_runs_may_finish_and_nothing_more_is_claimed(
     assert [token.node_id for token in frozen.telemetry.started_tokens] == ["node"]
 
 
-async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
+async def test_a_worker_that_the_store_drains_shuts_down(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     go = asyncio.Event()
@@ -69,7 +69,7 @@ async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
     assert await frozen.backend.tasks.workers() == []
 
 
-async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
+async def test_a_task_that_runs_too_long_is_cancelled_and_lost_at_once(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     cancelled: list[bool] = []
@@ -90,14 +90,14 @@ async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
         early = list(cancelled)
         await clock.advance(2)
 
-    lost = [each for each in await frozen.read_reports() if isinstance(each, TaskLost)]
+    lost = [report for report in await frozen.read_reports() if isinstance(report, TaskLost)]
     assert early == []
     assert cancelled == [True]
-    assert [each.token for each in lost] == [task.token]
+    assert [report.token for report in lost] == [task.token]
     assert await frozen.backend.tasks.workers() == []
 
 
-async def test_the_second_signal_ends_it_at_once_even_if_code_is_deaf(
+async def test_the_second_signal_ends_the_worker_at_once_although_code_ignores_it(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     @frozen.handlers.handler("deaf")
@@ -115,23 +115,23 @@ async def test_the_second_signal_ends_it_at_once_even_if_code_is_deaf(
         frozen.stop_now.set()
         await settle()
 
-    assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
+    assert [type(report) for report in await frozen.read_reports()] == [TaskLost]
 
 
 async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: WorkerHarness) -> None:
-    go, begun = threading.Event(), threading.Event()
+    go, entered = threading.Event(), threading.Event()
 
     @stage.handlers.handler("hang")
     def hang(config: Any, ctx: Context) -> None:
-        begun.set()
+        entered.set()
         go.wait(10)
 
     async with stage.working(shutdown_s=0.01) as worker:
         await stage.issue(stage.task("hang"))
-        await wait_until(begun.is_set)
+        await wait_until(entered.is_set)
 
     assert worker.abandoned_threads == 1
-    assert [type(each) for each in await stage.read_reports()] == [TaskLost]
+    assert [type(report) for report in await stage.read_reports()] == [TaskLost]
     go.set()
     await wait_until(lambda: worker.abandoned_threads == 0)
 
@@ -145,7 +145,7 @@ async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(
         await settle()
 
     reports = await frozen.read_reports()
-    assert [type(each) for each in reports] == [TaskCompleted, TaskDeferred]
+    assert [type(report) for report in reports] == [TaskCompleted, TaskDeferred]
 
 
 async def test_an_idle_worker_ends_at_once(frozen: WorkerHarness) -> None:
@@ -156,7 +156,7 @@ async def test_an_idle_worker_ends_at_once(frozen: WorkerHarness) -> None:
     assert frozen.telemetry.named("shutdown.started") == [{"worker": "w1", "holds": 0}]
 
 
-async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: WorkerHarness) -> None:
+async def test_a_cancelled_worker_ends_although_its_code_ignores_it(frozen: WorkerHarness) -> None:
     @frozen.handlers.handler("deaf")
     async def deaf(config: Any, ctx: Context) -> None:
         while True:
@@ -172,7 +172,7 @@ async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: WorkerHa
         running.cancel()
 
     assert running.cancelled()
-    assert TaskLost in [type(each) for each in await frozen.read_reports()]
+    assert TaskLost in [type(report) for report in await frozen.read_reports()]
 
 
 async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: WorkerHarness) -> None:
@@ -192,28 +192,28 @@ def test_a_worker_without_slots_is_refused(frozen: WorkerHarness) -> None:
         frozen.worker(concurrency=0)
 
 
-async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(
+async def test_a_cancelled_worker_does_not_wait_for_its_threads(
     stage: WorkerHarness,
 ) -> None:
-    go, begun = threading.Event(), threading.Event()
+    go, entered = threading.Event(), threading.Event()
 
     @stage.handlers.handler("hang")
     def hang(config: Any, ctx: Context) -> None:
-        begun.set()
+        entered.set()
         go.wait(10)
 
     await stage.issue(stage.task("hang"))
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         running = group.create_task(stage.worker().run(stage.stop))
-        await wait_until(begun.is_set)
+        await wait_until(entered.is_set)
         running.cancel()
 
     go.set()
     assert running.cancelled()
-    assert [type(each) for each in await stage.read_reports()] == [TaskLost]
+    assert [type(report) for report in await stage.read_reports()] == [TaskLost]
 
 
-async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
+async def test_the_tasks_of_a_claim_are_lost_if_the_worker_is_cancelled_during_it(
     frozen: WorkerHarness,
 ) -> None:
     claimed, claim = asyncio.Event(), frozen.backend.tasks.claim
@@ -232,7 +232,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
         await claimed.wait()
         running.cancel()
 
-    assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
+    assert [type(report) for report in await frozen.read_reports()] == [TaskLost]
     assert frozen.telemetry.started_tokens == []
 
 
@@ -253,11 +253,13 @@ async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
         frozen.stop.set()
         await clock.advance(seconds)
 
-    [told] = frozen.telemetry.named("store.failed")
-    assert (told["call"], told["error"]) == (call, error)
+    [reported] = frozen.telemetry.named("store.failed")
+    assert (reported["call"], reported["error"]) == (call, error)
 
 
-async def test_a_goodbye_that_fails_is_told_and_ends_the_worker(frozen: WorkerHarness) -> None:
+async def test_a_failed_unregistration_is_reported_and_the_worker_ends(
+    frozen: WorkerHarness,
+) -> None:
     async def away(worker: str) -> None:
         raise StoreError("the store is away")
 

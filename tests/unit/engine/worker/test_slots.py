@@ -1,4 +1,4 @@
-"""Slots and the runs that wait for one."""
+"""Slots, and the runs that wait for one."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ from runnel.testing.clock import settle
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
-async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: WorkerHarness) -> None:
+async def test_a_run_that_was_stopped_in_the_queue_is_skipped(frozen: WorkerHarness) -> None:
     slots = Slots(2)
-    dropped, wanted = TaskRun(frozen.task("output")), TaskRun(frozen.task("output"))
-    slots.put([dropped, wanted])
+    dropped, kept = TaskRun(frozen.task("output")), TaskRun(frozen.task("output"))
+    slots.put([dropped, kept])
     dropped.stop(StopReason.DROPPED, kill_at=1.0)
 
     async with asyncio.TaskGroup() as group:
@@ -22,7 +22,7 @@ async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: Wor
 
     assert was_waiting
     assert claimer.result() == 1
-    assert taken is wanted
+    assert taken is kept
     assert (dropped.is_finished, slots.free) == (True, 1)
 
 
@@ -30,9 +30,9 @@ async def test_a_run_goes_to_a_runner_that_still_waits(frozen: WorkerHarness) ->
     slots, run = Slots(2), TaskRun(frozen.task("output"))
 
     async with asyncio.TaskGroup() as group:
-        patient, gone = (group.create_task(slots.take()) for _ in range(2))
+        patient, cancelled = (group.create_task(slots.take()) for _ in range(2))
         await settle()
-        gone.cancel()
+        cancelled.cancel()
         await settle()
         slots.put([run])
 
@@ -46,7 +46,7 @@ async def end_at_once(slots: Slots, stage: WorkerHarness, count: int) -> None:
         slots.release()
 
 
-async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(
+async def test_nothing_is_claimed_ahead_before_runs_have_ended_without_waiting(
     frozen: WorkerHarness,
 ) -> None:
     slots = Slots(2, claim_ahead=10)
@@ -57,7 +57,7 @@ async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(
     assert (at_first, slots.claimable) == (2, 12)
 
 
-async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: WorkerHarness) -> None:
+async def test_a_run_that_waits_stops_claiming_ahead(frozen: WorkerHarness) -> None:
     slots = Slots(2, claim_ahead=10)
     await end_at_once(slots, frozen, 2)
     slots.put([TaskRun(frozen.task("output"))])
@@ -68,7 +68,7 @@ async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: WorkerHarness) -
     assert slots.claimable == 1
 
 
-async def test_no_more_than_the_slots_run_at_once_however_many_were_claimed(
+async def test_no_more_tasks_run_than_there_are_slots_also_when_more_were_claimed(
     frozen: WorkerHarness,
 ) -> None:
     slots = Slots(2, claim_ahead=10)

@@ -10,7 +10,7 @@ from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
 class Recorder(RunningCode):
-    """Code that only notes how it was interrupted."""
+    """Code that only records how it was interrupted."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -30,7 +30,7 @@ def run(frozen: WorkerHarness) -> TaskRun:
     return TaskRun(frozen.task("output", soft_timeout_s=1.0))
 
 
-def test_a_run_without_code_has_nobody_to_interrupt(run: TaskRun) -> None:
+def test_a_run_without_code_can_be_stopped(run: TaskRun) -> None:
     run.raise_soft_timeout()
     run.stop(StopReason.TIMEOUT, kill_at=5.0)
     run.kill()
@@ -39,7 +39,7 @@ def test_a_run_without_code_has_nobody_to_interrupt(run: TaskRun) -> None:
     assert run.next_check() == float("inf")
 
 
-def test_code_hears_of_each_step_and_its_context_too(run: TaskRun) -> None:
+def test_code_and_context_are_notified_of_each_interruption(run: TaskRun) -> None:
     code = run.code = Recorder()
     context = run.context = Context(run.task, TaskInputs(run.task), lambda _task, _measured: None)
 
@@ -53,7 +53,7 @@ def test_code_hears_of_each_step_and_its_context_too(run: TaskRun) -> None:
     assert run.stop_reason is StopReason.DROPPED
 
 
-def test_a_run_that_is_over_is_left_in_peace(run: TaskRun) -> None:
+def test_a_finished_run_is_not_interrupted(run: TaskRun) -> None:
     code = run.code = Recorder()
     run.is_finished = True
 

@@ -1,4 +1,4 @@
-"""The values that travel with a task."""
+"""The values that a task carries."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from runnel.errors import PayloadError
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 
 
-async def test_inputs_too_large_to_be_loaded_together_are_refused(
+async def test_inputs_that_are_too_large_together_are_refused(
     frozen: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOADED_BYTES_MAX", 10)
@@ -28,14 +28,14 @@ async def test_inputs_too_large_to_be_loaded_together_are_refused(
         await values.load(["a", "b"], blobs)
 
 
-def test_a_name_that_does_not_travel_with_the_task_is_missing(frozen: WorkerHarness) -> None:
+def test_a_name_that_the_task_does_not_carry_is_missing(frozen: WorkerHarness) -> None:
     values = TaskInputs(frozen.task("output", inputs={"first": 1}))
 
     with pytest.raises(MissingValueError, match=r"input, execution, first.*mean 'first'"):
         values.lookup("frist")
 
 
-def test_the_outputs_of_parents_are_a_mapping_of_parents_only(frozen: WorkerHarness) -> None:
+def test_the_outputs_of_parents_contain_parents_only(frozen: WorkerHarness) -> None:
     task = frozen.task("output", inputs={"a": 1, "b": [2], "distant": 3}, parents=2)
     parents = TaskInputs(task).parents
 
@@ -46,7 +46,7 @@ def test_the_outputs_of_parents_are_a_mapping_of_parents_only(frozen: WorkerHarn
     assert repr(TaskInputs(frozen.task("output")).parents) == "<outputs of no parents>"
 
 
-def test_what_is_in_memory_is_taken_at_once(frozen: WorkerHarness) -> None:
+def test_blobs_in_memory_are_used_at_once(frozen: WorkerHarness) -> None:
     values = TaskInputs(
         frozen.task(
             "output",
@@ -61,7 +61,7 @@ def test_what_is_in_memory_is_taken_at_once(frozen: WorkerHarness) -> None:
     assert values.lookup("a") == "A"
 
 
-def test_what_is_in_memory_is_no_less_bounded(
+def test_blobs_in_memory_count_against_the_limit(
     frozen: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOADED_BYTES_MAX", 10)

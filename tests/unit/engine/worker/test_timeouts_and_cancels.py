@@ -1,4 +1,4 @@
-"""Timeouts, cancels and what is done about code that does not want to stop."""
+"""Timeouts and cancellations, also of code that does not stop."""
 
 import asyncio
 import threading
@@ -94,7 +94,7 @@ async def test_a_soft_and_a_hard_timeout_at_the_same_moment_end_the_task(
     assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
 
 
-async def test_a_soft_timeout_after_the_code_has_ended_disturbs_nothing(
+async def test_a_soft_timeout_after_the_code_has_ended_has_no_effect(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     written = asyncio.Event()
@@ -119,17 +119,17 @@ async def test_a_soft_timeout_after_the_code_has_ended_disturbs_nothing(
         written.set()
         results = await frozen.results(2)
 
-    assert [type(each) for each in results] == [TaskCompleted, TaskCompleted]
+    assert [type(report) for report in results] == [TaskCompleted, TaskCompleted]
 
 
 async def test_a_dropped_task_is_cancelled_at_once_and_reports_nothing(
     frozen: WorkerHarness,
 ) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
+    entered, ended = asyncio.Event(), asyncio.Event()
 
     @frozen.handlers.handler("hang")
     async def hang(config: Any, ctx: Context) -> None:
-        begun.set()
+        entered.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -138,7 +138,7 @@ async def test_a_dropped_task_is_cancelled_at_once_and_reports_nothing(
     task = frozen.task("hang")
     async with frozen.working() as worker:
         await frozen.issue(task)
-        await begun.wait()
+        await entered.wait()
         await frozen.drop(task.token)
         await ended.wait()
         await wait_until(lambda: worker.holds == 0)
@@ -220,7 +220,7 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(stage: WorkerH
     assert len(results) == 2
 
 
-async def test_a_thread_can_look_at_its_soft_timeout_and_stop_by_itself(
+async def test_a_thread_can_check_its_soft_timeout_and_stop(
     stage: WorkerHarness,
 ) -> None:
     @stage.handlers.handler("polite")
@@ -234,12 +234,12 @@ async def test_a_thread_can_look_at_its_soft_timeout_and_stop_by_itself(
     assert await stage.output(task) == "stopped early"
 
 
-async def test_a_cancelled_thread_can_notice_and_raise(stage: WorkerHarness) -> None:
-    begun, raised = threading.Event(), threading.Event()
+async def test_a_cancelled_thread_can_check_for_it_and_raise(stage: WorkerHarness) -> None:
+    entered, raised = threading.Event(), threading.Event()
 
     @stage.handlers.handler("polite")
     def polite(config: Any, ctx: Context) -> None:
-        begun.set()
+        entered.set()
         try:
             while True:
                 ctx.check_cancelled()
@@ -251,7 +251,7 @@ async def test_a_cancelled_thread_can_notice_and_raise(stage: WorkerHarness) -> 
     task = stage.task("polite")
     async with stage.working() as worker:
         await stage.issue(task)
-        await wait_until(begun.is_set)
+        await wait_until(entered.is_set)
         await stage.drop(task.token)
         await wait_until(raised.is_set)
         await wait_until(lambda: worker.abandoned_threads == 0 and worker.holds == 0)
@@ -285,7 +285,7 @@ async def test_waiting_for_the_cancellation_ends_with_it(frozen: WorkerHarness) 
     assert outcome == ["noticed"]
 
 
-async def test_a_task_that_takes_longer_than_a_moment_is_noted_once(
+async def test_a_task_that_takes_longer_than_a_quarter_second_is_reported_as_started_once(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     go = asyncio.Event()
@@ -309,7 +309,7 @@ async def test_a_task_that_takes_longer_than_a_moment_is_noted_once(
     assert frozen.notes()[0].started_at == pytest.approx(clock.now() - 5.2)
 
 
-async def test_a_result_that_comes_after_the_timeout_is_a_timeout(
+async def test_a_result_after_the_timeout_counts_as_a_timeout(
     frozen: WorkerHarness, clock: FakeClock
 ) -> None:
     @frozen.handlers.handler("late")

@@ -1,4 +1,4 @@
-"""What the registry shows of a worker, from its first beat to its end."""
+"""The registry entry of a worker, from its first heartbeat to its end."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ async def records(stage: WorkerHarness) -> list[WorkerRecord]:
     return list(await stage.backend.tasks.workers(with_dead=True))
 
 
-async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: WorkerHarness) -> None:
+async def test_a_worker_describes_itself_from_its_first_heartbeat_on(frozen: WorkerHarness) -> None:
     about = WorkerInfo(host="h1", pid=7, handlers=("output",), version="0.1.0")
 
     async with frozen.working(about=about, concurrency=3, queues=("tasks:output",)):
@@ -32,19 +32,19 @@ async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: WorkerHar
     )
 
 
-async def test_a_worker_that_drains_says_so_at_once_and_is_gone_afterwards(
+async def test_a_draining_worker_is_shown_as_such_at_once_and_removed_at_its_end(
     frozen: WorkerHarness,
 ) -> None:
-    go, begun = asyncio.Event(), asyncio.Event()
+    go, entered = asyncio.Event(), asyncio.Event()
 
     @frozen.handlers.handler("slow")
     async def slow(config: Any, ctx: Context) -> None:
-        begun.set()
+        entered.set()
         await go.wait()
 
     async with frozen.working():
         await frozen.issue(frozen.task("slow"))
-        await begun.wait()
+        await entered.wait()
         frozen.stop.set()
         await settle()
         [draining] = await records(frozen)

@@ -1,4 +1,4 @@
-"""A worker on a memory backend, and the orchestrator's side of it played by the test."""
+"""A worker on a memory backend. The test plays the part of the orchestrator."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +27,7 @@ Ending = TaskCompleted | TaskFailed | TaskSkipped
 
 
 class RecordingTelemetry(NullTelemetry):
-    """Telemetry that remembers."""
+    """Telemetry that records every call."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -44,7 +44,7 @@ class RecordingTelemetry(NullTelemetry):
         self.ended_as.append((task.token.node_id, outcome, took_s))
 
     def named(self, name: str) -> list[dict[str, object]]:
-        return [fields for found, fields in self.events if found == name]
+        return [fields for event_name, fields in self.events if event_name == name]
 
 
 class WorkerHarness:
@@ -63,7 +63,10 @@ class WorkerHarness:
     def task(
         self, handler: str, config: Mapping[str, Any] | None = None, **fields: Any
     ) -> TaskMessage:
-        """Any field of Task by its name; `inputs` and `item` as plain JSON, `node` for its id."""
+        """Builds a task. Fields are those of TaskMessage; `inputs` and `item` are plain JSON.
+
+        `node` is the node id.
+        """
         node = NodeId(fields.pop("node", "node"))
         inputs = {
             NodeId(name): value if isinstance(value, Value) else make_inline_value(value)
@@ -102,7 +105,7 @@ class WorkerHarness:
 
     @asynccontextmanager
     async def working(self, **settings: Any) -> AsyncIterator[Worker]:
-        """A worker that has ended when the block has."""
+        """Runs a worker that has ended when the block ends."""
         worker = self.worker(**settings)
         async with asyncio.TaskGroup() as group:
             group.create_task(worker.run(self.stop, self.stop_now))
@@ -124,25 +127,25 @@ class WorkerHarness:
         )
 
     async def read_reports(self) -> list[Command]:
-        """All reports so far, in the order in which the store has them."""
+        """Returns all reports so far, in the order of the store."""
         lease = await self._leased()
         entries = await self.backend.store.read_inbox(lease, limit=10_000, wait_s=0)
         self.reports += [entry.command for entry in entries if entry.command is not None]
         return self.reports
 
     async def results(self, expected: int = 1) -> list[Ending]:
-        """The first `expected` reports that end a task; waits for them, but not for ever."""
+        """Waits for and returns the first `expected` reports that end a task."""
         async with asyncio.timeout(WAIT_S):
-            while len(found := self.ended()) < expected:
+            while len(reports := self.ended()) < expected:
                 await self.read_reports()
                 await asyncio.sleep(0)
-        return found[:expected]
+        return reports[:expected]
 
     def ended(self) -> list[Ending]:
-        return [each for each in self.reports if isinstance(each, Ending)]
+        return [report for report in self.reports if isinstance(report, Ending)]
 
     def notes(self) -> list[TaskStarted]:
-        return [each for each in self.reports if isinstance(each, TaskStarted)]
+        return [report for report in self.reports if isinstance(report, TaskStarted)]
 
     async def run(self, task: TaskMessage, **settings: Any) -> Ending:
         """Issues one task to a worker of its own and returns its report."""
