@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.docs.page_commands import PageCommands
 from tests.e2e.program import DEADLINE_S, clean_environment
 from tests.fork_server import CommandResult
-from tests.waiting import LOOK_EVERY_S
+from tests.waiting import POLL_INTERVAL_S
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
@@ -123,7 +123,7 @@ class Console:
             if time.monotonic() > end or self._background.poll() is not None:
                 raise AssertionError(f"$ {line}\nnever said '{until}', only:\n{log.read_text()}")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._background.wait(LOOK_EVERY_S)
+                self._background.wait(POLL_INTERVAL_S)
 
     def _wait(self) -> CommandResult:
         if self._background is None:

@@ -17,7 +17,7 @@ from tests.docs.console import commands_of, console
 from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import FOLDER, session_of
 from tests.e2e.program import DEADLINE_S, clean_environment
-from tests.waiting import LOOK_EVERY_S
+from tests.waiting import POLL_INTERVAL_S
 
 # Between them they use most of what there is. The first one lists all executions.
 NAMES = (
@@ -57,7 +57,7 @@ def _until_started(process: "subprocess.Popen[bytes]", log: Path) -> None:
         if time.monotonic() > end or process.poll() is not None:
             raise AssertionError(f"it never started, only said:\n{log.read_text()}")
         try:
-            process.wait(LOOK_EVERY_S)
+            process.wait(POLL_INTERVAL_S)
         except subprocess.TimeoutExpired:
             continue
 

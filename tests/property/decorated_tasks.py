@@ -1,4 +1,4 @@
-"""Tasks that random workflows call: they must be found by name, so they are in a module."""
+"""Tasks that random workflows call. They are in a module, because they must be found by name."""
 
 from typing import Any
 

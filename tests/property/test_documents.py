@@ -1,4 +1,4 @@
-"""Any valid workflow can be written down, as JSON or YAML, and read back as the same one."""
+"""Any valid workflow can be written as JSON or YAML and read back as the same one."""
 
 import json
 from collections.abc import Callable
@@ -57,8 +57,8 @@ plain = st.fixed_dictionaries(
 
 @st.composite
 def workflows(draw: st.DrawFn, *, depth: int = 1) -> Workflow:
-    found = draw(st.lists(ids, min_size=1, max_size=5, unique=True))
-    nodes = [draw(nodes_after(found[:at], name, depth)) for at, name in enumerate(found)]
+    drawn_ids = draw(st.lists(ids, min_size=1, max_size=5, unique=True))
+    nodes = [draw(nodes_after(drawn_ids[:at], name, depth)) for at, name in enumerate(drawn_ids)]
     return Workflow(
         name=draw(names),
         nodes=tuple(nodes),
@@ -94,7 +94,7 @@ def nodes_after(draw: st.DrawFn, earlier: list[str], name: str, depth: int) -> N
 @pytest.mark.slow
 @given(workflows())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_workflow_written_down_reads_back_as_the_same(workflow: Workflow) -> None:
+def test_a_written_workflow_reads_back_as_the_same(workflow: Workflow) -> None:
     document = to_document(workflow)
 
     in_json = load_text(json.dumps(document), source="json")

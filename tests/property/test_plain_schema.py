@@ -1,4 +1,4 @@
-"""What is told quickly to fit a schema does fit it."""
+"""An input that passes the quick check fits its schema."""
 
 from typing import Any, Literal
 
@@ -38,12 +38,12 @@ def schemas(draw: st.DrawFn) -> dict[str, Json]:
 
 
 @given(schemas(), st.dictionaries(st.sampled_from("xyz"), values) | values)
-def test_whatever_surely_fits_does_fit(schema: dict[str, Json], value: Json) -> None:
+def test_an_input_that_passes_the_quick_check_fits(schema: dict[str, Json], value: Json) -> None:
     if is_surely_valid(schema, value):
         assert find_value_problems(schema, value, where="input") == []
 
 
-def test_an_input_of_plain_types_surely_fits() -> None:
+def test_an_input_of_plain_types_passes_the_quick_check() -> None:
     schema = {
         "type": "object",
         "properties": {

@@ -1,4 +1,4 @@
-"""The whole engine against the reference: random graphs, really run, judged by their history."""
+"""The whole engine against the reference: random graphs are run and judged by their history."""
 
 import random
 from pathlib import Path
@@ -40,7 +40,7 @@ def random_workflow(chance: random.Random) -> tuple[Workflow, set[str]]:
 def replayed(
     definition: Workflow, false: set[str], history: list[HistoryEvent]
 ) -> ReferenceExecution:
-    """The reference, told in what order the engine's nodes were handed out and ended."""
+    """Returns the reference, replayed in the order in which the engine issued and ended nodes."""
     expected = ReferenceExecution(definition, false)
     issued: set[str] = set()
     for happened in history:
@@ -54,15 +54,15 @@ def replayed(
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_the_engine_does_what_the_reference_says(kind: str, tmp_path: Path) -> None:
+async def test_the_engine_agrees_with_the_reference(kind: str, tmp_path: Path) -> None:
     chance = random.Random(20261115)
     work = WorkHandler()
     async with open_engine(kind, tmp_path, work) as engine:
         for _ in range(GRAPHS):
             definition, false = random_workflow(chance)
             work.failures = {
-                each.id: [ValueError("planned")]
-                for each in definition.nodes
+                node.id: [ValueError("planned")]
+                for node in definition.nodes
                 if chance.random() < 0.2
             }
             view = await run_to_end(engine, definition)

@@ -1,7 +1,7 @@
-"""Everything at once: maps, children, keys, signals, sleeps, blobs, clean-up, and trouble.
+"""All features at once: maps, children, keys, signals, sleeps, blobs, clean-up and faults.
 
-There is no reference for all of this together; what must hold is that every run ends, that nothing
-is left over, and that no step breaks an invariant (`check_invariants` runs after each).
+There is no reference for all of them together. Every run must end, nothing may remain, and no step
+may break an invariant (`check_invariants` runs after each).
 """
 
 import random
@@ -57,24 +57,24 @@ def random_node(name: str, parents: Sequence[str], chance: random.Random, depth:
 
 
 def one_step(driver: CoreDriver, chance: random.Random) -> None:
-    what = chance.random()
-    if not driver.tasks or what < 0.05:
+    choice = chance.random()
+    if not driver.tasks or choice < 0.05:
         driver.advance(chance.choice([1.0, 10.0, 60.0]))
         return
     token = chance.choice([*driver.tasks])
-    if what < 0.1:
+    if choice < 0.1:
         driver.take_over(tasks_survive=chance.random() < 0.5)
-    elif what < 0.13:
+    elif choice < 0.13:
         driver.signal("go", signal_id=f"s{chance.randint(0, 5)}")
-    elif what < 0.14:
+    elif choice < 0.14:
         driver.cancel()
-    elif what < 0.2:
+    elif choice < 0.2:
         driver.lose_token(token, was_started=chance.random() < 0.2)
-    elif what < 0.3:
+    elif choice < 0.3:
         driver.send_failed(token, TRANSIENT)
-    elif what < 0.36:
+    elif choice < 0.36:
         driver.send_failed(token, PERMANENT)
-    elif what < 0.5:
+    elif choice < 0.5:
         driver.complete_with_blob(token, {"large": "x" * 50})
     else:
         driver.send_completed(token, chance.choice([1, 3, "text", {"a": [1]}]))
@@ -82,18 +82,20 @@ def one_step(driver: CoreDriver, chance: random.Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_whatever_happens_every_execution_ends_and_leaves_nothing() -> None:
+def test_every_execution_ends_and_leaves_nothing_despite_faults() -> None:
     for seed in range(SEEDS):
         chance = random.Random(seed)
         driver = CoreDriver(random_workflow(chance), policy=SMALL)
         driver.start({"items": ["a", "b", "c", "d"], "key": "input-key"})
 
         for _ in range(STEPS_MAX):
-            if all(each.is_final for each in driver.all_executions()):
+            if all(execution.is_final for execution in driver.all_executions()):
                 break
             one_step(driver, chance)
 
-        unfinished = [each.id for each in driver.all_executions() if not each.is_final]
+        unfinished = [
+            execution.id for execution in driver.all_executions() if not execution.is_final
+        ]
         assert not unfinished, f"seed {seed}: {unfinished}"
         assert not driver.tasks, f"seed {seed}"
         assert not driver.timers, f"seed {seed}"

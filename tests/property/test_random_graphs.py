@@ -49,9 +49,7 @@ def workflows(draw: st.DrawFn) -> tuple[Workflow, set[str]]:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(made=workflows(), seed=st.integers(0, 2**32))
-def test_every_schedule_ends_as_the_reference_says(
-    made: tuple[Workflow, set[str]], seed: int
-) -> None:
+def test_every_schedule_ends_like_the_reference(made: tuple[Workflow, set[str]], seed: int) -> None:
     definition, false = made
     chance = random.Random(seed)
     driver = CoreDriver(definition).start()
@@ -67,24 +65,24 @@ def test_every_schedule_ends_as_the_reference_says(
 
 
 def _one_step(driver: CoreDriver, expected: ReferenceExecution, chance: random.Random) -> None:
-    """Mostly progress, sometimes trouble: none of the trouble may change the outcome."""
-    what = chance.random()
+    """Makes progress in most cases and causes a fault in some. No fault may change the outcome."""
+    choice = chance.random()
     if not driver.tasks:
         driver.advance(60.0)
         return
     token = chance.choice([*driver.tasks])
-    # The reference has no slots: which nodes have been handed out is what it must be told.
-    expected.has_run = {each.node_id for each in driver.issued}
-    if what < 0.08:
+    # The reference has no slots, so it must be given the nodes that were issued.
+    expected.has_run = {issued_token.node_id for issued_token in driver.issued}
+    if choice < 0.08:
         driver.take_over(tasks_survive=chance.random() < 0.5)
-    elif what < 0.16:
+    elif choice < 0.16:
         driver.lose(token.node_id, was_started=False)
-    elif what < 0.2:
+    elif choice < 0.2:
         driver.cancel()
         expected.cancel()
-    elif what < 0.3:
+    elif choice < 0.3:
         _fail_for_a_moment(driver, token.node_id)
-    elif what < 0.5:
+    elif choice < 0.5:
         driver.fail(token.node_id, PERMANENT)
         expected.settle(token.node_id, is_ok=False)
     else:
@@ -99,15 +97,15 @@ def _fail_for_a_moment(driver: CoreDriver, node_id: str) -> None:
 
 
 def _compare(driver: CoreDriver, expected: ReferenceExecution, *, is_limited: bool) -> None:
-    found = {node_id: SHOWN.get(state, state) for node_id, state in driver.states().items()}
+    states = {node_id: SHOWN.get(state, state) for node_id, state in driver.states().items()}
     if is_limited:
         # A node without a slot is still PENDING; the reference has no slots.
         running = {NodeState.RUNNING, NodeState.PENDING}
         for node_id, state in expected.state.items():
-            same = found[node_id] == state or (state in running and found[node_id] in running)
-            assert same, (node_id, state, found[node_id])
+            same = states[node_id] == state or (state in running and states[node_id] in running)
+            assert same, (node_id, state, states[node_id])
         return
-    assert found == expected.state
+    assert states == expected.state
 
 
 @settings(deadline=None)
@@ -129,7 +127,7 @@ def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], s
 
 @settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(made=workflows(), seed=st.integers(0, 2**32))
-def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
+def test_a_rerun_without_faults_ends_like_a_run_without_faults(
     made: tuple[Workflow, set[str]], seed: int
 ) -> None:
     definition, false = made
@@ -139,10 +137,10 @@ def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
     while not former.root.is_final:
         _one_step(former, expected, chance)
     untroubled = CoreDriver(definition).start().finish_all(lambda _task: {"x": 1})
-    again = [each.id for each in definition.nodes if chance.random() < 0.1]
+    again = [node.id for node in definition.nodes if chance.random() < 0.1]
 
     rerun = CoreDriver(definition).rerun(former.root, *again)
-    began = {each.node_id for each in rerun.issued}
+    began = {node.node_id for node in rerun.issued}
     rerun.finish_all(lambda _task: {"x": 1})
 
     assert rerun.states() == untroubled.states()
@@ -152,12 +150,12 @@ def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
 
 
 def _below(definition: Workflow, former: CoreDriver) -> set[str]:
-    """What depends on a node that neither completed nor was skipped, in the order of the nodes."""
+    """Returns nodes that depend on one that neither completed nor was skipped, in node order."""
     good = {NodeState.COMPLETED, NodeState.SKIPPED}
     bad = {name for name, state in former.states().items() if state not in good}
-    for each in definition.nodes:
-        if bad & {*each.dependencies}:
-            bad.add(each.id)
+    for node in definition.nodes:
+        if bad & {*node.dependencies}:
+            bad.add(node.id)
     return bad
 
 

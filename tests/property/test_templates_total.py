@@ -1,4 +1,4 @@
-"""Templates are total: any text with any values gives an answer or one of our errors."""
+"""Templates are total: any text with any values gives a value or one of Runnel's errors."""
 
 import json
 from collections.abc import Callable
@@ -97,9 +97,9 @@ class Values:
 
 @given(source=SOURCES, scope=SCOPES)
 def test_any_text_is_an_expression_or_refused(source: str, scope: dict[str, Any]) -> None:
-    found = outcome(lambda: compile_expression(source).evaluate(Values(scope)))
+    result = outcome(lambda: compile_expression(source).evaluate(Values(scope)))
 
-    assert not isinstance(found, TemplateError) or str(found).startswith("condition: ")
+    assert not isinstance(result, TemplateError) or str(result).startswith("condition: ")
 
 
 @given(source=EXPRESSIONS, scope=SCOPES)
@@ -107,15 +107,15 @@ def test_any_expression_gives_json_or_one_of_two_errors(source: str, scope: dict
     expression = compile_expression(source)
     before = json.dumps(scope)
 
-    found = outcome(lambda: expression.evaluate(Values(scope)))
+    result = outcome(lambda: expression.evaluate(Values(scope)))
 
     assert json.dumps(scope) == before
-    if isinstance(found, TemplateError):
-        assert isinstance(found, MissingValueError | TemplateEvaluationError)
-        assert found.template == source
+    if isinstance(result, TemplateError):
+        assert isinstance(result, MissingValueError | TemplateEvaluationError)
+        assert result.template == source
     else:
-        assert is_true(found) in (True, False)
-        assert json.loads(json.dumps(found, allow_nan=False)) == found
+        assert is_true(result) in (True, False)
+        assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
 TEXTS = st.lists(st.text(max_size=5) | SOURCES.map("{{{{ {} }}}}".format), max_size=3).map("".join)
@@ -129,29 +129,29 @@ TREES = st.recursive(
 
 
 @given(tree=TREES, scope=SCOPES)
-def test_any_tree_resolves_or_is_refused_at_a_place(tree: Any, scope: dict[str, Any]) -> None:
+def test_any_tree_resolves_or_is_refused_with_a_path(tree: Any, scope: dict[str, Any]) -> None:
     compiled = outcome(lambda: compile_tree(tree))
-    found = compiled
+    result = compiled
     if isinstance(compiled, TemplateTree):
-        found = outcome(lambda: compiled.resolve(Values(scope)))
-        assert found is tree or not compiled.is_static
+        result = outcome(lambda: compiled.resolve(Values(scope)))
+        assert result is tree or not compiled.is_static
 
-    assert not isinstance(found, TemplateError) or str(found).startswith("config")
+    assert not isinstance(result, TemplateError) or str(result).startswith("config")
 
 
 @given(
     parts=st.lists(st.tuples(st.text("ab {}%#\r\n"), st.sampled_from(["a", "b.a", "a | d(1)"]))),
     scope=SCOPES,
 )
-def test_text_around_templates_comes_through_unchanged(
+def test_text_around_templates_stays_unchanged(
     parts: list[tuple[str, str]], scope: dict[str, Any]
 ) -> None:
     clean = [(text.replace("{", "("), source) for text, source in parts]
     template = "".join(f"{text}{{{{ {source} }}}}" for text, source in clean) + "."
-    known = {"a": "A", "b": {"a": "B"}}
+    scope_values = {"a": "A", "b": {"a": "B"}}
     values = {"a": "A", "b.a": "B", "a | d(1)": "A"}
 
-    resolved = compile_tree(template).resolve(Values(scope | known))
+    resolved = compile_tree(template).resolve(Values(scope | scope_values))
 
     assert resolved == "".join(text + values[source] for text, source in clean) + "."
 
@@ -170,7 +170,7 @@ ROOTS = st.sampled_from(
 
 
 @given(root=ROOTS, steps=st.lists(STEPS, max_size=6))
-def test_the_quick_way_for_paths_gives_what_jinja_gives(root: str, steps: list[str]) -> None:
+def test_the_own_parser_for_paths_agrees_with_jinja(root: str, steps: list[str]) -> None:
     source = root + "".join(steps)
 
     quick = outcome(lambda: parse_path(source))
@@ -183,7 +183,7 @@ def test_the_quick_way_for_paths_gives_what_jinja_gives(root: str, steps: list[s
 
 
 def outcome(attempt: Callable[[], Any]) -> Any:
-    """What it returns, or the template error that it raises; any other error ends the test."""
+    """Returns the result, or the template error that was raised. Any other error fails the test."""
     try:
         return attempt()
     except TemplateError as error:

@@ -1,6 +1,6 @@
-"""The same workflow as YAML, by the builder and as decorated functions: one and the same graph.
+"""The same workflow as YAML, by the builder and as decorated functions gives the same graph.
 
-Each part of a random workflow is written down twice, as a document has it and as Python has it.
+Each part of a random workflow is written twice: as a document and as Python.
 """
 
 import re
@@ -50,7 +50,7 @@ CHILD = {
 
 @dataclass(frozen=True)
 class Value:
-    """`tree` is how it stands in a config, `expression` how it stands in an expression."""
+    """A value: `tree` is its form in a config, `expression` its form in an expression."""
 
     python: str
     tree: Json
@@ -67,7 +67,7 @@ class Written:
 
 @dataclass
 class Draft:
-    """What has been drawn so far; `skipped` are nodes that a condition may skip."""
+    """The nodes drawn so far. `skipped` are nodes that a condition may skip."""
 
     nodes: list[Written] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
@@ -108,13 +108,13 @@ positions = st.integers(0, 9)
 paths = st.sampled_from(sorted(PATHS))
 shapes = st.sampled_from(["alone", "list", "object"])
 tasks = st.sampled_from(["alpha", "beta", "gamma"])
-waits = st.sampled_from(["child", "output", "sleep", "wait_for_signal"])
+core_handlers = st.sampled_from(["child", "output", "sleep", "wait_for_signal"])
 signs = st.sampled_from(["==", "!=", "<", ">="])
 policies = st.sampled_from(["fail_fast", "continue"])
 
 
 def a_result(draw: st.DrawFn, draft: Draft, *, is_lenient: bool) -> Value:
-    """What an earlier node gives, or something in it."""
+    """Draws the output of an earlier node, or a part of it."""
     if not draft.nodes:
         return draw(inputs)
     at = draw(positions) % len(draft.nodes)
@@ -128,20 +128,20 @@ def a_result(draw: st.DrawFn, draft: Draft, *, is_lenient: bool) -> Value:
 
 
 def a_value(draw: st.DrawFn, draft: Draft, *, is_lenient: bool = False) -> Value:
-    """Alone, or in a list and an object."""
+    """Draws a single value, or a list and an object of values."""
     shape = draw(shapes)
     count = 1 if shape == "alone" else 2
-    found = [
+    parts = [
         a_result(draw, draft, is_lenient=is_lenient) if draw(yes) else draw(plain)
         for _ in range(count)
     ]
     if shape == "alone":
-        return found[0]
+        return parts[0]
     if shape == "list":
-        return Value(f"[{', '.join(v.python for v in found)}]", [v.tree for v in found], "")
-    pairs = {f"k {at}": each for at, each in enumerate(found)}
-    python = ", ".join(f"{key!r}: {each.python}" for key, each in pairs.items())
-    return Value(f"{{{python}}}", {key: each.tree for key, each in pairs.items()}, "")
+        return Value(f"[{', '.join(v.python for v in parts)}]", [v.tree for v in parts], "")
+    pairs = {f"k {at}": part for at, part in enumerate(parts)}
+    python = ", ".join(f"{key!r}: {part.python}" for key, part in pairs.items())
+    return Value(f"{{{python}}}", {key: part.tree for key, part in pairs.items()}, "")
 
 
 options = st.fixed_dictionaries(
@@ -161,7 +161,7 @@ SPELLED = {"timeout": "timeout_seconds"}
 
 
 def a_call(draw: st.DrawFn, draft: Draft) -> Written:
-    """A call of a task."""
+    """Draws a call of a task."""
     name = draw(tasks)
     chosen = draw(options)
     is_lenient = chosen.get("run_when") == "all_settled"
@@ -171,16 +171,18 @@ def a_call(draw: st.DrawFn, draft: Draft) -> Written:
     document: dict[str, Json] = {"id": an_id(draw, draft, "total" if name == "gamma" else name)}
     python = name
     if chosen or document["id"].startswith("own"):
-        own = {"id": document["id"]} if document["id"].startswith("own") else {}
-        python += f".options(**{ {**chosen, **own}!r})"
-    said = {SPELLED.get(key, key): value for key, value in chosen.items() if key != "retries"}
+        id_argument = {"id": document["id"]} if document["id"].startswith("own") else {}
+        python += f".options(**{ {**chosen, **id_argument}!r})"
+    keyword_options = {
+        SPELLED.get(key, key): value for key, value in chosen.items() if key != "retries"
+    }
     if "retries" in chosen:
-        said["retry"] = {"max_retries": chosen["retries"]}
+        keyword_options["retry"] = {"max_retries": chosen["retries"]}
     if type(chosen.get("cache")) is int:
-        said["cache"] = {"ttl_seconds": chosen["cache"]}
+        keyword_options["cache"] = {"ttl_seconds": chosen["cache"]}
     args = {key: value.tree for key, value in given.items()}
     document |= {"handler": "python", "config": {"function": f"{MODULE}:{name}", "args": args}}
-    document |= said
+    document |= keyword_options
     arguments = [f"{key}={value.python}" for key, value in given.items()]
     if draw(yes):
         items = _listed(draw(numbers))
@@ -194,7 +196,7 @@ def a_call(draw: st.DrawFn, draft: Draft) -> Written:
 
 
 def an_id(draw: st.DrawFn, draft: Draft, name: str) -> str:
-    """As they are numbered, or one of the author's own."""
+    """Draws a numbered id, or one that the author chose."""
     if draw(rarely):
         return f"own-{len(draft.nodes)}" if draw(yes) else f"own{len(draft.nodes)}"
     draft.counts[name] += 1
@@ -202,15 +204,15 @@ def an_id(draw: st.DrawFn, draft: Draft, name: str) -> str:
 
 
 def ordered(draw: st.DrawFn, draft: Draft, node: Written, call: str) -> Written:
-    """With a condition, and with parents of which it takes nothing."""
+    """Adds a condition, and parents whose output is not used."""
     document, python = dict(node.document), node.python
     is_lenient = document.get("run_when") == "all_settled"
     if draw(yes):
-        left = a_result(draw, draft, is_lenient=is_lenient)
+        operand = a_result(draw, draft, is_lenient=is_lenient)
         sign = draw(signs)
         right = draw(numbers)
-        python += f".when({left.python} {sign} {right.python})"
-        document["condition"] = f"{left.expression} {sign} {right.expression}"
+        python += f".when({operand.python} {sign} {right.python})"
+        document["condition"] = f"{operand.expression} {sign} {right.expression}"
     after = [at for at in range(len(draft.nodes)) if draw(rarely)]
     if after:
         python += f".after({', '.join(f'r{at}' for at in after)})"
@@ -219,7 +221,7 @@ def ordered(draw: st.DrawFn, draft: Draft, node: Written, call: str) -> Written:
 
 
 def another(draw: st.DrawFn, draft: Draft) -> Written:
-    """Nodes that are no tasks: waits, a child, a handler by its name."""
+    """Draws a node that is not a task: a wait, a child, or a handler by name."""
     value = a_value(draw, draft)
     kinds: dict[str, tuple[str, dict[str, Json]]] = {
         "sleep": ("sleep(3)", {"seconds": 3}),
@@ -230,7 +232,7 @@ def another(draw: st.DrawFn, draft: Draft) -> Written:
         "output": (f"handler('output')(value={value.python})", {"value": value.tree}),
         "child": ("child(value=7)", {"input": {"value": 7}, "definition": CHILD}),
     }
-    name = draw(waits)
+    name = draw(core_handlers)
     python, config = kinds[name]
     draft.counts[name] += 1
     number = draft.counts[name]
@@ -245,7 +247,7 @@ def another(draw: st.DrawFn, draft: Draft) -> Written:
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[str, dict[str, Json]]:
-    """The Python source, and the document."""
+    """Draws the Python source and the document."""
     draft = Draft()
     for _ in range(draw(sizes)):
         node = another(draw, draft) if draw(rarely) else a_call(draw, draft)
@@ -318,21 +320,23 @@ def _built(document: dict[str, Any]) -> WorkflowDAG:
         **fields,
     )
     for node in document["nodes"]:
-        rest = {key: value for key, value in node.items() if key not in {"id", "handler"}}
-        config = dict(rest.pop("config"))
+        node_fields = {key: value for key, value in node.items() if key not in {"id", "handler"}}
+        config = dict(node_fields.pop("config"))
         child = config.pop("definition", None)
-        if "retry" in rest:
-            rest["retry"] = RetryPolicy(**rest["retry"])
-        if rest.get("cache") is not None:
-            kept = rest.pop("cache")
-            rest |= {"cache": Cache(**kept) if isinstance(kept, dict) else Cache()} if kept else {}
+        if "retry" in node_fields:
+            node_fields["retry"] = RetryPolicy(**node_fields["retry"])
+        if node_fields.get("cache") is not None:
+            kept = node_fields.pop("cache")
+            node_fields |= (
+                {"cache": Cache(**kept) if isinstance(kept, dict) else Cache()} if kept else {}
+            )
         dag.add_node(
             node["id"],
             node["handler"],
             config,
-            depends_on=rest.pop("dependencies", None),
+            depends_on=node_fields.pop("dependencies", None),
             child=None if child is None else _built(child),
-            **rest,
+            **node_fields,
         )
     return dag
 
@@ -347,7 +351,7 @@ def _bare(expression: str) -> str:
 
 
 def _parents(document: dict[str, Json], earlier: list[str]) -> list[str]:
-    """Those that it names anywhere, in the order of the document."""
+    """Returns the nodes that it refers to anywhere, in the order of the document."""
     config = {
         key: value
         for key, value in document["config"].items()
@@ -356,24 +360,24 @@ def _parents(document: dict[str, Json], earlier: list[str]) -> list[str]:
     text = str([config, document.get("condition"), document.get("for_each")])
     after = document.get("after", [])
     return [
-        each
-        for each in earlier
-        if each in after or re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", text)
+        node
+        for node in earlier
+        if node in after or re.search(rf"(?<![\w-]){re.escape(node)}(?![\w-])", text)
     ]
 
 
 def _may_skip(document: dict[str, Json], parents: list[str], skipped: set[str]) -> bool:
     if "condition" in document:
         return True
-    found = [parent in skipped for parent in parents]
+    are_skipped = [parent in skipped for parent in parents]
     rule = document.get("run_when", "default")
     if rule == "all_completed":
-        return any(found)
-    return rule == "default" and bool(found) and all(found)
+        return any(are_skipped)
+    return rule == "default" and bool(are_skipped) and all(are_skipped)
 
 
 def _is_last_alone(returned: Value, draft: Draft) -> bool:
-    """Whether the only node without children is what is returned: then `output` says nothing."""
+    """Returns whether the only leaf is the returned node. Then `output` is omitted."""
     parents = set()
     for at, node in enumerate(draft.nodes):
         stated = node.document.get("dependencies")

@@ -1,4 +1,4 @@
-"""Validation of any graph: it never fails, finds each cycle, and judges ancestors rightly."""
+"""Validation of any graph: it never raises, finds each cycle, and judges ancestors correctly."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def workflow_of(edges: Edges, **fields: Any) -> Workflow:
 
 @st.composite
 def acyclic(draw: st.DrawFn, *, least: int = 1) -> Edges:
-    """Parents are always among the names drawn before; then the nodes are shuffled."""
+    """Draws nodes whose parents are among the names drawn before, then shuffles them."""
     count = draw(st.integers(least, len(NAMES)))
     names = draw(st.permutations(NAMES))[:count]
     edges = {
@@ -61,17 +61,17 @@ templates = st.sampled_from(
         "-",
     ]
 )
-words = st.sampled_from([*NAMES, "input", "", "x-y", "zzz"]) | st.text(max_size=5)
+any_text = st.sampled_from([*NAMES, "input", "", "x-y", "zzz"]) | st.text(max_size=5)
 
 
 @st.composite
 def careless_node(draw: st.DrawFn) -> Node:
-    """Whatever Python lets a user write, sensible or not."""
+    """Draws any node that Python allows a user to write, sensible or not."""
     return Node(
-        id=NodeId(draw(words)),
+        id=NodeId(draw(any_text)),
         handler=draw(st.sampled_from(["h", "sleep", "wait_for_signal", "workflow", "python", ""])),
         config=draw(st.dictionaries(st.text(max_size=3), anything | templates, max_size=3)),
-        dependencies=tuple(map(NodeId, draw(st.lists(words, max_size=4)))),
+        dependencies=tuple(map(NodeId, draw(st.lists(any_text, max_size=4)))),
         condition=draw(st.none() | templates | st.text(max_size=9)),
         for_each=draw(st.none() | templates),
         concurrency_key=draw(st.none() | templates),
@@ -83,7 +83,7 @@ def careless_node(draw: st.DrawFn) -> Node:
 
 @settings(deadline=None)
 @given(st.lists(careless_node(), max_size=8), anything | templates)
-def test_whatever_is_written_is_answered_by_sentences(nodes: list[Node], output: Any) -> None:
+def test_any_workflow_is_accepted_or_answered_with_problems(nodes: list[Node], output: Any) -> None:
     workflow = Workflow(name="w", nodes=tuple(nodes), output=output)
 
     problems = find_problems(workflow)
@@ -105,7 +105,7 @@ def test_a_graph_without_a_cycle_has_no_problems_and_an_order(edges: Edges) -> N
 
 @settings(deadline=None)
 @given(acyclic(least=2), st.data())
-def test_a_cycle_is_always_found_and_the_named_path_is_one(
+def test_a_cycle_is_always_found_and_the_reported_path_is_one(
     edges: Edges, data: st.DataObject
 ) -> None:
     ring = data.draw(st.lists(st.sampled_from(list(edges)), min_size=2, max_size=6, unique=True))
@@ -125,7 +125,7 @@ def test_a_cycle_is_always_found_and_the_named_path_is_one(
 
 @settings(deadline=None)
 @given(acyclic(least=2), st.data())
-def test_exactly_what_is_not_upstream_is_refused_in_templates(
+def test_templates_may_refer_to_upstream_nodes_and_no_others(
     edges: Edges, data: st.DataObject
 ) -> None:
     reader = data.draw(st.sampled_from(list(edges)))
@@ -149,13 +149,13 @@ def test_exactly_what_is_not_upstream_is_refused_in_templates(
 
 
 def ancestors(edges: Edges, name: str) -> set[str]:
-    found: set[str] = set()
-    left = set(edges[name])
-    while left:
-        up = left.pop()
-        found.add(up)
-        left |= edges[up] - found
-    return found
+    ancestor_names: set[str] = set()
+    unvisited = set(edges[name])
+    while unvisited:
+        up = unvisited.pop()
+        ancestor_names.add(up)
+        unvisited |= edges[up] - ancestor_names
+    return ancestor_names
 
 
 MANY = 100_000
@@ -186,7 +186,7 @@ def test_a_hundred_thousand_nodes_take_about_a_second(shape: Callable[[], Edges]
 
 
 @pytest.mark.slow
-def test_many_distant_references_are_not_searched_for_one_by_one() -> None:
+def test_many_distant_references_are_checked_in_batches() -> None:
     nodes = [
         Node(
             id=NodeId(f"n{n}"),

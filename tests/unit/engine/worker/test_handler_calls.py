@@ -130,14 +130,14 @@ async def test_synchronous_functions_run_in_threads_side_by_side(stage: WorkerHa
 
 async def test_asynchronous_handlers_that_wait_run_side_by_side(stage: WorkerHarness) -> None:
     entered: list[int] = []
-    everybody = asyncio.Event()
+    all_entered = asyncio.Event()
 
     @stage.handlers.handler("meet")
     async def meet(config: Any, ctx: Context) -> None:
         entered.append(1)
         if len(entered) == 4:
-            everybody.set()
-        await everybody.wait()
+            all_entered.set()
+        await all_entered.wait()
 
     async with stage.working(concurrency=4):
         await stage.issue(*(stage.task("meet") for _ in range(4)))
