@@ -262,7 +262,7 @@ def _on_signal_consumed(execution: Execution, event: e.SignalConsumed, _at: floa
 
 
 def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> None:
-    """Cancels all nodes that have not begun with this one event, whatever the size of the graph."""
+    """Cancels, by this one event, all nodes that have not begun, whatever the size of the graph."""
     reason = str(event.error) if event.error else event.outcome
     spares_clean_up = execution.state is X.RUNNING and not event.is_abrupt
     execution.outcome = execution.outcome or event.outcome

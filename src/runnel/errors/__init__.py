@@ -231,13 +231,13 @@ class NotRunnelError(InputError):
 
     code = "not_runnel"
 
-    def __init__(self, address: str, found: str) -> None:
+    def __init__(self, address: str, answer: str) -> None:
         super().__init__(
-            f"the server at {address} is not a Runnel server: it answered {found}; "
+            f"the server at {address} is not a Runnel server: it answered {answer}; "
             "check the address"
         )
         self.address = address
-        self.found = found
+        self.answer = answer
 
 
 class TooManyRequestsError(InputError):
@@ -429,8 +429,8 @@ class ProgramFailedError(RunnelError):
     says_all = True
 
     def __init__(self, program: str, ending: str, *, stderr: str = "") -> None:
-        said = f"; it wrote: {stderr}" if stderr else ""
-        super().__init__(f"'{program}' ended with {ending}{said}")
+        quoted_output = f"; it wrote: {stderr}" if stderr else ""
+        super().__init__(f"'{program}' ended with {ending}{quoted_output}")
         self.program = program
         self.ending = ending
 
@@ -558,10 +558,10 @@ class CommitTooLargeError(StoreError):
     retryable = False
     code = "commit_too_large"
 
-    def __init__(self, what: str, found: int, most: int) -> None:
-        super().__init__(f"a commit holds {found} {what}, at most {most} are allowed")
-        self.what = what
-        self.found = found
+    def __init__(self, unit: str, count: int, most: int) -> None:
+        super().__init__(f"a commit holds {count} {unit}, at most {most} are allowed")
+        self.unit = unit
+        self.count = count
         self.most = most
 
 
@@ -571,9 +571,9 @@ class NoServerBinaryError(RunnelError):
     code = "no_server_binary"
 
     def __init__(self, title: str, *, refused: Sequence[str]) -> None:
-        found = "; ".join(refused) or "none"
+        candidates = "; ".join(refused) or "none"
         super().__init__(
-            f"expected {title} on this machine, found {found}: "
+            f"expected {title} on this machine, found {candidates}: "
             "install it, or `pip install 'runnel[servers]'`"
         )
         self.title = title

@@ -23,7 +23,7 @@ class HopelessError(StoreError):
     retryable = False
 
 
-class Away:
+class FailingStore:
     """A store that answers after a number of failures."""
 
     def __init__(self, *errors: StoreError) -> None:
@@ -37,7 +37,7 @@ class Away:
 
 async def test_each_wait_is_twice_as_long_up_to_a_limit() -> None:
     clock, telemetry = HastyClock(), RecordingTelemetry()
-    away = Away(*(StoreError("away") for _ in range(8)))
+    away = FailingStore(*(StoreError("away") for _ in range(8)))
 
     answer = await StoreRetry(clock, telemetry, "w1").run(away.ask, "claim")
 
@@ -53,6 +53,6 @@ async def test_an_error_that_is_not_retryable_is_raised_at_once() -> None:
 
     with pytest.raises(HopelessError):
         await StoreRetry(clock, RecordingTelemetry(), "w1").run(
-            Away(HopelessError("no")).ask, "claim"
+            FailingStore(HopelessError("no")).ask, "claim"
         )
     assert clock.waits == []

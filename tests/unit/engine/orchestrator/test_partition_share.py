@@ -99,7 +99,7 @@ def apply_poll(name: str, owners: Mapping[int, str], alive: str) -> dict[int, st
     }
 
 
-class Mortal:
+class ProcessStore:
     """A store as one process sees it. While the process is dead, none of its calls arrives."""
 
     def __init__(self, store: Store) -> None:
@@ -128,12 +128,12 @@ class Cluster:
         self.clock = self.stage.clock
         self._group = group
         self._partitions = partitions
-        self._stores: dict[str, Mortal] = {}
+        self._stores: dict[str, ProcessStore] = {}
         self._stops: dict[str, asyncio.Event] = {}
 
     def start(self, name: str) -> None:
         stop = self._stops[name] = asyncio.Event()
-        store = self._stores[name] = Mortal(self.stage.backend.store)
+        store = self._stores[name] = ProcessStore(self.stage.backend.store)
         parts = msgspec.structs.replace(self.stage.parts, store=store)
         orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
         self._group.create_task(orchestrator.run(stop))

@@ -20,7 +20,7 @@ from tests.unit.engine.worker.worker_harness import WAIT_S, WorkerHarness
 from tests.waiting import wait_until
 
 
-class Recorded:
+class RecordingTaskQueue:
     """A task queue that passes everything on, records the calls, and can fail."""
 
     def __init__(self, tasks: TaskQueue) -> None:
@@ -82,8 +82,8 @@ class Recorded:
         return getattr(self._tasks, name)
 
 
-def recorded(stage: WorkerHarness) -> Recorded:
-    tasks = Recorded(stage.backend.tasks)
+def recorded(stage: WorkerHarness) -> RecordingTaskQueue:
+    tasks = RecordingTaskQueue(stage.backend.tasks)
     stage.backend.tasks = tasks
     return tasks
 

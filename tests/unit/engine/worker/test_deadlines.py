@@ -15,7 +15,7 @@ from tests.unit.engine.worker.worker_harness import WorkerHarness
 HOUR_S = 3_600.0
 
 
-class Checked:
+class RecordingChecker:
     """A checker that records runs and requests no further check."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def test_the_heap_is_empty_when_all_runs_are_finished(
 async def test_a_run_is_checked_at_the_time_of_its_last_arm(
     frozen: WorkerHarness, clock: FakeClock, deadlines: Deadlines
 ) -> None:
-    checks = Checked()
+    checks = RecordingChecker()
     sooner, later, over = runs_of(frozen, 3)
     for run in (sooner, later, over):
         deadlines.arm(run, 10.0)

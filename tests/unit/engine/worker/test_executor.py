@@ -19,7 +19,7 @@ from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
 
 
-class Floor:
+class RecordingExecutor:
     """An executor that records which runs were abandoned."""
 
     def __init__(
@@ -59,7 +59,7 @@ async def test_a_thread_that_returned_before_the_cancellation_is_not_abandoned(
             running.cancel()
 
     threads = Racing("t")
-    floor = Floor(frozen, threads=threads)
+    floor = RecordingExecutor(frozen, threads=threads)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(floor.execute(answer, Mode.THREAD))
 
@@ -75,7 +75,7 @@ class Silent(ChildProcessPool):
 
 
 async def test_a_child_without_a_result_is_a_broken_invariant(frozen: WorkerHarness) -> None:
-    floor = Floor(frozen, processes=Silent())
+    floor = RecordingExecutor(frozen, processes=Silent())
     runner = asyncio.current_task()
     assert runner is not None
     floor.run.code = RunningCode(runner)
@@ -86,7 +86,7 @@ async def test_a_child_without_a_result_is_a_broken_invariant(frozen: WorkerHarn
 
 async def test_code_without_a_slot_is_a_broken_invariant(frozen: WorkerHarness) -> None:
     with pytest.raises(BrokenInvariantError, match="runs without a slot"):
-        await Floor(frozen).execute(answer, Mode.PROCESS)
+        await RecordingExecutor(frozen).execute(answer, Mode.PROCESS)
 
 
 async def test_a_process_that_can_not_be_started_is_the_error_of_its_task(

@@ -1,4 +1,4 @@
-"""What a handler receives, where it runs, and how its result is reported."""
+"""Calls of handlers: their arguments, where they run, and how their results are reported."""
 
 import asyncio
 import contextvars
