@@ -213,7 +213,7 @@ class Store(Protocol):
         """
 
     async def restore(self, lease: Lease) -> Lease:
-        """Restores from the archive what the store has lost; a new owner calls it first.
+        """Restores lost data from the archive; a new owner calls it first.
 
         Returns the lease with the sequence after which its commits continue. A store that is its
         own archive returns the lease unchanged. Raises PartitionUnavailableError if the store may
@@ -299,7 +299,7 @@ class Store(Protocol):
         """Returns how many commits the archive lacks; 0 for a store that is its own archive."""
 
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        """Puts TaskLost for each task of a dead worker into its inbox; returns how many tasks.
+        """Reports each task of a dead worker as TaskLost to its partition; returns how many.
 
         Returns 0 if the worker's record no longer equals `record`: it has sent a heartbeat since.
         Unless `record.is_crash`, no task counts as started, as with `leave`.
@@ -374,7 +374,7 @@ class TaskQueue(Protocol):
         """
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
-        """Acknowledges each task and puts the report into its inbox, in one step.
+        """Acknowledges each task and puts the report into its partition's inbox, in one step.
 
         False if this worker no longer holds the token; the report was dropped. TaskStarted does not
         end the claim.

@@ -44,7 +44,7 @@ class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's description of itself. `queues` None means all.
 
-    `beat_s` is the interval of its heartbeats; 0 if it does not send one, as with earlier versions.
+    `beat_s` is the interval of its heartbeats; 0 if unknown, as with workers of earlier versions.
     `claimed_at` is the time of its last claim that returned a task. `tasks` are the tasks that have
     been running longest.
     """
