@@ -3,7 +3,7 @@
 A message says what was found, what was expected and what to do next. `retryable` says whether the
 same call may succeed later. `code` is the stable name that APIs and logs use.
 
-A comment begins each section. docs/reference/errors.md uses it as a heading.
+A comment with a full stop begins each section. docs/reference/errors.md uses it as a heading.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def list_error_classes() -> list[type[RunnelError]]:
     ]
 
 
-# The user gave something that can't be used
+# The user gave something that can't be used.
 
 
 class InputError(RunnelError):
@@ -165,7 +165,7 @@ class MissingExtraError(InputError):
         self.missing = missing
 
 
-# An HTTP request is rejected
+# An HTTP request is rejected.
 
 
 class MalformedBodyError(InputError):
@@ -281,7 +281,7 @@ class TooManyStreamsError(RunnelError):
         self.most = most
 
 
-# A task or an execution ended without a result
+# A task or an execution ended without a result.
 
 
 class HandlerNotFoundError(RunnelError):
@@ -329,10 +329,7 @@ class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mi
 
 
 class ConditionError(RunnelError):
-    """The condition of a step raised, or returned neither true nor false.
-
-    The step fails at once.
-    """
+    """A step's condition raised, or returned neither true nor false. The step fails at once."""
 
     code = "bad_condition"
 
@@ -391,7 +388,7 @@ class ProcessDiedError(RunnelError):
         self.exit_code = exit_code
 
 
-# An external service or program refused, broke off or failed
+# An external service or program refused, broke off or failed.
 
 
 class NotAllowedError(RunnelError):
@@ -471,7 +468,7 @@ class ServiceRefusedError(ServiceError):
         self.status = status
 
 
-# A store can't be reached, refuses a call, or belongs to another owner
+# A store can't be reached, refuses a call, or belongs to another owner.
 
 
 class StoreError(RunnelError):
@@ -550,10 +547,7 @@ class ArchiveRefusedError(StoreError):
 
 
 class CommitTooLargeError(StoreError):
-    """A commit exceeds the limits of the store.
-
-    The orchestrator must split it before it sends it.
-    """
+    """A commit exceeds the limits of the store. The orchestrator must split it first."""
 
     retryable = False
     code = "commit_too_large"
@@ -594,7 +588,7 @@ class ServerFailedError(RunnelError):
         self.log = log
 
 
-# A bug, or stored data that can't be read
+# A bug, or stored data that can't be read.
 
 
 class IllegalMoveError(RunnelError):
@@ -625,10 +619,7 @@ class UnreadableFormatError(RunnelError):
 
 
 class NewerFormatError(UnreadableFormatError):
-    """A later version of Runnel stored this data.
-
-    It is left unchanged until that version runs again.
-    """
+    """A later version stored this data. It stays unchanged until that version runs again."""
 
     code = "newer_format"
 
