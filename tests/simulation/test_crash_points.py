@@ -41,7 +41,7 @@ def sweep(function: str, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [each.name for each in scenarios()])
-def test_an_end_is_the_same_wherever_the_process_died(name: str) -> None:
+def test_the_result_is_the_same_wherever_the_process_died(name: str) -> None:
     code, said = sweep("crash_scenarios:scenarios", name)
 
     assert code == 0, said
@@ -49,7 +49,7 @@ def test_an_end_is_the_same_wherever_the_process_died(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "after"), [("child", 0.6), ("cancel", 0.4)])
-def test_an_end_is_the_same_wherever_the_process_that_resumes_died(name: str, after: float) -> None:
+def test_the_result_is_the_same_wherever_the_resuming_process_died(name: str, after: float) -> None:
     """Each third point: what was lost with two processes waits for up to two seconds."""
     arguments = [name, "--resume", str(after), "--every", "3"]
     code, said = sweep("crash_scenarios:scenarios", *arguments)
@@ -60,7 +60,7 @@ def test_an_end_is_the_same_wherever_the_process_that_resumes_died(name: str, af
 
 @on_redis
 @pytest.mark.parametrize("arguments", [["--every", "5"], ["--resume", "0.5", "--every", "11"]])
-def test_an_end_is_the_same_wherever_a_process_on_redis_died(
+def test_the_result_is_the_same_wherever_a_process_on_redis_died(
     arguments: list[str], missing_part: MissingPart
 ) -> None:
     require_binary(RedisServer, missing_part)
@@ -72,7 +72,7 @@ def test_an_end_is_the_same_wherever_a_process_on_redis_died(
 
 
 @on_redis
-def test_an_end_is_the_same_whichever_call_to_redis_failed(missing_part: MissingPart) -> None:
+def test_the_result_is_the_same_whichever_call_to_redis_failed(missing_part: MissingPart) -> None:
     require_binary(RedisServer, missing_part)
 
     code, said = sweep("crash_scenarios:together", "--redis", "--failed-calls", "--every", "5")
