@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it was."""
+"""The performance targets, and whether a run reached them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,20 +67,20 @@ def list_targets() -> Iterator[PerformanceTarget]:
 
 def _list_rate_targets() -> Iterator[PerformanceTarget]:
     for configuration in EMBEDDED:
-        # As it comes, DBOS is as safe as our `power`; with WAL, as our default.
+        # DBOS with default settings is as safe as our `power`; with WAL, as our default.
         is_as_safe = "power" in configuration
-        about = "as it comes" if is_as_safe else "as it comes, which survives a power cut"
+        about = "default" if is_as_safe else "default (survives a power cut, this does not)"
         yield _make_peer_ratio(
-            f"W1 times DBOS on SQLite, {about}", configuration, 100, "dbos-sqlite"
+            f"W1 ratio to DBOS on SQLite, {about}", configuration, 100, "dbos-sqlite"
         )
         if not is_as_safe:
-            about = "with WAL, as safe as this"
+            about = "with WAL (as safe as this)"
             yield _make_peer_ratio(
-                f"W1 times DBOS on SQLite {about}", configuration, 100, "dbos-sqlite-wal"
+                f"W1 ratio to DBOS on SQLite {about}", configuration, 100, "dbos-sqlite-wal"
             )
         yield _make_floor_ratio(configuration, 0.35)
     for configuration in SERVERS:
-        yield _make_peer_ratio("W1 times Celery", configuration, 25, "celery")
+        yield _make_peer_ratio("W1 ratio to Celery", configuration, 25, "celery")
         yield _make_floor_ratio(configuration, 0.45)
 
 
@@ -109,7 +109,7 @@ def _list_fan_and_map_targets() -> Iterator[PerformanceTarget]:
         job = f"fan {configuration}"
         yield _make_upper_bound("W3 1→1,000→1, s", configuration, bound, job, "fan_1000_s")
     for configuration in ("sqlite x4", "servers 1w x64"):
-        about = "W3 cost of an item of 100,000, times that of 1,000"
+        about = "W3 cost of an item of 100,000, ratio to one of 1,000"
         yield _make_upper_bound(about, configuration, 1.3, f"map {configuration}", "map_cost_ratio")
 
 
@@ -133,7 +133,7 @@ def _make_floor_ratio(configuration: str, bound: float) -> PerformanceTarget:
         return results.compute_floor_ratio(f"diamond {configuration}")
 
     return PerformanceTarget(
-        description="W1 of the floor",
+        description="W1 ratio to the floor",
         configuration=configuration,
         sign="≥",
         bound=bound,
