@@ -127,16 +127,16 @@ def _list_standalone_jobs() -> Iterator[BenchmarkJob]:
 
 
 def _make_job(
-    name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: bool
+    name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **flags: bool
 ) -> BenchmarkJob:
-    return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **about)
+    return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **flags)
 
 
 def _make_workload_job(
     kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Figures]]
 ) -> BenchmarkJob:
-    about = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
-    return _make_job(f"{kind} {configuration}", work, **about)
+    flags = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
+    return _make_job(f"{kind} {configuration}", work, **flags)
 
 
 async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:

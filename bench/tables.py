@@ -47,8 +47,8 @@ _PEER_COLUMNS = ("peer", "versions", "durability", "joins", "layout", "settings"
 
 def _format_head(results: BenchmarkResults) -> str:
     lines = [
-        f"{name}: {'; '.join(f'{key} {value}' for key, value in about.items())}."
-        for name, about in (("Settings", results.settings), ("Machine", results.machine))
+        f"{name}: {'; '.join(f'{key} {value}' for key, value in fields.items())}."
+        for name, fields in (("Settings", results.settings), ("Machine", results.machine))
     ]
     if not results.is_complete:
         lines.append("**Incomplete: the run is in progress or was interrupted.**")
@@ -85,41 +85,41 @@ def compare_with_best_peer(results: BenchmarkResults, job: str, figure: str) -> 
     Returns None for a job of a peer, or if no peer has the figure.
     """
     workload, *configuration = job.split()
-    ours = results.compute_median(job, figure)
-    if ours is None or PEER_PREFIX in configuration:
+    value = results.compute_median(job, figure)
+    if value is None or PEER_PREFIX in configuration:
         return None
-    theirs = [
-        value
-        for peer, about in results.peers.items()
-        if not about.get("joins", "").startswith(NOT_DURABLE)
-        and (value := results.compute_median(f"{workload} {PEER_PREFIX} {peer}", figure))
+    peer_values = [
+        peer_value
+        for peer, description in results.peers.items()
+        if not description.get("joins", "").startswith(NOT_DURABLE)
+        and (peer_value := results.compute_median(f"{workload} {PEER_PREFIX} {peer}", figure))
         is not None
     ]
-    if not theirs:
+    if not peer_values:
         return None
     if figure in HIGHER_IS_BETTER:
-        return ours / max(theirs)
-    return min(theirs) / ours if figure in LOWER_IS_BETTER else None
+        return value / max(peer_values)
+    return min(peer_values) / value if figure in LOWER_IS_BETTER else None
 
 
 def _format_peer_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
     """Yields a row for each measured peer."""
     measured = {job.split()[-1] for job in results.figures if PEER_PREFIX in job.split()}
-    for peer, about in results.peers.items():
+    for peer, description in results.peers.items():
         if peer in measured:
-            shown = {**about, "settings": _format_peer_settings(about)}
-            yield (peer, *(shown.get(name, "").replace("|", "/") for name in _PEER_COLUMNS[1:]))
+            fields = {**description, "settings": _format_peer_settings(description)}
+            yield (peer, *(fields.get(name, "").replace("|", "/") for name in _PEER_COLUMNS[1:]))
 
 
 def _format_peer_settings(description: dict[str, str]) -> str:
     """Formats the settings, those of single workloads, and the numbers of executions."""
-    others = [
+    workload_settings = [
         f"{name.removeprefix(_WORKLOAD_SETTINGS_PREFIX)}: {text}"
         for name, text in description.items()
         if _WORKLOAD_SETTINGS_PREFIX in name
     ]
     counts = [f"executions: {description['counts']}"] if "counts" in description else []
-    return "; ".join([description.get("settings", ""), *others, *counts])
+    return "; ".join([description.get("settings", ""), *workload_settings, *counts])
 
 
 def _format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -127,11 +127,11 @@ def _select_last_lines(run: SimulationRun) -> list[str]:
     """Returns the last lines of the trace, without executions that the violation does not name."""
     problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
-    others = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
+    unnamed = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
     lines = [
         line
         for line in run.trace
-        if not any(f" {other}/" in line or f"[{other} " in line for other in others)
+        if not any(f" {id_}/" in line or f"[{id_} " in line for id_ in unnamed)
     ]
     return lines[-TRACE_LINES_MAX:]
 
@@ -226,9 +226,9 @@ class CampaignResult:
             for feature in Feature
         ]
         return [
-            f"{name}: {number} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
-            for name, number, least in minimums
-            if number < least * self.seeds // HUNDRED
+            f"{name}: {number} in {self.seeds} seeds, expected at least {minimum} per {HUNDRED}"
+            for name, number, minimum in minimums
+            if number < minimum * self.seeds // HUNDRED
         ]
 
     def format_summary(self) -> str:

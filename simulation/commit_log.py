@@ -186,10 +186,12 @@ class GroundTruth(StoreObserver):
         self.tally.lost_tasks += sum(isinstance(entry.command, TaskLost) for entry in consumed)
         tokens = [token for entry in consumed if (token := get_token(entry.command)) is not None]
         before = {token: self.find_run(token) for token in tokens}
-        known = frozenset(self.executions)
+        known_executions = frozenset(self.executions)
         self._committed_at = None
         events = list(self._apply_commit(commit))
-        step = CommitStep(lease, commit, consumed, events, before, known, self._committed_at)
+        step = CommitStep(
+            lease, commit, consumed, events, before, known_executions, self._committed_at
+        )
         self.trace(_format_commit(step))
         self._run_checks("on_commit", step)
 

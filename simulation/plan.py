@@ -131,15 +131,15 @@ def _plan_faults(rng: Random, faults: frozenset[Fault], processes: int) -> tuple
             target=rng.randrange(processes),
             lasts_s=_choose_duration_s(rng, shortest, longest),
         )
-        for fault, (most, shortest, longest) in _TIMED_FAULTS.items()
+        for fault, (count_max, shortest, longest) in _TIMED_FAULTS.items()
         if fault in faults
-        for _ in range(rng.randint(1, most))
+        for _ in range(rng.randint(1, count_max))
     ]
     return tuple(sorted(acts, key=lambda act: act.at))
 
 
 def _choose_duration_s(rng: Random, shortest: float, longest: float) -> float:
-    """Often chooses a time near the failure timeout, so that a verdict crosses a heartbeat."""
+    """Chooses a duration, often near the failure timeout, so that a verdict crosses a heartbeat."""
     if longest > FAILURE_DETECTION_S + 1.5 and rng.random() < 0.5:
         return rng.uniform(FAILURE_DETECTION_S, FAILURE_DETECTION_S + 1.5)
     return rng.uniform(shortest, longest)

@@ -118,8 +118,8 @@ class _Simulation:
                 self._store_definition(node.child)
 
     async def _run_phases(self) -> None:
-        for place in range(self._deployment.process_count):
-            self._deployment.start(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.start(index)
         self._callers.process.run(self._callers.run(self._plan.orders))
         for act in self._plan.acts:
             asyncio.get_running_loop().call_later(act.at, self._inject_fault, act)
@@ -217,12 +217,12 @@ class _Simulation:
     def _repair(self) -> None:
         self._trace("EVERYTHING IS REPAIRED")
         self._network.is_healed = True
-        for place in range(self._deployment.process_count):
-            self._deployment.revive(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.revive(index)
 
     async def _tear_down(self) -> None:
-        for place in range(self._deployment.process_count):
-            self._deployment.kill(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.kill(index)
         self._callers.process.kill()
         for _ in range(5):
             await asyncio.sleep(0)

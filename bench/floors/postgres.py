@@ -117,8 +117,8 @@ class _ArchiveRows:
                 row = [NodeState.QUEUED.value, 1, None, entry.at, None, None, None]
                 self._nodes[execution_id, event.node] = row
             elif type(event) is NodeCompleted:
-                known = self._nodes.get((execution_id, event.node))
-                queued_at = None if known is None else known[3]
+                queued_row = self._nodes.get((execution_id, event.node))
+                queued_at = None if queued_row is None else queued_row[3]
                 row = [NodeState.COMPLETED.value, 1, event.worker, queued_at]
                 row += [event.started_at, entry.at, None]
                 self._nodes[execution_id, event.node] = row

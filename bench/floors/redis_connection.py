@@ -27,8 +27,8 @@ class FloorConnection:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
-    async def call(self, *words: Arg) -> Any:
-        return _raise_for_error(await self._connection.send_command(pack_command(words)))
+    async def call(self, *args: Arg) -> Any:
+        return _raise_for_error(await self._connection.send_command(pack_command(args)))
 
     async def call_pipelined(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Sends all commands before it waits for the first answer."""

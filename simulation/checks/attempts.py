@@ -34,10 +34,14 @@ class AttemptCheck(InvariantCheck):
 
     def _check_key(self, token: TaskToken, key: str) -> None:
         """Checks that all attempts of a node or item share a key that no other one has."""
-        place = (token.execution_id, token.node_id, token.item)
-        known = self._keys.setdefault(place, key), self._owners_of_keys.setdefault(key, place)
-        if known != (key, place):
-            raise self.make_violation(f"{token} has the idempotency key {key}, expected {known}")
+        position = (token.execution_id, token.node_id, token.item)
+        first_key = self._keys.setdefault(position, key)
+        first_position = self._owners_of_keys.setdefault(key, position)
+        if (first_key, first_position) != (key, position):
+            raise self.make_violation(
+                f"{token} has the idempotency key {key}: its first key was {first_key}, "
+                f"and {first_position} had this key first"
+            )
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, NodeFailed):

@@ -71,15 +71,15 @@ class CrashPointCounter:
         """Stops failing calls, because a process that shuts down can't prove a recovery."""
         self._is_disabled = not self._fault.kills_process
 
-    def _reach_point(self, when: str, name: str) -> None:
+    def _reach_point(self, side: str, name: str) -> None:
         if self._is_disabled:
             return
         self.points += 1
         if self.points == self._fault.point:
-            self._journal.append(JournalFile.POINTS, f"{when} {name}")
+            self._journal.append(JournalFile.POINTS, f"{side} {name}")
             if self._fault.kills_process:
                 os._exit(CRASH_EXIT_CODE)
-            raise StoreError(f"{CUT_OFF_MESSAGE}: {when} {name}")
+            raise StoreError(f"{CUT_OFF_MESSAGE}: {side} {name}")
 
 
 # The frequent read-only calls; the list is not complete.
@@ -187,8 +187,8 @@ class CrashingRedisConnectionPool(RedisConnectionPool):
     async def call_blocking(
         self, *args: Arg, wait_s: float, expected_run_id: str | None = None
     ) -> Reply:
-        wait = partial(super().call_blocking, *args, wait_s=wait_s, expected_run_id=expected_run_id)
-        return await self._points.run_call(f"{_format_command(args)}, waiting", wait)
+        call = partial(super().call_blocking, *args, wait_s=wait_s, expected_run_id=expected_run_id)
+        return await self._points.run_call(f"{_format_command(args)}, waiting", call)
 
     async def subscribe(
         self,

@@ -70,7 +70,7 @@ class CrashPointStorage(Protocol):
         """Copies the data that is not in the journal's folder."""
 
     def remove(self, journal: RunJournal) -> None:
-        """As `copy`."""
+        """Removes the data that is not in the journal's folder."""
 
 
 def find_settled_keys(histories: Iterable[tuple[str, bytes]]) -> Iterator[str]:
@@ -129,7 +129,7 @@ class DataDirStorage:
         """Does nothing: the files are copied with the folder."""
 
     def remove(self, journal: RunJournal) -> None:
-        """As `copy`."""
+        """Does nothing: the files are removed with the folder."""
 
 
 def _count(db: sqlite3.Connection, query: str) -> int:

@@ -167,8 +167,8 @@ class _PointSweep:
         if not is_reached and code == EXIT_OK:
             self._report.calls = max(self._report.calls, _read_counts(journal)[0])
         problems = self._check_recovery(journal, code, undisturbed)
-        place = f"point {at}, {' then '.join(points) or 'not reached'}"
-        self._report.problems += [f"{place}: {problem}" for problem in problems]
+        label = f"point {at}, {' then '.join(points) or 'not reached'}"
+        self._report.problems += [f"{label}: {problem}" for problem in problems]
         return is_reached, not problems
 
     def _check_recovery(self, journal: RunJournal, code: int, undisturbed: Snapshot) -> list[str]:

@@ -67,13 +67,13 @@ def python_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def module_name(module: Module) -> str:
-    """Return the dotted name that imports use."""
+    """Returns the dotted name that imports use."""
     parts = Path(module.name.removeprefix("src/")).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield every name that may be a module: `from a import b` gives `a` and `a.b`."""
+    """Yields every name that may be a module: `from a import b` gives `a` and `a.b`."""
     for node in nodes:
         match node:
             case ast.Import(names=names):
@@ -117,7 +117,7 @@ def test_every_shared_class_name_is_still_shared() -> None:
 
 
 def importers() -> dict[str, set[str]]:
-    """Map each imported name to the modules outside tests that import it, lazily or on top."""
+    """Maps each imported name to the modules outside tests that import it anywhere."""
     by_name: dict[str, set[str]] = defaultdict(set)
     for module in map(parse, python_files((SOURCE, *PROGRAMS))):
         for name in imported_names(module.nodes):
@@ -126,7 +126,7 @@ def importers() -> dict[str, set[str]]:
 
 
 def lonely_files() -> list[str]:
-    """Return the small files that at most one module imports, which is in the same package."""
+    """Returns the small files that at most one module imports, which is in the same package."""
     by_name = importers()
     lonely = []
     for path in python_files(NAMED):
@@ -172,7 +172,7 @@ def test_the_root_package_holds_no_loose_module() -> None:
 
 
 def imports_at_load(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the imports that run when the module is loaded, so none for a type checker only."""
+    """Yields the imports that run when the module is loaded, without TYPE_CHECKING blocks."""
     for node in body:
         match node:
             case ast.Import() | ast.ImportFrom():

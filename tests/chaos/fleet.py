@@ -61,7 +61,7 @@ class Fleet:
         process.kill()
         process.wait()
 
-    def rename(self, name: str) -> None:
+    def replace(self, name: str) -> None:
         self.kill(name)
         self.start(name)
 
@@ -96,4 +96,4 @@ class Fleet:
         return [name for name in self._roles if "Traceback" in self.log_of(name)]
 
     def log_of(self, name: str) -> str:
-        return (self._logs / f"{name}.log").read_text(encoding="utf-8", errors="rename")
+        return (self._logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")

@@ -198,7 +198,7 @@ def retry_counted_twice(patch: Patch) -> None:
 
 
 def nothing_is_recovered(patch: Patch) -> None:
-    """A new owner handles new commands only and does not recover running executions."""
+    """Makes a new owner handle only new commands, without recovering running executions."""
 
     async def blind(*_args: object) -> int:
         return 0
