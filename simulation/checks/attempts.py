@@ -68,7 +68,7 @@ class AttemptCheck(InvariantCheck):
             )
 
     def _check_not_given_up_early(self, execution: Execution, event: NodeFailed) -> None:
-        """Checks that a node fails only after all retries that may help. A map has its items."""
+        """Checks that a node fails only after all retries that may help. Skips maps."""
         index = execution.graph.index[event.node]
         run, policy = execution.run(index, event.item), execution.graph.nodes[index].node.retry
         is_map = index in execution.maps and event.item == NO_ITEM
