@@ -49,7 +49,7 @@ def test_what_was_not_begun_in_time_is_in_the_results(
     command.main(["--minutes", "1", "--repetitions", "1"])
 
     kept = json.loads((tmp_path / "results.json").read_text())
-    assert kept["failed"] == {"two": "not begun: 1 minutes were over"}
+    assert kept["failed"] == {"two": "not started: the limit of 1 minutes was reached"}
     assert kept["is_complete"]
     assert kept["settings"]["redis"].endswith(", private, on disk, appendfsync everysec")
 
@@ -58,4 +58,4 @@ def test_the_last_words_of_a_group_of_errors_are_not_its_dashes() -> None:
     text = "Traceback\n  | ServerFailedError: worker-0 ended\n  +-----------------\n"
 
     assert command.find_last_line(text) == "ServerFailedError: worker-0 ended"
-    assert command.find_last_line("\n") == "without a word"
+    assert command.find_last_line("\n") == "no output"

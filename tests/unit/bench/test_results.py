@@ -40,10 +40,10 @@ def verdict(results: BenchmarkResults, target: str, configuration: str) -> tuple
 @pytest.mark.parametrize(
     ("target", "configuration", "expected"),
     [
-        ("W1 of the floor", "servers 1w x64", (0.4, "missed")),
-        ("W1 times Celery", "servers 1w x64", (20.0, "missed")),
+        ("W1 ratio to the floor", "servers 1w x64", (0.4, "missed")),
+        ("W1 ratio to Celery", "servers 1w x64", (20.0, "missed")),
         ("W4 cold start, s", "cli", (0.5, "reached")),
-        ("W1 of the floor", "sqlite x4", (None, "not measured")),
+        ("W1 ratio to the floor", "sqlite x4", (None, "not measured")),
     ],
 )
 def test_a_target_is_judged_by_the_median(
@@ -58,8 +58,8 @@ def test_a_peer_is_compared_in_each_way_that_it_can_be_run() -> None:
     results.add("diamond peer dbos-sqlite", {"executions_per_s": 20.0})
     results.add("diamond peer dbos-sqlite-wal", {"executions_per_s": 40.0})
 
-    safer = "W1 times DBOS on SQLite, as it comes, which survives a power cut"
-    as_safe = "W1 times DBOS on SQLite with WAL, as safe as this"
+    safer = "W1 ratio to DBOS on SQLite, default (survives a power cut, this does not)"
+    as_safe = "W1 ratio to DBOS on SQLite with WAL (as safe as this)"
     assert verdict(results, safer, "sqlite x4") == (150.0, "reached")
     assert verdict(results, as_safe, "sqlite x4") == (75.0, "missed")
 
@@ -123,11 +123,11 @@ def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
         "| diamond servers 1w x64 | executions per second | 1,000 | 900 | 1,100 | 0.40 | 20.0 |"
         in text
     )
-    assert "| W1 times Celery | servers 1w x64 | ≥ 25 | 20.0 | **missed** |" in text
+    assert "| W1 ratio to Celery | servers 1w x64 | ≥ 25 | 20.0 | **missed** |" in text
     assert "| diamond peer temporal | took more than 900 s |" in text
     assert "| celery | celery 5 |" in text
     assert "| prefetch 4; chain: prefetch 1; executions: diamonds 2000 |" in text
-    assert "Not complete" in text
+    assert "Incomplete" in text
 
 
 def test_a_job_is_chosen_by_all_of_the_words() -> None:
