@@ -20,7 +20,7 @@ from tests.metric_samples import parse_metric_types
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PAGE = ROOT / "docs" / "how-to" / "metrics.md"
+PAGE = ROOT / "docs" / "guides" / "metrics.md"
 
 _NAME = re.compile(r"\b(?:runnel|process)_[a-z0-9_]+\b")
 _BY = re.compile(r"\b(?:by|on) \(([^)]*)\)")

@@ -1,4 +1,4 @@
-"""What docs/handlers.md shows runs, against a real server; what it lists is what there is."""
+"""What docs/reference/handlers.md shows runs, against a real server; what it lists is what there is."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from runnel.settings.variables import VARIABLES
 from tests.engines import run_to_end
 from tests.scripted_http_server import make_json_answer, open_scripted_server
 
-PAGE = (Path(__file__).parents[2] / "docs/handlers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/handlers.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 SAID = (
     b'{"model": "small-1", "usage": {"prompt_tokens": 9, "completion_tokens": 3},'

@@ -9,7 +9,7 @@ from tests.conftest import MissingPart
 from tests.docs.console import console, steps_of
 from tests.docs.page_commands import PageCommands
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "http.md"
 PORT = "8080"
 
 

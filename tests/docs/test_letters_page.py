@@ -11,7 +11,7 @@ import pytest
 from tests.docs.page_commands import PageCommands
 from tests.e2e.program import clean_environment
 
-PAGE = Path(__file__).parents[2] / "docs/dead-letters.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/dead-letters.md"
 BLOCKS = re.findall(
     r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
 )

@@ -1,4 +1,4 @@
-"""docs/reliability.md names the test that shows each of its lines: they exist, and do run."""
+"""docs/explanation/reliability.md names the test that shows each of its lines: they exist, and do run."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from simulation.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/reliability.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"tests/[\w/]+\.py(?:::\w+)?|tests/\w+(?=`)", PAGE)))
 
 

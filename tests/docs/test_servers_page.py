@@ -15,7 +15,7 @@ from runnel.ports.telemetry import EXECUTION_FINISHED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SERVERS = (ROOT / "docs/servers.md").read_text(encoding="utf-8")
+SERVERS = (ROOT / "docs/guides/servers.md").read_text(encoding="utf-8")
 # Any: the class of Typer's commands is not part of its interface.
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 GUIDES = README + SERVERS

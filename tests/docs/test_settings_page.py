@@ -1,4 +1,4 @@
-"""docs/settings.md lists every setting with its default, and something reads each."""
+"""docs/reference/settings.md lists every setting with its default, and something reads each."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from runnel.settings.model import ENVIRONMENTS
 from runnel.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
 SOURCE = "".join(
     path.read_text(encoding="utf-8")
     for path in (ROOT / "src/runnel").rglob("*.py")

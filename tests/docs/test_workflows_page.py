@@ -1,4 +1,4 @@
-"""What docs/workflows.md lists is what there is."""
+"""What docs/guides/workflows.md lists is what there is."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from runnel.core.templates.filters import FILTERS
 from runnel.core.validation.handler_settings import HANDLER_SETTINGS, OPERATION_SETTINGS
 
-PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/workflows.md").read_text(encoding="utf-8")
 
 
 def test_every_handler_and_its_settings_are_listed() -> None:

@@ -11,7 +11,7 @@ from tools.reference.markdown import code, page, table
 INTRODUCTION = """\
 All are in `runnel.errors`, and a `RunnelError`. `code` is the name that programs should go by: it
 does not change. *Tried again* says whether a task that raised it is, by the node's `retry`;
-exceptions of your own are judged by [their class](../how-to/retries.md). An `InputError` ends a
+exceptions of your own are judged by [their class](../guides/retries.md). An `InputError` ends a
 command with exit code 2, the others with 1."""
 
 # A section of the module: a comment of one line with two empty lines around it.

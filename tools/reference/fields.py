@@ -27,12 +27,12 @@ from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflo
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\
-What [Writing workflows](../workflows.md) explains, as a list. `runnel schema` prints it for
+What [Writing workflows](../guides/workflows.md) explains, as a list. `runnel schema` prints it for
 editors; what does not fit is refused by name when a workflow is checked. Times are in seconds."""
 CHECKED_LATER = """\
 A value with a template in it is judged when it is known. What they do:
-[Writing workflows](../workflows.md#handlers) and
-[Handlers that reach outside](../handlers.md)."""
+[Writing workflows](../guides/workflows.md#handlers) and
+[Handlers that reach outside](handlers.md)."""
 
 TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("A workflow", "workflow", WORKFLOW_TABLE, Workflow),
