@@ -62,7 +62,7 @@ def test_every_command_is_named_in_the_readme() -> None:
 
 
 def test_every_command_is_told_what_it_does_on_a_server() -> None:
-    table = SERVERS.partition("## Where the command line works")[2].partition("\n## ")[0]
+    table = SERVERS.partition("## Commands on a server")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)", table))
 
     elsewhere = {"orchestrator", "worker", "dev", "doctor", "config", "version"}
