@@ -1,4 +1,4 @@
-"""What docs/reference/handlers.md shows runs, against a real server; what it lists is what there is."""
+"""docs/reference/handlers.md: its examples run against a real server, its lists are complete."""
 
 import re
 from collections.abc import Mapping

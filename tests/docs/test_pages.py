@@ -11,20 +11,29 @@ from tests.docs.page_commands import PageCommands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+# Guides without a session of their own, or with one that another test runs.
+OTHER_GUIDES = {"coming-from.md", "dead-letters.md", "http.md", "servers.md"}
 PAGES = [
-    *("tutorial.md", "python.md", "explanation.md", "batches.md"),
-    *(f"how-to/{path.name}" for path in sorted(DOCS.glob("how-to/*.md"))),
+    *("tutorial.md", "explanation/how-it-works.md"),
+    *(
+        f"guides/{path.name}"
+        for path in sorted(DOCS.glob("guides/*.md"))
+        if path.name not in OTHER_GUIDES
+    ),
 ]
 CODE_LINES_MAX = 12
-# Snippets of other pages, and what looks at them.
+# Snippets of other pages, and the test that checks them.
 ELSEWHERE = {
     "README.md": {"console", "bash", "python", "yaml"},  # test_readme.py, test_servers_page.py
     "CONTRIBUTING.md": {"console"},  # how to set up the development: nothing that a test could do
     "docs/adr/README.md": {"markdown"},  # a template
-    "docs/dead-letters.md": {"bash"},  # test_letters_page.py
-    "docs/handlers.md": {"yaml", "bash"},  # test_handlers_page.py; settings of the environment
-    "docs/http.md": {"console", "yaml"},  # test_http_page.py
-    "docs/servers.md": {"bash", "python", "json"},  # test_servers_page.py
+    "docs/guides/dead-letters.md": {"bash"},  # test_letters_page.py
+    "docs/reference/handlers.md": {
+        "yaml",
+        "bash",
+    },  # test_handlers_page.py; settings of the environment
+    "docs/guides/http.md": {"console", "yaml"},  # test_http_page.py
+    "docs/guides/servers.md": {"bash", "python", "json"},  # test_servers_page.py
 }
 
 
@@ -69,7 +78,9 @@ def test_the_workflow_of_the_tutorial_is_short_and_is_killed() -> None:
 
 
 def test_the_moves_of_the_picture_are_those_of_the_engine() -> None:
-    moves = re.findall(r"^ +([A-Z]+) --> ([A-Z]+)", text_of("explanation.md"), re.MULTILINE)
+    moves = re.findall(
+        r"^ +([A-Z]+) --> ([A-Z]+)", text_of("explanation/how-it-works.md"), re.MULTILINE
+    )
 
     assert len(moves) > len(NodeState)
     assert all(NodeState(target) in NODE_MOVES[NodeState(found)] for found, target in moves)

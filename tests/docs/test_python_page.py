@@ -1,4 +1,4 @@
-"""docs/guides/python.md names all that there is; test_pages.py runs what it shows."""
+"""docs/guides/python.md names every option; test_pages.py runs its examples."""
 
 from pathlib import Path
 

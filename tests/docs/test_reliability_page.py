@@ -1,4 +1,4 @@
-"""docs/explanation/reliability.md names the test that shows each of its lines: they exist, and do run."""
+"""docs/explanation/reliability.md: the tests that it names exist."""
 
 import re
 from pathlib import Path

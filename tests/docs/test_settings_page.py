@@ -1,4 +1,4 @@
-"""docs/reference/settings.md lists every setting with its default, and something reads each."""
+"""docs/reference/settings.md lists every setting with its default, and the code reads each."""
 
 import re
 from pathlib import Path

@@ -9,8 +9,8 @@ from runnel.cli.main import app
 from tools.reference.markdown import code, page, plain, table
 
 INTRODUCTION = """\
-`runnel COMMAND --help` says the same in a terminal. An `ID` may be the first characters of an
-execution's id, or `@last`.
+`runnel COMMAND --help` prints the same in a terminal. An `ID` is an execution id, its first
+characters, or `@last`.
 
 Exit codes: 0 completed, 1 failed or cancelled, 2 bad input, 130 interrupted (143 by SIGTERM)."""
 

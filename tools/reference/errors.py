@@ -9,10 +9,10 @@ from runnel.errors import RunnelError
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\
-All are in `runnel.errors`, and a `RunnelError`. `code` is the name that programs should go by: it
-does not change. *Tried again* says whether a task that raised it is, by the node's `retry`;
-exceptions of your own are judged by [their class](../guides/retries.md). An `InputError` ends a
-command with exit code 2, the others with 1."""
+All errors are in `runnel.errors` and are subclasses of `RunnelError`. `code` never changes: use it
+in programs. *Retried* says whether the node's `retry` applies to a task that raised the error; for
+your own exceptions, [their class](../guides/retries.md) decides. A command ends with exit code 2
+after an `InputError`, and with 1 after any other error."""
 
 # A section of the module: a comment of one line with two empty lines around it.
 _SECTION = re.compile(r"\n\n\n# ([^\n]+)\.\n\n\n")
@@ -27,7 +27,7 @@ def _sections() -> Iterator[str]:
     _, *parts = _SECTION.split(inspect.getsource(errors))
     for title, source in zip(parts[::2], parts[1::2], strict=True):
         classes = [getattr(errors, name) for name in _CLASS.findall(source)]
-        head = ("code", "class", "tried again", "meaning")
+        head = ("code", "class", "retried", "meaning")
         yield f"## {title}\n\n{table(head, map(_row, classes))}"
 
 

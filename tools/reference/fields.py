@@ -27,12 +27,12 @@ from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflo
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\
-What [Writing workflows](../guides/workflows.md) explains, as a list. `runnel schema` prints it for
-editors; what does not fit is refused by name when a workflow is checked. Times are in seconds."""
+Every key of a workflow file. [Workflows in YAML](../guides/workflows.md) explains them. `runnel
+schema` prints the JSON Schema for editors. A key or value that does not fit is refused by name.
+Times are in seconds."""
 CHECKED_LATER = """\
-A value with a template in it is judged when it is known. What they do:
-[Writing workflows](../guides/workflows.md#handlers) and
-[Handlers that reach outside](handlers.md)."""
+A value with a template is checked when the task runs. What the handlers do:
+[Workflows in YAML](../guides/workflows.md#handlers) and [Handlers](handlers.md)."""
 
 TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("A workflow", "workflow", WORKFLOW_TABLE, Workflow),
@@ -41,7 +41,7 @@ TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("`cache` of a node", "cache", CACHE_TABLE, Cache),
     ("An entry of `rate_limits`", "rate_limit", RATE_LIMIT_TABLE, RateLimit),
 )
-# Of keys that become an enumeration once they are checked.
+# Checks of the keys whose value becomes an enumeration.
 CHOICES = {"run_when": NODE_CHECKS["run_when"], "on_failure": WORKFLOW_CHECKS["on_failure"]}
 # Read before the settings are checked, because they become a part of the node.
 OF_CHILDREN = {
@@ -100,7 +100,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _is_listed(handler: str) -> bool:
-    """Not those that take any settings, nor the second name of another one."""
+    """Leaves out handlers that accept any settings, and second names of handlers."""
     settings = HANDLER_SETTINGS[handler]
     first = next(name for name, each in HANDLER_SETTINGS.items() if each is settings)
     return settings is not None and first == handler

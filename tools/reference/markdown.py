@@ -1,4 +1,4 @@
-"""Tables and texts as Markdown."""
+"""Formats tables and texts as Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A help text for terminals, without its styles."""
+    """Removes the terminal styles of a help text."""
     return _DIM.sub("", _BOLD.sub(r"`\1`", text)).replace("\\[", "[")
 
 
