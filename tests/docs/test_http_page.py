@@ -1,4 +1,4 @@
-"""The page about HTTP: every command is given to a server, on a port that is free."""
+"""docs/guides/http.md: every command is sent to a server on a free port."""
 
 import shutil
 from pathlib import Path

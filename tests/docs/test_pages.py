@@ -58,14 +58,16 @@ def test_no_snippet_of_a_page_is_left_out(page: str) -> None:
         assert kind == "mermaid" or steps_of(f"```{kind}\n{text}```\n"), text
 
 
-def test_no_page_has_snippets_that_nothing_looks_at() -> None:
-    found = {
+def test_every_snippet_outside_these_pages_has_a_test() -> None:
+    kinds_by_page = {
         path.relative_to(ROOT).as_posix(): {kind for kind, _ in BLOCK.findall(path.read_text())}
         for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")]
     }
     mine = {f"docs/{page}" for page in PAGES}
 
-    assert {page: kinds for page, kinds in found.items() if kinds and page not in mine} == ELSEWHERE
+    assert {
+        page: kinds for page, kinds in kinds_by_page.items() if kinds and page not in mine
+    } == ELSEWHERE
 
 
 def test_the_workflow_of_the_tutorial_is_short_and_is_killed() -> None:
@@ -77,10 +79,10 @@ def test_the_workflow_of_the_tutorial_is_short_and_is_killed() -> None:
     assert "kill -9 $!" in [step.line for step in steps if isinstance(step, Command)]
 
 
-def test_the_moves_of_the_picture_are_those_of_the_engine() -> None:
+def test_the_state_diagram_shows_only_moves_of_the_engine() -> None:
     moves = re.findall(
         r"^ +([A-Z]+) --> ([A-Z]+)", text_of("explanation/how-it-works.md"), re.MULTILINE
     )
 
     assert len(moves) > len(NodeState)
-    assert all(NodeState(target) in NODE_MOVES[NodeState(found)] for found, target in moves)
+    assert all(NodeState(target) in NODE_MOVES[NodeState(source)] for source, target in moves)

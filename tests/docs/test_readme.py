@@ -105,7 +105,7 @@ def test_every_example_is_counted() -> None:
 
 def test_the_picture_is_what_the_command_draws(tmp_path: Path, program_forks: PageCommands) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    (graph,) = [each for each in README_COMMANDS if each.line.startswith("runnel graph")]
+    (graph,) = [command for command in README_COMMANDS if command.line.startswith("runnel graph")]
 
     done = program_forks.run(graph.line.split()[1:], tmp_path)
 
@@ -113,7 +113,7 @@ def test_the_picture_is_what_the_command_draws(tmp_path: Path, program_forks: Pa
 
 
 def read_medians() -> dict[str, str]:
-    """The median of each figure of bench/results.md, by job and figure."""
+    """Returns the medians of bench/results.md by job and figure."""
     text = (ROOT / "bench/results.md").read_text(encoding="utf-8")
     section = text.partition("## Figures")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
@@ -128,7 +128,7 @@ def test_the_figures_of_an_engine_are_those_of_the_last_benchmark(engine: str, j
     shown = [float(cell.replace(",", "")) for cell in row.strip("|").split("|")[2:]]
 
     measured = [medians[f"{workload} {job}: {figure}"] for workload, figure in WORKLOADS.items()]
-    assert shown == [pytest.approx(float(each.replace(",", "")), rel=0.005) for each in measured]
+    assert shown == [pytest.approx(float(text.replace(",", "")), rel=0.005) for text in measured]
 
 
 def test_both_commands_are_make_targets_and_ci_calls_the_second() -> None:

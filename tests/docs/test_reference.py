@@ -7,8 +7,8 @@ import runnel
 from runnel import errors
 from runnel.cli.main import app
 from tools.reference.__main__ import FOLDER, PAGES
-from tools.reference.commands import commands_page
-from tools.reference.errors import errors_page
+from tools.reference.commands import build_commands_page
+from tools.reference.errors import build_errors_page
 from tools.reference.python import GROUPS, OTHER_NAMES
 
 HAND_WRITTEN = {"handlers.md", "run-when.md", "settings.md", "triggers.md"}
@@ -31,14 +31,14 @@ def test_every_public_name_is_described_once() -> None:
 
 
 def test_every_error_is_listed() -> None:
-    page = errors_page()
+    page = build_errors_page()
 
     for error in errors.list_error_classes():
         assert f"`{error.__name__}`" in page, error
 
 
 def test_every_command_is_listed() -> None:
-    page = commands_page()
+    page = build_commands_page()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # not of Typer's interface
 
     for name in commands:

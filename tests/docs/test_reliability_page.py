@@ -32,7 +32,7 @@ def test_every_row_of_the_failure_matrix_says_how_it_is_shown() -> None:
 
     assert len(shown) > 15
     assert all(
-        "tests/" in each or "not shown by a test" in each
-        for each in shown[2:]
-        if each.strip() != "shown by"
+        "tests/" in cell or "not shown by a test" in cell
+        for cell in shown[2:]
+        if cell.strip() != "shown by"
     )

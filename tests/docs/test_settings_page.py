@@ -24,7 +24,7 @@ def rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in cells] for cells in lines]
 
 
-def test_every_setting_is_listed_with_its_default_and_nothing_else_is() -> None:
+def test_exactly_the_settings_are_listed_with_their_defaults() -> None:
     listed = {cells[0].strip("`"): cells[1] for cells in rows("Every setting")}
 
     assert listed == {
@@ -46,8 +46,8 @@ def test_the_differences_between_environments_are_listed() -> None:
     }
     listed = {cells[0].strip("`"): cells[1:] for cells in rows("The environment")}
 
-    by_field = {each.field: name for name, each in VARIABLES.items()}
-    differing = {by_field[field] for found in ENVIRONMENTS.values() for field in found}
+    by_field = {variable.field: name for name, variable in VARIABLES.items()}
+    differing = {by_field[field] for defaults in ENVIRONMENTS.values() for field in defaults}
     assert {name for name in listed if name in VARIABLES} == differing
     for variable in differing:
         assert listed[variable] == [values[name][variable] for name in names]

@@ -21,7 +21,7 @@ from runnel.client.http_resources import (
     HttpSchedules,
     HttpWebhooks,
 )
-from tools.reference.markdown import code, page, table
+from tools.reference.markdown import format_code, format_page, format_table
 
 INTRODUCTION = """\
 The names of `from runnel import …`. Modules below `runnel` that are not listed here may change in
@@ -60,7 +60,7 @@ ENGINE_METHODS = frozenset(
 )
 ENGINE_METHODS_OF: dict[str, frozenset[str]] = {"Context": frozenset({"cancel"})}
 
-# What a public name returns or holds, shown below it.
+# Classes that a public name returns or holds; their members are listed below it.
 PARTS: dict[str, dict[str, type]] = {
     "workflow": {"A decorated workflow": DecoratedWorkflow},
     "Context": {"ctx.metrics": TaskMetrics},
@@ -75,41 +75,44 @@ PARTS: dict[str, dict[str, type]] = {
 OPTIONS: dict[str, type] = {"task": NodeOptions, "workflow": WorkflowOptions}
 
 
-def python_page() -> str:
+def build_python_page() -> str:
     sections = []
     for title, names in GROUPS.items():
         sections.append(f"## {title}")
         sections += [part for name in names for part in _describe_name(name)]
-    return page("Python API", INTRODUCTION, *sections, ERRORS)
+    return format_page("Python API", INTRODUCTION, *sections, ERRORS)
 
 
 def _describe_name(name: str) -> Iterator[str]:
     value = getattr(runnel, name)
-    yield f"### {code(name)}"
+    yield f"### {format_code(name)}"
     if inspect.isclass(value):
         yield from _describe_class(name, value)
     elif inspect.isfunction(value):
-        yield code(_format_signature(name, value))
+        yield format_code(_format_signature(name, value))
         yield _get_doc(value)
     else:  # a handler that can be called, such as `sleep`
-        yield code(_format_signature(name, type(value).__call__))
+        yield format_code(_format_signature(name, type(value).__call__))
         yield _get_doc(type(value))
     if name in OPTIONS:
-        rows = [(code(option), code(kind)) for option, kind, _ in _list_fields(OPTIONS[name])]
-        yield "Options:\n\n" + table(("option", "type"), rows)
+        rows = [
+            (format_code(option), format_code(kind))
+            for option, kind, _ in _list_fields(OPTIONS[name])
+        ]
+        yield "Options:\n\n" + format_table(("option", "type"), rows)
     for title, part in PARTS.get(name, {}).items():
-        yield f"{title if ' ' in title else code(title)} has:"
+        yield f"{title if ' ' in title else format_code(title)} has:"
         yield _table_members(name, part)
 
 
 def _describe_class(name: str, kind: type) -> Iterator[str]:
     fields = list(_list_fields(kind)) if _has_fields(kind) else []
     if not fields and "__init__" in vars(kind) and name not in ("Context", "StepContext"):
-        yield code(_format_signature(name, kind.__init__))  # type: ignore[misc]  # of this very class
+        yield format_code(_format_signature(name, kind.__init__))  # type: ignore[misc]  # of this very class
     yield _get_doc(kind)
     if fields:
-        rows = [(code(field), code(kind), default) for field, kind, default in fields]
-        yield table(("field", "type", "default"), rows)
+        rows = [(format_code(field), format_code(kind), default) for field, kind, default in fields]
+        yield format_table(("field", "type", "default"), rows)
     yield SYNC_CLIENT if name == "SyncClient" else _table_members(name, kind)
 
 
@@ -129,16 +132,16 @@ def _format_default(kind: type, name: str, node: ast.AnnAssign) -> str:
     """The value, where it is written as the name of a constant."""
     if issubclass(kind, msgspec.Struct):
         (default,) = [field.default for field in msgspec.structs.fields(kind) if field.name == name]
-        return code(repr(default))
-    return code(ast.unparse(node.value) if node.value is not None else "")
+        return format_code(repr(default))
+    return format_code(ast.unparse(node.value) if node.value is not None else "")
 
 
 def _table_members(name: str, kind: type) -> str:
     rows = [
-        (code(_format_member(member, value)), _get_doc(value))
+        (format_code(_format_member(member, value)), _get_doc(value))
         for member, value in _list_members(name, kind)
     ]
-    return table(("member", "meaning"), rows) if rows else ""
+    return format_table(("member", "meaning"), rows) if rows else ""
 
 
 def _list_members(name: str, kind: type) -> Iterator[tuple[str, Any]]:
