@@ -19,7 +19,7 @@ MEMORY = Path("/dev/shm")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 # A second process has to wait until it may take the first one for dead: so only some of the points,
-# as many before a call as after one. docs/explanation/reliability.md has the command for all.
+# as many before a call as after one; all of them by the command, as docs/reliability.md says.
 on_redis = pytest.mark.timeout(600)
 
 
