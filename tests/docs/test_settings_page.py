@@ -53,5 +53,18 @@ def test_the_differences_between_environments_are_listed() -> None:
         assert listed[variable] == [values[name][variable] for name in names]
 
 
+def test_pages_quote_defaults_as_they_are() -> None:
+    defaults = {line.variable: line.value for line in list_settings(read_sourced_settings({}))}
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    quoted = [
+        pair
+        for page in pages
+        for pair in re.findall(r"`([A-Z]+_[A-Z_]+)` \((\d[\d.]*)(?: s)?\)", page.read_text("utf-8"))
+    ]
+
+    assert quoted
+    assert [pair for pair in quoted if defaults[pair[0]] != pair[1]] == []
+
+
 def _of(environment: str) -> SourcedSettings:
     return read_sourced_settings({"RUNNEL_ENV": environment})
