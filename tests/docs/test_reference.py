@@ -11,7 +11,7 @@ from tools.reference.commands import build_commands_page
 from tools.reference.errors import build_errors_page
 from tools.reference.python import GROUPS, OTHER_NAMES
 
-HAND_WRITTEN = {"handlers.md", "run-when.md", "settings.md", "triggers.md"}
+HAND_WRITTEN = {"glossary.md", "handlers.md", "run-when.md", "settings.md", "triggers.md"}
 
 
 @pytest.mark.parametrize("name", PAGES)
