@@ -1,6 +1,6 @@
 """`call_external_service`, also named `external_service`: one HTTP request.
 
-Its output is an object of `status`, `headers` and `body`; docs/handlers.md lists the settings.
+Its output is an object of `status`, `headers` and `body`; docs/reference/handlers.md lists the settings.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """`llm_service`: a chat completion of any service that speaks OpenAI's API.
 
 Its output is an object of `text`, `message`, `finish_reason`, `model` and `usage`, and of `json`
-where the response_format asks for it; docs/handlers.md lists the settings.
+where the response_format asks for it; docs/reference/handlers.md lists the settings.
 """
 
 from collections.abc import Mapping

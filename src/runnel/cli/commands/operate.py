@@ -85,7 +85,7 @@ def config(
 ) -> int:
     """Print every setting, its value and where that comes from; secrets are hidden.
 
-    Settings are environment variables; docs/settings.md says what each one does.
+    Settings are environment variables; docs/reference/settings.md says what each one does.
     """
     from runnel.cli.render.text import Cell, print_table, to_compact_json
     from runnel.settings import find_misspelled_variables, list_settings, read_sourced_settings
