@@ -19,7 +19,8 @@ MEMORY = Path("/dev/shm")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 # The second process must wait until the first one counts as dead. So these tests run only some of
-# the points, before and after calls alike; docs/explanation/reliability.md has the command for all of them.
+# the points, before and after calls alike. docs/explanation/reliability.md has the command for
+# all of them.
 on_redis = pytest.mark.timeout(600)
 
 
