@@ -64,14 +64,14 @@ def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
     [
         ("", "--app: expected MODULE or MODULE:NAME, got ''"),
         ("one_app:", "--app: expected MODULE or MODULE:NAME, got 'one_app:'"),
-        ("nowhere:x", "--app: there is no module 'nowhere'; it was looked for in "),
+        ("nowhere:x", "--app: there is no module 'nowhere'; searched "),
         ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
         ("leaving_app", "--app: importing 'leaving_app' raised SystemExit: 3"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
         ("one_app:not_a_registry", "to be a HandlerRegistry, a task or a workflow, got a int"),
-        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; make one"),
-        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; name one"),
+        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; create one"),
+        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; choose one"),
     ],
 )
 def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
@@ -92,5 +92,5 @@ def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() 
     other.register("python", lambda config, _ctx: config)
 
     assert {"resize", "python"} <= set(both.names())
-    with pytest.raises(InputError, match="'python' is registered already"):
+    with pytest.raises(InputError, match="handler name 'python' is taken by"):
         both.include(other)

@@ -126,7 +126,9 @@ def test_a_step_changes_single_fields_of_the_policy_that_holds_for_it() -> None:
 
 
 def test_an_empty_graph_is_refused() -> None:
-    assert problems_of(WorkflowDAG()) == ("it has no steps; add at least one with add_step",)
+    assert problems_of(WorkflowDAG()) == (
+        "the workflow has no steps; add at least one with add_step",
+    )
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -148,9 +150,9 @@ def test_all_problems_are_reported_at_once() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fn": 3}, "node 'x': fn: expected a function that takes ctx, got 3"),
     ({"condition": True}, "node 'x': condition: expected a function that takes ctx, got true"),
-    ({"condition": async_work}, "node 'x': condition: expected a plain function, got an async one"),
+    ({"condition": async_work}, "node 'x': condition: expected a function without async"),
     ({"retry": {"max_retries": 3}}, "node 'x': retry: expected a RetryPolicy, got an object"),
-    ({"depends_on": [3]}, "node 'x': depends_on: expected the ids of steps, got 3"),
+    ({"depends_on": [3]}, "node 'x': depends_on: expected ids of steps, got 3"),
     ({"depends_on": ["x"]}, "node 'x': it depends on itself"),
     ({"timeout_seconds": 0}, "node 'x': timeout_seconds: expected a number above 0, got 0"),
     ({"run_when": "never"}, "node 'x': run_when: expected one of default, all_completed"),

@@ -237,7 +237,7 @@ def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
         read(*({"id": f"n{n}"} for n in range(10_000)))
 
     assert len(caught.value.problems) == PROBLEMS_MAX + 1
-    assert caught.value.problems[-1] == ("there are more than these 100 problems; mend these first")
+    assert caught.value.problems[-1] == ("there are more than 100 problems; fix these first")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_file_is_yaml_or_json_by_its_name_or_its_first_character(
         (b"name: w\n# \xe9\n", "line 2: it is not UTF-8 text; save it as UTF-8"),
         (
             b" " * 10_000_001,
-            "it is larger than 10 MB; keep large data in files of its own, and pass their names",
+            "it is larger than 10 MB; move large data into separate files, and pass their names",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_document_is_refused(
 
 def test_a_missing_file_a_directory_and_an_impossible_name_are_refused(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "no.yaml") == ["there is no such file; check the path"]
-    assert problems_of(tmp_path) == ["it is a directory; name the file in it"]
+    assert problems_of(tmp_path) == ["it is a directory; name a file in it"]
     assert problems_of(tmp_path / "a\0b") == ["it can't be read: embedded null byte"]
 
 
@@ -121,8 +121,8 @@ def test_files_that_lead_back_to_themselves_are_named(tmp_path: Path) -> None:
 
     (problem,) = problems_of(path)
     assert problem == (
-        "nodes[0].config.file → b.yaml: nodes[0].config.file: the files lead back to themselves: "
-        "a.yaml → b.yaml → a.yaml; cut it once"
+        "nodes[0].config.file → b.yaml: nodes[0].config.file: the files refer to each other: "
+        "a.yaml → b.yaml → a.yaml; break the cycle"
     )
 
 

@@ -73,7 +73,7 @@ def test_a_name_that_leads_to_another_function_is_refused(monkeypatch: pytest.Mo
     build = main.build
     vars(main)["build"] = main.other
 
-    with pytest.raises(InputError, match="another function under the name 'flow_of_mine:build'"):
+    with pytest.raises(InputError, match="another function as 'flow_of_mine:build'"):
         resolve_function_name(build)
 
 

@@ -34,11 +34,11 @@ def nested(depth: int) -> Any:
     ("value", "sentence"),
     [
         ({"v": object()}, r"input: it is not JSON: .*object"),
-        (cyclic(), "input: it is nested too deeply, or holds itself"),
-        (nested(100_000), "input: it is nested too deeply, or holds itself"),
+        (cyclic(), "input: it is nested too deeply, or contains itself"),
+        (nested(100_000), "input: it is nested too deeply, or contains itself"),
         ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
         ({"\ud800": 1}, "input: half of a surrogate pair is not a character"),
-        (inf, "input: JSON has no NaN and no infinity; quote it, or use null"),
+        (inf, "input: JSON has no NaN or infinity; use a text or null"),
         ({"v": [1.5, {"deep": nan}], "w": nan}, r"input\.v\[1\]\.deep: JSON has no NaN"),
         ({"v": (0.5, nan)}, r"input\.v\[1\]: JSON has no NaN"),
         ({"v": {-inf}}, r"input\.v\[0\]: JSON has no NaN"),
@@ -67,7 +67,7 @@ def test_a_value_without_null_is_not_looked_through(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("labels", "sentence"),
     [
-        ({f"k{i}": "v" for i in range(65)}, "labels: there are 65, at most 64 may be given"),
+        ({f"k{i}": "v" for i in range(65)}, "labels: expected at most 64, got 65"),
         ({"k" * 101: "v"}, "the key of a label: expected 1 to 100 characters, got 101"),
         ({"": "v"}, "the key of a label: expected 1 to 100 characters, got 0"),
         ({"k": "v" * 1_001}, "label 'k': expected 0 to 1,000 characters, got 1,001"),

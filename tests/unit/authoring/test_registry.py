@@ -43,9 +43,9 @@ def test_a_decorated_function_is_found_by_its_name_and_stays_what_it_is() -> Non
     [
         ("sleep", "reserved"),
         ("workflow", "reserved"),
-        ("taken", "registered already"),
-        ("", "non-empty"),
-        (" padded", "non-empty"),
+        ("taken", "is taken by"),
+        ("", "without outer spaces"),
+        (" padded", "without outer spaces"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused(name: str, sentence: str) -> None:
@@ -104,7 +104,7 @@ def test_a_function_is_found_again_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("json", "expected a function as 'module:name', got 'json'"),
+        ("json", "expected a function as 'module:name', such as 'reports.daily:build', got 'json'"),
         (":dumps", "expected a function"),
         ("nosuchmodule:f", "there is no module 'nosuchmodule'"),
         ("json:nosuch", "'json' has no 'nosuch'"),

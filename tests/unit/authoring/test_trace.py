@@ -237,7 +237,7 @@ at the margin""")
         return page if page is None else flows.fetch(url)
 
     with pytest.raises(
-        TraceError, match=r"`return page if page is None .* about the result 'page'"
+        TraceError, match=r"`return page if page is None .* uses 'is' on the result 'page'"
     ):
         flow.to_workflow()
 
@@ -299,14 +299,20 @@ async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: flows.diamond("x"), "'diamond' is a workflow: write diamond.run(...), or 'await "),
-        (lambda: flows.fetch.map(["x"]), "fetch.map: maps are made inside a @workflow; elsewhere"),
-        (lambda: runnel.sleep(3), "sleep: this handler is called inside a @workflow only"),
-        (runnel.item, "runnel.item is for the body of a @workflow"),
-        (lambda: runnel.secret("x"), "runnel.secret is for the body of a @workflow"),
-        (lambda: flows.fetch.when(3), "has a wrong condition: fetch.when: expected a comparison"),
-        (lambda: flows.fetch.options(timeout=0), "has a wrong option: fetch: timeout: expected"),
-        (diamond.run, "diamond(url: str) can't be run with this input: missing"),
+        (
+            lambda: flows.diamond("x"),
+            "'diamond' is a workflow; run it with diamond.run(...), or with 'await ",
+        ),
+        (lambda: flows.fetch.map(["x"]), "fetch.map works only inside a @workflow; elsewhere"),
+        (lambda: runnel.sleep(3), "sleep: a handler can be called only inside a @workflow"),
+        (runnel.item, "runnel.item can be called only in the body of a @workflow"),
+        (lambda: runnel.secret("x"), "runnel.secret can be called only in the body of a @workflow"),
+        (
+            lambda: flows.fetch.when(3),
+            "has an invalid condition: fetch.when: expected a comparison",
+        ),
+        (lambda: flows.fetch.options(timeout=0), "has an invalid option: fetch: timeout: expected"),
+        (diamond.run, "diamond(url: str) does not accept this input: missing"),
         (lambda: diamond.run("x", n=1), "got an unexpected keyword argument 'n'"),
         (lambda: flows.diamond.run_options(key=""), "diamond.run_options: key: expected a text"),
     ],

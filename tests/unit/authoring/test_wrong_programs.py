@@ -104,16 +104,18 @@ def test_a_refusal_has_its_place_as_attributes(tmp_path: Path) -> None:
     assert caught.value.statement == "if fetch(url):"
 
 
-NO_JSON = "which JSON can't hold; use a plain type, a TypedDict or a dataclass"
-NO_NAME = "name 'Missing' is not defined; import the names that they use, also at run time"
+NO_JSON = "which JSON can't represent; use a plain type, a TypedDict or a dataclass"
+NO_NAME = (
+    "name 'Missing' is not defined; import their names at run time, not only for type checkers"
+)
 
 
 @pytest.mark.parametrize(
     ("hint", "sentence"),
     [
-        ("'Missing'", f"workflow flow: its type hints can't be read: {NO_NAME}"),
-        ("None | range", f"workflow flow: the input 'a' is a None | range, {NO_JSON}"),
-        ("Path", f"workflow flow: the input 'a' is a Path, {NO_JSON}"),
+        ("'Missing'", f"workflow flow: the type hints can't be evaluated: {NO_NAME}"),
+        ("None | range", f"workflow flow: the parameter 'a' has type None | range, {NO_JSON}"),
+        ("Path", f"workflow flow: the parameter 'a' has type Path, {NO_JSON}"),
     ],
 )
 def test_a_type_hint_that_no_input_fits_is_refused(
@@ -135,7 +137,7 @@ def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:
     file = parse_python_path(str(path))
     assert file is not None
 
-    with pytest.raises(InvalidWorkflowError, match="the name 'json' is that of another module"):
+    with pytest.raises(InvalidWorkflowError, match="the module name 'json' is already taken by"):
         load_workflow(file)
 
 
@@ -145,5 +147,7 @@ def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None
     file = parse_python_path(str(path))
     assert file is not None
 
-    with pytest.raises(InvalidWorkflowError, match="'my-flow' can't be one; rename it"):
+    with pytest.raises(
+        InvalidWorkflowError, match="'my-flow', which is not a valid module name; rename"
+    ):
         load_workflow(file)

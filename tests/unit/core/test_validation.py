@@ -295,7 +295,7 @@ def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
     problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
 
     assert len(problems) == PROBLEMS_SHOWN_MAX + 1
-    assert problems[-1] == "there are more than these 100 problems; mend these first"
+    assert problems[-1] == "there are more than 100 problems; fix these first"
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
