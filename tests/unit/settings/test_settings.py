@@ -193,7 +193,11 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("REDIS_PORT", "0", "expected a whole number from 1 to 65535, got '0'"),
         ("REDIS_PORT", "tcp://1:2", "expected a whole number from 1 to 65535, got 'tcp://1:2'"),
         ("REDIS_STREAM_BLOCK_MS", "0.5", "expected a whole number of at least 10, got '0.5'"),
-        ("REDIS_HOST", " h", "expected a text without blanks around it, got ' h'"),
+        (
+            "REDIS_HOST",
+            " h",
+            "expected a printable text without leading or trailing spaces, got ' h'",
+        ),
         ("REDIS_PREFIX", "{a}", "expected a text without braces, got '{a}'"),
         ("RUNNEL_ALLOW_PYTHON", "reports", NOT_FUNCTIONS + "'reports'"),
         ("RUNNEL_ALLOW_PYTHON", "a:b,,c:d", NOT_FUNCTIONS + "'a:b,,c:d'"),

@@ -120,8 +120,11 @@ def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> 
         ("", "got 0 in ''"),
         ("*/0 * * * *", "the minute of '*/0 "),
         ("5-1 * * * *", "the minute of '5-1 "),
-        ("0 0 30 2 *", "the day-of-month of '0 0 30 2 *' is '30', which none of its months has"),
-        ("0 0 31 4,6 *", "is '31', which none of its months has"),
+        (
+            "0 0 30 2 *",
+            "the day-of-month of '0 0 30 2 *' is '30', but none of its months has that day",
+        ),
+        ("0 0 31 4,6 *", "is '31', but none of its months has that day"),
         ("@dayly", "there is no '@dayly'; expected '@daily'"),
         ("@reboot", "there is no '@reboot'; expected @yearly, "),
         ("1" * 201, "expected at most 200 characters, got 201"),
@@ -152,7 +155,7 @@ def test_moments_end_with_the_calendar() -> None:
         ("", "there is no time zone ''"),
         ("x\0y", "there is no time zone"),
         ("\ud800", "there is no time zone"),
-        ("0123456789", "a name is such as Europe/Berlin or UTC"),
+        ("0123456789", "expected a name such as Europe/Berlin or UTC"),
     ],
 )
 def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(name: str, message: str) -> None:

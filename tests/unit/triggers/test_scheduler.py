@@ -175,7 +175,7 @@ async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -
     assert isinstance(cancelled, CancelExecution)
     assert isinstance(again, CreateExecution)
     assert (made.execution_id, cancelled.execution_id) == (first, first)
-    assert cancelled.reason == "the next tick of schedule 's' has come"
+    assert cancelled.reason == "the next tick of schedule 's' is due"
 
 
 async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness) -> None:

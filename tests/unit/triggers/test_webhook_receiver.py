@@ -308,16 +308,22 @@ async def test_a_workflow_that_is_gone_is_not_found(desk: ReceiverHarness) -> No
     [
         ({"workflow": ""}, "workflow: expected 1 to 500 characters, got 0"),
         ({"version": 0}, "version: expected at least 1, got 0"),
-        ({"kind": K.TOKEN}, "secret: a webhook of kind 'token' needs the name of one"),
-        ({"secret": "s"}, "secret: a webhook of kind 'none' has none"),
-        ({"kind": K.SLACK, "secret": "A-b"}, "secret: expected the name of a secret, lower-case"),
+        ({"kind": K.TOKEN}, "secret: a webhook of kind 'token' needs the name of a secret"),
+        ({"secret": "s"}, "secret: a webhook of kind 'none' uses no secret"),
+        ({"kind": K.SLACK, "secret": "A-b"}, "secret: expected a name of lower-case"),
         ({"header": "a b"}, "header: expected the name of a header, got 'a b'"),
         ({"labels": {"runnel.source": "/"}}, "labels: 'runnel.source' begins with 'runnel.'"),
-        ({"labels": {"webhook": "x"}}, "labels: 'webhook' is set by the webhook itself"),
-        ({"mapping": {"a": "{{ secrets.x }}"}}, "mapping: there is no 'secrets'; there is: body"),
+        ({"labels": {"webhook": "x"}}, "labels: 'webhook' is reserved for the kind of webhook"),
+        (
+            {"mapping": {"a": "{{ secrets.x }}"}},
+            "mapping: there is no 'secrets'; expected one of: body",
+        ),
         ({"mapping": {"a": "{{ body. }}"}}, "mapping.a: "),
-        ({"mapping": "x" * 70_000}, "mapping: it has 70,002 bytes, at most 65,536 are allowed"),
-        ({"delivery_id": "{{ id }}"}, "delivery_id: there is no 'id'; there is: body, headers"),
+        ({"mapping": "x" * 70_000}, "mapping: expected at most 65,536 bytes, got 70,002"),
+        (
+            {"delivery_id": "{{ id }}"},
+            "delivery_id: there is no 'id'; expected one of: body, headers",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_webhook_is_said(fields: dict[str, Json], problem: str) -> None:
