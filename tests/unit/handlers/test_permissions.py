@@ -50,7 +50,7 @@ def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
     "name", ["sys.exit", "Path.cwd", "create_builtin_registry", "pytest.raises"]
 )
 def test_what_a_module_has_imported_is_not_its_own(name: str) -> None:
-    with pytest.raises(NotAllowedError, match="which it was given as"):
+    with pytest.raises(NotAllowedError, match="imported as"):
         planned(FunctionPermissions((f"{HERE}:*",)), f"{HERE}:{name}")
 
 
@@ -206,7 +206,7 @@ def test_public_addresses_are_free(address: str) -> None:
 
 @pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
 def test_other_addresses_are_refused(address: str) -> None:
-    with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host for"):
+    with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host"):
         AddressPermissions().check("host", address)
 
 

@@ -56,5 +56,5 @@ def test_a_text_that_a_template_gives_is_still_read_by_no_shell() -> None:
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match=r"config\.cwd: there is no folder '/no/such/place'"):
+    with pytest.raises(InputError, match=r"config\.cwd: there is no directory '/no/such/place'"):
         create_builtin_registry().get("shell").plan({"command": ["ls"], "cwd": "/no/such/place"})
