@@ -188,5 +188,5 @@ def is_public(address: Address) -> bool:
 def _is_in_network(address: Address, entry: str) -> bool:
     try:
         return address in ip_network(entry, strict=False)
-    except ValueError:  # the name of a host
+    except ValueError:  # a host name
         return False

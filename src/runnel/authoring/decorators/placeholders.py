@@ -49,10 +49,10 @@ class Placeholder:
             raise build_type_error(describe_placeholder(self))
         return type(self)
 
-    def __eq__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # it is not known yet whether they are equal
+    def __eq__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # the result is an expression
         return _compare(self, "==", other)
 
-    def __ne__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # as __eq__
+    def __ne__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # the result is an expression
         return _compare(self, "!=", other)
 
     def __lt__(self, other: object) -> "ExpressionPlaceholder":

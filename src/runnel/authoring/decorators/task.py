@@ -178,7 +178,7 @@ class TracedHandler(TracedCallable):
         Returns a placeholder for the list of results, in the order of the items.
         """
         trace = self._require_trace_for_map()
-        return self._add_node(trace, config, items=items)  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, config, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
 
 def make_item_placeholder(trace: Trace) -> Placeholder:
@@ -219,8 +219,8 @@ class Task(TracedCallable, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = get_current_trace()
         if trace is None:
-            return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # of the user's function
-        return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # its place is taken until then
+            return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # the type of the user's function
+        return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # a placeholder for the result
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """Adds a node that runs the task once per item of a list: `parse.map(page["links"])`.
@@ -231,7 +231,7 @@ class Task(TracedCallable, Generic[P, R]):
         """
         trace = self._require_trace_for_map()
         arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
         """A task accepts the option `mode`; all other callables refuse it."""
@@ -256,7 +256,7 @@ class AsyncTask(Task[P, R]):
     """A task of an async function. A workflow calls it without `await`."""
 
     @property
-    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # what a call gives differs
+    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # it returns a coroutine
         return self._function
 
 
@@ -350,7 +350,7 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
             )
         position += not name
         parts.append(_get_format_argument(name or str(position - 1), args, kwargs))
-    return Text(trace, tuple(parts))  # type: ignore[return-value]  # a text when it runs
+    return Text(trace, tuple(parts))  # type: ignore[return-value]  # a placeholder for a text
 
 
 def default(result: Any, value: Any) -> Any:
@@ -392,7 +392,7 @@ class Sleep(TracedHandler):
     def __init__(self) -> None:
         super().__init__(SLEEP)
 
-    def __call__(self, seconds: Any) -> Any:  # type: ignore[override]  # its one setting
+    def __call__(self, seconds: Any) -> Any:  # type: ignore[override]  # the only setting
         return super().__call__(seconds=seconds)
 
 
@@ -407,7 +407,7 @@ class WaitForSignal(TracedHandler):
     def __init__(self) -> None:
         super().__init__(WAIT_FOR_SIGNAL)
 
-    def __call__(  # type: ignore[override]  # its settings by name
+    def __call__(  # type: ignore[override]  # its settings only
         self, signal: Any, *, timeout: Any = None, on_timeout: str | None = None
     ) -> Any:
         settings = {"timeout_seconds": timeout, "on_timeout": on_timeout}

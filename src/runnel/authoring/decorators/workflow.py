@@ -217,7 +217,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
                 "function)"
             )
         arguments = self._parameters.bind(args, kwargs)
-        return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # its place is taken until then
+        return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for the result
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """Adds a node that runs one child execution per item: `crawl.map(sites)`.
@@ -227,7 +227,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         """
         trace = self._require_trace_for_map()
         arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, arguments, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, arguments, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for a list
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
