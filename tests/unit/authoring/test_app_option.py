@@ -45,17 +45,17 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["one_app:handlers", "one_app:Holder.inner", "one_app"])
-def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> None:
+def test_an_app_is_a_registry_by_name_or_the_only_one_of_a_module(name: str) -> None:
     assert load_app(name).names() == ["resize"]
 
 
 @pytest.mark.parametrize("name", ["tasks_app", "tasks_app:one"])
-def test_tasks_need_no_registry(name: str) -> None:
+def test_a_module_with_tasks_only_needs_no_registry(name: str) -> None:
     assert load_app(name).names() == []
     assert list_app_tasks(name) == ["tasks_app:one"]
 
 
-def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
+def test_the_tasks_of_an_app_include_imported_tasks() -> None:
     assert list_app_tasks("flow_app") == ["flow_app:two", "tasks_app:one"]
 
 
@@ -74,14 +74,14 @@ def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
         ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; choose one"),
     ],
 )
-def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
+def test_an_app_that_cannot_be_loaded_is_refused_with_a_reason(name: str, sentence: str) -> None:
     with pytest.raises(AppError) as raised:
         load_app(name)
 
     assert sentence in str(raised.value)
 
 
-def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() -> None:
+def test_including_a_registry_adds_its_handlers_and_refuses_a_taken_name() -> None:
     mine = HandlerRegistry()
     mine.register("resize", lambda config, _ctx: config)
     both = create_builtin_registry()

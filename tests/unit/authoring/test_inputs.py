@@ -26,7 +26,7 @@ def with_schema(schema: dict[str, Any] | None) -> Workflow:
 
 
 @pytest.mark.parametrize("value", [{"count": 1}, {"count": 3, "users": [{"name": "Ada"}]}])
-def test_an_input_that_fits_is_let_through(value: Any) -> None:
+def test_an_input_that_fits_the_schema_is_accepted(value: Any) -> None:
     check_input(with_schema(SCHEMA), value)
 
     assert True, "nothing was raised"
@@ -57,7 +57,7 @@ def test_without_a_schema_any_input_fits(value: Any) -> None:
         ),
     ],
 )
-def test_an_input_that_does_not_fit_is_answered_by_all_problems(
+def test_an_input_that_does_not_fit_is_refused_with_every_problem(
     value: Any, problems: list[str]
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
@@ -69,12 +69,12 @@ def test_an_input_that_does_not_fit_is_answered_by_all_problems(
     assert found == problems
 
 
-def test_a_schema_that_refers_to_itself_without_an_end_is_a_problem_not_a_crash() -> None:
+def test_an_endlessly_recursive_schema_is_reported_as_a_problem() -> None:
     with pytest.raises(InvalidInputError, match="refers to itself endlessly"):
         check_input(with_schema({"$ref": "#"}), {})
 
 
-def test_a_huge_value_does_not_make_a_huge_message() -> None:
+def test_a_huge_value_is_shortened_in_the_message() -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_input(with_schema({"type": "integer"}), "x" * 1_000_000)
 
@@ -118,7 +118,7 @@ def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
         ),
     ],
 )
-def test_assignments_that_make_no_sense_are_refused(words: list[str], problems: list[str]) -> None:
+def test_invalid_assignments_are_refused(words: list[str], problems: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         parse_assignments(words)
 
@@ -154,5 +154,5 @@ MEANT: dict[str, Any] = {
         ("zip.code=112", {"zip": {"code": 112}}),
     ],
 )
-def test_a_value_is_a_text_where_the_schema_takes_nothing_else(word: str, value: Any) -> None:
+def test_a_value_is_read_as_text_if_the_schema_allows_only_text(word: str, value: Any) -> None:
     assert parse_assignments([word], schema=MEANT) == value

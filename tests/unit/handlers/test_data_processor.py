@@ -98,7 +98,7 @@ GOOD: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("config", "expected"), GOOD)
-def test_an_operation_gives_the_documented_result(config: dict[str, Any], expected: Any) -> None:
+def test_an_operation_returns_the_documented_result(config: dict[str, Any], expected: Any) -> None:
     assert process(config) == expected
 
 
@@ -151,7 +151,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("config", "sentence"), BAD)
-def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str) -> None:
+def test_a_wrong_setting_is_refused_with_one_sentence(
+    config: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InputError) as caught:
         process(*plan(config).positional)
 
@@ -160,7 +162,7 @@ def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_merging_many_objects_takes_as_long_as_they_are(deep: bool) -> None:
+def test_merging_takes_time_proportional_to_the_data(deep: bool) -> None:
     """With a copy for each, this many took ten seconds."""
     parts = [{str(number): {"n": number}} for number in range(50_000)]
 
@@ -170,7 +172,7 @@ def test_merging_many_objects_takes_as_long_as_they_are(deep: bool) -> None:
     assert merged["49999"] == {"n": 49_999}
 
 
-def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
+def test_a_deep_merge_does_not_change_its_input() -> None:
     first, second = {"a": {"b": {"c": 1}}, "x": 1}, {"a": {"b": {"d": 2}}, "x": {"y": 3}}
 
     merged = process({"operation": "merge", "data": [first, second, {"x": {"z": 4}}], "deep": True})
@@ -182,7 +184,7 @@ def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
     )
 
 
-def test_the_operations_are_those_that_a_workflow_is_checked_against() -> None:
+def test_the_operations_equal_those_that_validation_knows() -> None:
     assert set(OPERATION_FUNCTIONS) == set(OPERATION_SETTINGS)
 
 

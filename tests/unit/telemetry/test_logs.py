@@ -88,7 +88,7 @@ def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(ke
     }
 
 
-def test_a_task_is_told_with_execution_and_node(kept: Kept) -> None:
+def test_the_start_of_a_task_is_logged_with_execution_and_node(kept: Kept) -> None:
     LogTelemetry().started(TASK, "worker-1", 1.0)
 
     (line,) = kept.documents
@@ -97,7 +97,7 @@ def test_a_task_is_told_with_execution_and_node(kept: Kept) -> None:
     assert (line["event"], line["level"]) == ("task.started", "debug")
 
 
-def test_the_end_of_an_execution_is_told_and_a_failure_is_a_warning(kept: Kept) -> None:
+def test_the_end_of_an_execution_is_logged_and_a_failure_is_a_warning(kept: Kept) -> None:
     logs = LogTelemetry()
     logs.committed("e1", 3.5, [], header(ExecutionState.COMPLETED))
     logs.committed("e1", 3.5, [], header(ExecutionState.FAILED, error="ValueError: it broke"))
@@ -108,7 +108,7 @@ def test_the_end_of_an_execution_is_told_and_a_failure_is_a_warning(kept: Kept) 
     assert failed["error"] == "ValueError: it broke"
 
 
-def test_every_settled_node_is_told_at_debug_level(kept: Kept) -> None:
+def test_every_settled_node_is_logged_at_debug_level(kept: Kept) -> None:
     error = ErrorInfo(type="ValueError", message="it broke")
     events: list[AnyEvent] = [
         ExecutionStarted(),
@@ -124,7 +124,7 @@ def test_every_settled_node_is_told_at_debug_level(kept: Kept) -> None:
     ]
 
 
-def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
+def test_log_lines_of_user_code_contain_the_ids_of_the_task(kept: Kept) -> None:
     ids = {"execution_id": "e1", "node_id": "a", "item_index": None}
     logging.getLogger("runnel.handler.python").info("half of it", extra=ids)
 
@@ -140,7 +140,7 @@ def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
     }
 
 
-def test_names_that_user_code_gives_are_looked_at_too(kept: Kept) -> None:
+def test_names_of_extra_fields_are_redacted(kept: Kept) -> None:
     extra = {"event": "geheim", "geheim": 1}
     logging.getLogger("runnel.handler.python").info("x", extra=extra)
 
@@ -164,7 +164,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), SECRETS)
-def test_secrets_are_hidden_by_value_by_name_and_in_urls(
+def test_secrets_are_masked_by_value_by_name_and_in_urls(
     kept: Kept, name: str, value: object, expected: object
 ) -> None:
     LogTelemetry().event(names.STORE_FAILED, error="x", **{name: value})
@@ -173,7 +173,7 @@ def test_secrets_are_hidden_by_value_by_name_and_in_urls(
     assert line[name] == expected
 
 
-def test_a_traceback_holds_no_secret(kept: Kept) -> None:
+def test_a_traceback_contains_no_secret(kept: Kept) -> None:
     try:
         raise ValueError("geheim")
     except ValueError:
@@ -184,14 +184,14 @@ def test_a_traceback_holds_no_secret(kept: Kept) -> None:
     assert "geheim" not in kept.lines[0].replace('raise ValueError("geheim")', "")
 
 
-def test_what_json_does_not_know_is_written_as_text(kept: Kept) -> None:
+def test_values_that_json_cannot_represent_are_logged_as_text(kept: Kept) -> None:
     LogTelemetry().event(names.STORE_FAILED, error=ValueError("x"), where={1: {2}})
 
     (line,) = kept.documents
     assert (line["error"], line["where"]) == ("x", {"1": [2]})
 
 
-def test_a_person_reads_time_level_name_and_fields() -> None:
+def test_the_human_format_has_time_level_name_and_fields() -> None:
     record = logging.makeLogRecord(
         {"levelname": "WARNING", "event": "worker.dead", "fields": {"worker": "w", "lost": 2}}
     )
@@ -201,7 +201,7 @@ def test_a_person_reads_time_level_name_and_fields() -> None:
 
 
 @pytest.mark.parametrize(("format_", "is_json"), [("auto", True), ("json", True), ("human", False)])
-def test_logs_go_to_stderr_in_the_form_that_is_asked_for(
+def test_logs_go_to_stderr_in_the_requested_format(
     format_: str, is_json: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = logging.getLogger()

@@ -119,7 +119,9 @@ def test_nodes_are_counted_by_handler_and_state() -> None:
         (SlaMissed(sla_s=1.0), "runnel_sla_misses_total", ("bills",)),
     ],
 )
-def test_what_did_not_go_well_is_counted(event: AnyEvent, name: str, labels: Sequence[str]) -> None:
+def test_retries_losses_and_sla_misses_are_counted(
+    event: AnyEvent, name: str, labels: Sequence[str]
+) -> None:
     metrics = MetricsTelemetry()
 
     committed(metrics, event)
@@ -157,7 +159,7 @@ def test_an_event_is_counted_under_its_own_name(
     assert found["runnel_events_total"] == {(event,): 1}
 
 
-def test_a_partition_that_was_lost_with_its_store_is_no_refused_commit() -> None:
+def test_a_partition_lost_with_its_store_does_not_count_as_refused_commit() -> None:
     metrics = MetricsTelemetry()
 
     metrics.event(names.PARTITION_LOST, is_fenced=False)
@@ -193,7 +195,7 @@ def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() 
     assert found["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
 
 
-def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
+def test_the_archive_lag_is_a_gauge() -> None:
     metrics = MetricsTelemetry()
 
     metrics.measured(names.ARCHIVE_LAG_S, 3.0)
@@ -202,7 +204,7 @@ def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
     assert read(metrics)["runnel_archive_lag_seconds"] == {(): 0.5}
 
 
-def test_a_bucket_counts_all_that_is_not_above_its_bound() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     spread = Histogram("x", "y")
     for value in (0.0, DURATION_BUCKETS_S[0], DURATION_BUCKETS_S[-1], DURATION_BUCKETS_S[-1] + 1):
         spread.add(value)
@@ -214,7 +216,7 @@ def test_a_bucket_counts_all_that_is_not_above_its_bound() -> None:
     assert shown["+Inf"] == 4
 
 
-def test_the_names_of_workflows_are_bounded() -> None:
+def test_the_number_of_workflow_labels_is_limited() -> None:
     metrics = MetricsTelemetry()
 
     for number in range(3 * LABEL_VALUES_MAX):
@@ -230,7 +232,7 @@ def user(metrics: MetricsTelemetry, kind: str, name: str, value: float, /, **lab
     metrics.event(names.HANDLER_METRIC, handler="python", execution_id="e", **fields)
 
 
-def test_what_user_code_measures_is_shown_under_its_name() -> None:
+def test_metrics_of_user_code_appear_under_their_name() -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", "pages", 2, kind="pdf")
@@ -248,7 +250,7 @@ def test_what_user_code_measures_is_shown_under_its_name() -> None:
     assert "runnel_events_total" not in found
 
 
-def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
+def test_the_number_of_user_metrics_is_limited() -> None:
     metrics = MetricsTelemetry()
 
     for number in range(USER_SERIES_MAX + 50):
@@ -270,7 +272,9 @@ def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
         ("x", {"a\nb": 'c"d\n'}, "runnel_user_x_total"),
     ],
 )
-def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], shown: str) -> None:
+def test_invalid_characters_in_user_metric_names_are_replaced(
+    name: str, labels: dict[str, str], shown: str
+) -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", name, 1, **labels)
@@ -278,7 +282,7 @@ def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], s
     assert shown in read(metrics)
 
 
-def test_a_name_of_two_kinds_is_shown_as_the_first() -> None:
+def test_a_user_metric_keeps_its_first_kind() -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", "x", 1)

@@ -40,7 +40,7 @@ def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
         ("0 9 * * *", BERLIN, "2026-01-01T00:00:00Z", ["2026-01-01T09:00:00+01:00"]),
     ],
 )
-def test_an_expression_gives_its_next_moment(
+def test_an_expression_has_its_next_time(
     cron: str, zone: str, after: str, expected: list[str]
 ) -> None:
     assert shown(cron, zone, after, 1) == expected
@@ -102,7 +102,7 @@ def test_an_expression_gives_its_next_moment(
         ),
     ],
 )
-def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> None:
+def test_daylight_saving_time_is_followed(cron: str, after: str, expected: list[str]) -> None:
     assert shown(cron, BERLIN, after, len(expected)) == expected
 
 
@@ -130,14 +130,14 @@ def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> 
         ("1" * 201, "expected at most 200 characters, got 201"),
     ],
 )
-def test_a_wrong_expression_is_refused_with_its_field(cron: str, message: str) -> None:
+def test_a_wrong_expression_is_refused_with_the_wrong_field(cron: str, message: str) -> None:
     with pytest.raises(CronError) as caught:
         check_cron(cron)
 
     assert message in str(caught.value)
 
 
-def test_moments_end_with_the_calendar() -> None:
+def test_times_end_with_the_last_year_of_datetime() -> None:
     found = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
 
     assert len(found) == 9
@@ -158,7 +158,7 @@ def test_moments_end_with_the_calendar() -> None:
         ("0123456789", "expected a name such as Europe/Berlin or UTC"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(name: str, message: str) -> None:
+def test_an_unknown_zone_is_refused_with_a_suggestion(name: str, message: str) -> None:
     with pytest.raises(UnknownZoneError) as caught:
         load_zone(name)
 

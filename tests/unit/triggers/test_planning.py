@@ -47,7 +47,7 @@ def kept(overlap: Overlap = Overlap.ALLOW, **progress: object) -> ScheduleRecord
         (Overlap.CANCEL, False, [90.0], 1, LAST),
     ],
 )
-def test_overlap_decides_what_is_fired(
+def test_the_overlap_rule_decides_which_ticks_are_fired(
     overlap: Overlap, is_last_final: bool, fired: list[float], skipped: int, cancels: str | None
 ) -> None:
     before = kept(overlap)
@@ -60,7 +60,7 @@ def test_overlap_decides_what_is_fired(
     assert after.last_execution == (derive_tick_execution_id(before, 90.0) if fired else LAST)
 
 
-def test_ticks_that_are_all_missed_move_the_cursor_to_now() -> None:
+def test_if_all_ticks_are_missed_the_cursor_moves_to_now() -> None:
     after = plan_ticks(kept(), DueTicks((), 9), NOW, is_last_final=True).progress
 
     assert (after.cursor, after.missed, after.planned) == (NOW, 9, ())
@@ -72,7 +72,7 @@ def test_the_cursor_never_moves_back() -> None:
     assert plan_ticks(before, DueTicks((), 1), NOW, is_last_final=True).progress.cursor == 500.0
 
 
-def test_an_id_is_made_of_the_schedule_and_the_tick() -> None:
+def test_an_execution_id_is_derived_from_schedule_and_tick() -> None:
     first = kept()
     again = msgspec.structs.replace(kept(Overlap.SKIP, fired=7), created_at=9.0)
     later = msgspec.structs.replace(first, nonce="n2")
@@ -86,7 +86,7 @@ def test_an_id_is_made_of_the_schedule_and_the_tick() -> None:
     assert len({*ids, derive_tick_execution_id(first, 10.000001)}) == 4
 
 
-def test_what_was_carried_out_is_counted() -> None:
+def test_results_of_ticks_are_counted() -> None:
     plan = (PlannedTick(80.0, ExecutionId("x")), PlannedTick(90.0, ExecutionId("y")))
     before = kept(planned=plan, cancels=LAST, fired=5, failed=1, last_error="old")
     fired = TickResult(schedule_id="s", tick=80.0, execution_id=ExecutionId("x"))
@@ -100,7 +100,7 @@ def test_what_was_carried_out_is_counted() -> None:
     assert right.last_error is None
 
 
-def test_a_schedule_wakes_at_its_next_tick_unless_something_is_under_way() -> None:
+def test_a_schedule_wakes_at_its_next_tick_or_at_once_for_planned_ticks() -> None:
     idle = kept()
     paused = msgspec.structs.replace(
         idle, schedule=msgspec.structs.replace(idle.schedule, is_paused=True)
@@ -112,13 +112,13 @@ def test_a_schedule_wakes_at_its_next_tick_unless_something_is_under_way() -> No
     assert [compute_wake_time(each) for each in (idle, paused, busy)] == [10.0, None, 0.0]
 
 
-def test_a_schedule_is_kept_with_all_of_it() -> None:
+def test_a_schedule_is_equal_after_storage() -> None:
     before = kept(planned=(PlannedTick(80.0, ExecutionId("x")),), cancels=LAST, last_error="e")
 
     assert decode_schedule(encode_schedule(before)) == before
 
 
-def test_a_schedule_as_the_first_version_wrote_it_can_be_read() -> None:
+def test_a_schedule_of_the_first_format_can_be_read() -> None:
     data = (
         b'{"schedule":{"id":"s","workflow":"w","cron":"@daily","overlap":"skip"},"nonce":"n",'
         b'"created_at":1.0,"progress":{"cursor":2.0,"planned":[[3.0,"t1"]]},"format":1}'

@@ -19,7 +19,7 @@ async def stage() -> SchedulerHarness:
     return made
 
 
-async def test_an_interval_is_counted_from_when_it_was_added(stage: SchedulerHarness) -> None:
+async def test_an_interval_starts_when_the_schedule_is_added(stage: SchedulerHarness) -> None:
     await stage.clock.advance(0.7)
 
     kept = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
@@ -28,7 +28,7 @@ async def test_an_interval_is_counted_from_when_it_was_added(stage: SchedulerHar
     assert build_schedule_view(kept, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
 
 
-async def test_a_change_of_something_else_keeps_the_ticks(stage: SchedulerHarness) -> None:
+async def test_a_change_of_other_fields_keeps_the_ticks(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=90.0, own_labels={"runnel.source": "/x"})
     before = await stage.progress()
     await stage.clock.advance(100.0)
@@ -45,7 +45,7 @@ async def test_a_change_of_something_else_keeps_the_ticks(stage: SchedulerHarnes
     assert kept.schedule.own_labels == {"runnel.source": "/x"}
 
 
-async def test_a_change_of_the_ticks_counts_from_now_on(stage: SchedulerHarness) -> None:
+async def test_a_change_of_the_timing_applies_from_now_on(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=90.0)
     await stage.clock.advance(1_000.0)
 
@@ -58,7 +58,7 @@ async def test_a_change_of_the_ticks_counts_from_now_on(stage: SchedulerHarness)
     assert fired == 0
 
 
-async def test_a_change_that_somebody_else_was_faster_with_is_made_again(
+async def test_a_change_is_repeated_after_a_concurrent_change(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -82,14 +82,14 @@ async def test_a_change_that_somebody_else_was_faster_with_is_made_again(
     assert kept.schedule.labels == {"mine": "x"}
 
 
-async def test_a_second_schedule_of_one_id_is_refused(stage: SchedulerHarness) -> None:
+async def test_a_second_schedule_with_the_same_id_is_refused(stage: SchedulerHarness) -> None:
     await stage.schedules.add(GOOD)
 
     with pytest.raises(ConflictError, match="there is a schedule 's' already"):
         await stage.schedules.add(GOOD)
 
 
-async def test_a_workflow_that_is_gone_can_be_paused_and_not_be_named_again(
+async def test_a_schedule_of_a_deleted_workflow_can_be_paused_but_not_set_to_it_again(
     stage: SchedulerHarness,
 ) -> None:
     await stage.schedules.add(GOOD)
@@ -135,7 +135,7 @@ async def test_a_workflow_that_is_gone_can_be_paused_and_not_be_named_again(
         ({"input": "x" * 300_000}, "input: expected at most 262,144 bytes, got 300,002"),
     ],
 )
-async def test_what_is_wrong_is_said_and_nothing_is_stored(
+async def test_a_wrong_schedule_is_refused_and_not_stored(
     stage: SchedulerHarness, fields: dict[str, Json], problem: str
 ) -> None:
     with pytest.raises(InvalidTriggerError) as caught:
@@ -145,7 +145,7 @@ async def test_what_is_wrong_is_said_and_nothing_is_stored(
     assert stage.backend.state.records == {}
 
 
-async def test_all_problems_are_said_at_once(stage: SchedulerHarness) -> None:
+async def test_all_problems_of_a_schedule_are_reported_at_once(stage: SchedulerHarness) -> None:
     bad = msgspec.structs.replace(GOOD, id="", timezone="Mars", catch_up=1_000, labels={"": ""})
 
     with pytest.raises(InvalidTriggerError, match="schedule '': 4 problems"):
@@ -165,7 +165,7 @@ async def test_an_unknown_schedule_is_not_found(stage: SchedulerHarness, name: s
             await call
 
 
-async def test_more_than_a_page_of_schedules_is_fired(stage: SchedulerHarness) -> None:
+async def test_schedules_on_all_pages_are_fired(stage: SchedulerHarness) -> None:
     for number in range(PAGE_SIZE + 5):
         await stage.add(f"s{number:04}", overlap=Overlap.SKIP)
     await stage.clock.advance(10.0)
@@ -177,7 +177,7 @@ async def test_more_than_a_page_of_schedules_is_fired(stage: SchedulerHarness) -
     assert [each.schedule.id for each in listed] == ["s0002", "s0003"]
 
 
-async def test_a_schedule_that_a_wrong_clock_has_led_far_ahead_goes_on_after_a_pause(
+async def test_pause_and_resume_resets_a_cursor_that_is_far_in_the_future(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()

@@ -65,7 +65,7 @@ async def test_a_tick_starts_one_execution_with_its_labels_and_input(
     ]
 
 
-async def test_however_many_look_each_tick_is_fired_once(stage: SchedulerHarness) -> None:
+async def test_each_tick_is_fired_once_by_many_schedulers(stage: SchedulerHarness) -> None:
     for number in range(5):
         await stage.add(f"s{number}", interval_s=1.0)
     several = [stage.scheduler() for _ in range(4)]
@@ -80,7 +80,7 @@ async def test_however_many_look_each_tick_is_fired_once(stage: SchedulerHarness
     assert len({each.execution_id for each in await stage.started()}) == 50
 
 
-async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(
+async def test_a_decision_of_a_dead_scheduler_is_carried_out_by_another(
     stage: SchedulerHarness,
 ) -> None:
     """Not at once: as a rule, whoever has decided is about to do it."""
@@ -100,7 +100,7 @@ async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(
     assert (await stage.progress()).planned == ()
 
 
-async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_again(
+async def test_a_tick_fired_by_a_dead_scheduler_is_not_fired_again(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -120,7 +120,7 @@ async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_ag
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["refused", "answer lost"])
-async def test_a_decision_that_could_not_be_stored_is_made_again(
+async def test_a_decision_that_could_not_be_stored_is_repeated(
     stage: SchedulerHarness, is_done: bool
 ) -> None:
     await stage.add()
@@ -141,7 +141,7 @@ async def test_a_decision_that_could_not_be_stored_is_made_again(
     assert (await stage.progress()).fired == 1
 
 
-async def test_overlap_skip_waits_until_the_last_execution_has_ended(
+async def test_overlap_skip_fires_nothing_until_the_last_execution_has_finished(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add(overlap=Overlap.SKIP)
@@ -160,7 +160,7 @@ async def test_overlap_skip_waits_until_the_last_execution_has_ended(
     assert stage.told.named(names.SCHEDULE_SKIPPED) == [{"schedule": "s", "count": 1}] * 2
 
 
-async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -> None:
+async def test_overlap_cancel_cancels_the_last_execution(stage: SchedulerHarness) -> None:
     await stage.add(overlap=Overlap.CANCEL)
     scheduler = stage.scheduler()
     await stage.clock.advance(10.0)
@@ -178,7 +178,7 @@ async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -
     assert cancelled.reason == "the next tick of schedule 's' is due"
 
 
-async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness) -> None:
+async def test_after_an_outage_the_last_missed_tick_is_fired(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=3_600.0)
     await stage.clock.advance(5 * 3_600.0 + 1_800.0)
 
@@ -190,7 +190,7 @@ async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness
     assert stage.told.named(names.SCHEDULE_MISSED) == [{"schedule": "s", "count": 4}]
 
 
-async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(
+async def test_a_deleted_workflow_is_reported_and_the_next_tick_is_tried(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -214,7 +214,7 @@ async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(
     assert await stage.ticks() == [20.0]
 
 
-async def test_a_pause_is_not_made_up_for(stage: SchedulerHarness) -> None:
+async def test_ticks_during_a_pause_are_not_fired_later(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
     await stage.schedules.pause("s")
@@ -229,7 +229,7 @@ async def test_a_pause_is_not_made_up_for(stage: SchedulerHarness) -> None:
     assert await stage.ticks() == [40.0]
 
 
-async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(
+async def test_a_change_or_removal_during_firing_is_kept(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add("paused")
@@ -256,7 +256,7 @@ async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(
     assert await stage.backend.records.get(SCHEDULE_KIND, "removed") is None
 
 
-async def test_dispatch_fires_what_is_due_at_the_given_time(stage: SchedulerHarness) -> None:
+async def test_dispatch_fires_the_ticks_due_at_the_given_time(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
 
@@ -278,12 +278,12 @@ async def test_dispatch_fires_what_is_due_at_the_given_time(stage: SchedulerHarn
 
 
 @pytest.mark.parametrize("now", [float("nan"), float("inf"), -1.0, 1e15])
-async def test_dispatch_refuses_what_is_no_time(stage: SchedulerHarness, now: float) -> None:
+async def test_dispatch_refuses_an_invalid_time(stage: SchedulerHarness, now: float) -> None:
     with pytest.raises(InputError, match="now: expected a time up to the year 9000, got"):
         await stage.scheduler().dispatch(now)
 
 
-async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
+async def test_dispatch_raises_store_error_after_it_fired_all_other_ticks(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add("a")
@@ -297,7 +297,7 @@ async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
     assert len(await stage.started()) == 1
 
 
-async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(
+async def test_an_unreadable_schedule_does_not_stop_the_others(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -318,7 +318,9 @@ async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(
     assert [each["schedule"] for each in told] == ["bad", "newer", "strange"]
 
 
-async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: SchedulerHarness) -> None:
+async def test_the_scheduler_sleeps_until_the_next_tick_or_the_next_poll(
+    stage: SchedulerHarness,
+) -> None:
     scheduler = stage.scheduler()
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -337,7 +339,7 @@ async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: SchedulerHa
     assert (early, first, second) == ([], [4.0], [4.0, 8.0])
 
 
-async def test_a_store_that_is_away_is_told_and_asked_again(stage: SchedulerHarness) -> None:
+async def test_a_store_failure_is_reported_and_retried(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=4.0)
     scheduler, away = stage.scheduler_away()
     away.failing = "list"
@@ -352,7 +354,7 @@ async def test_a_store_that_is_away_is_told_and_asked_again(stage: SchedulerHarn
     assert await stage.ticks() == [4.0]
 
 
-async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(
+async def test_a_new_schedule_with_an_old_id_starts_new_executions(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()

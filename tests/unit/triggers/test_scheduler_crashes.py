@@ -94,7 +94,7 @@ async def ends_at(call: int, overlap: Overlap, *, is_done: bool) -> bool:
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("overlap", list(Overlap))
-async def test_ended_at_any_call_no_tick_is_lost_or_repeated(
+async def test_a_crash_at_any_store_call_neither_loses_nor_repeats_a_tick(
     overlap: Overlap, is_done: bool
 ) -> None:
     deaths = 0

@@ -54,7 +54,7 @@ def slack(
     ],
     ids=lambda value: value.value if isinstance(value, WebhookKind) else "",
 )
-def test_who_knows_the_secret_may_call(
+def test_a_delivery_with_the_right_credential_is_accepted(
     kind: WebhookKind, delivery: Delivery, secret: str | None, header: str
 ) -> None:
     verify_delivery(webhook(kind, header), delivery, SLACK_TIME + 299.0, secret)
@@ -110,19 +110,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "delivery", "secret", "message"), REFUSED)
-def test_who_does_not_prove_it_is_refused(
+def test_a_delivery_without_the_right_credential_is_refused(
     kind: WebhookKind, delivery: Delivery, secret: str | None, message: str
 ) -> None:
     with pytest.raises(WebhookRefusedError, match=message):
         verify_delivery(webhook(kind), delivery, SLACK_TIME, secret)
 
 
-def test_a_recorded_call_is_refused_after_five_minutes() -> None:
+def test_a_replayed_slack_request_is_refused_after_five_minutes() -> None:
     with pytest.raises(WebhookRefusedError, match="too old"):
         verify_delivery(webhook(K.SLACK), slack(), SLACK_TIME + 300.5, SLACK_SECRET)
 
 
-def test_a_signature_that_is_given_twice_is_none() -> None:
+def test_a_repeated_signature_header_is_refused() -> None:
     twice = [("X-Hub-Signature-256", GITHUB_SIGNATURE)] * 2
 
     with pytest.raises(WebhookRefusedError, match="wrong"):

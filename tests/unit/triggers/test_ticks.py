@@ -41,13 +41,13 @@ def at(text: str) -> float:
         (0.1 + 0.2 + 1, START, [START + 1.3, START + 2.6, START + 3.9]),
     ],
 )
-def test_intervals_are_counted_from_the_start(
+def test_intervals_count_from_the_start_of_the_schedule(
     interval_s: float, after: float, expected: list[float]
 ) -> None:
     assert compute_next_ticks(every(interval_s), after, len(expected)) == expected
 
 
-def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
+def test_the_ticks_of_an_interval_do_not_depend_on_the_time_of_the_call() -> None:
     schedule = every(7.7)
     all_at_once = compute_next_ticks(schedule, START, 1_000)
 
@@ -57,7 +57,7 @@ def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
     assert len(set(all_at_once)) == 1_000
 
 
-def test_ticks_lie_between_start_and_end() -> None:
+def test_ticks_are_between_start_and_end() -> None:
     schedule = by_cron(
         "0 * * * *", starts_at=at("2026-01-01T10:00:00Z"), ends_at=at("2026-01-01T12:00:00Z")
     )
@@ -69,7 +69,7 @@ def test_ticks_lie_between_start_and_end() -> None:
     assert compute_next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
 
 
-def test_a_start_within_a_second_is_not_passed_over() -> None:
+def test_a_tick_exactly_at_the_start_is_included() -> None:
     schedule = by_cron("0 * * * *", starts_at=at("2026-01-01T09:59:59.5Z"))
 
     assert compute_next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
@@ -100,7 +100,7 @@ def test_a_start_within_a_second_is_not_passed_over() -> None:
         ),
     ],
 )
-def test_after_an_outage_the_last_ones_are_due(
+def test_after_an_outage_the_last_missed_ticks_are_due(
     catch_up: int, now: float, expected: DueTicks
 ) -> None:
     schedule = every(HOUR, catch_up=catch_up)
@@ -129,7 +129,7 @@ def test_years_of_missed_ticks_are_not_counted_one_by_one(schedule: Schedule) ->
     assert due.missed == COUNTED_TICKS_MAX + 1 - len(due.ticks)
 
 
-def test_rare_ticks_are_found_far_back() -> None:
+def test_rare_ticks_far_in_the_past_are_found() -> None:
     schedule = by_cron("0 0 * * *", catch_up=CATCH_UP_MAX)
 
     due = compute_due_ticks(schedule, cursor=0.0, now=at("2026-01-01T12:00:00Z"))
