@@ -1,4 +1,4 @@
-"""`--app`: a registry of the user's own, or one sentence that says what is wrong."""
+"""`--app` loads the user's registry, or is refused with one sentence."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""WorkflowDAG: what it refuses, and what it becomes."""
+"""WorkflowDAG: its checks, and the workflow that it builds."""
 
 import subprocess
 import sys
@@ -190,14 +190,14 @@ def test_a_step_sees_the_outputs_of_its_ancestors_only() -> None:
     assert repr(outputs) == "<outputs of b, a>"
 
 
-def test_ancestors_are_computed_only_if_more_than_the_parents_are_read() -> None:
+def test_outputs_far_up_a_long_chain_can_be_read() -> None:
     parents = {str(i): (str(i - 1),) if i else () for i in range(100_000)}
     outputs = StepOutputs("99999", parents, {"99998": "near", "0": "far"})
 
     assert (outputs["99998"], outputs["0"], len(outputs)) == ("near", "far", 2)
 
 
-def test_the_public_names_are_the_documented_ones() -> None:
+def test_the_public_names_are_exactly_the_listed_ones() -> None:
     assert sorted(runnel.__all__) == PUBLIC
     assert dir(runnel) == PUBLIC
     for name in PUBLIC:

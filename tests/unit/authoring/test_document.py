@@ -1,4 +1,4 @@
-"""Reading documents: aliases, short forms, inferred dependencies, and one model in the end."""
+"""Reading documents: aliases, short forms and inferred dependencies."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def read(*nodes: Any, **own: Any) -> Workflow:
 
 
 def read_a(**fields: Any) -> Node:
-    """The node that a document's only node becomes."""
+    """Returns the node of a document with one node."""
     return read({"id": "a", "handler": "h", **fields}).nodes[0]
 
 
@@ -76,7 +76,7 @@ def test_every_key_of_a_document_reaches_the_model() -> None:
         output="{{ a.x }}",
         nodes=(
             Node(
-                id="a",  # type: ignore[arg-type]  # plain text is what a reader compares with
+                id="a",  # type: ignore[arg-type]  # a plain string, for the comparison
                 handler="h",
                 config={"x": 1},
                 condition="input.go",
@@ -147,7 +147,7 @@ def test_a_condition_may_be_a_plain_boolean(value: Any, expected: str) -> None:
 
 
 def test_dependencies_are_inferred_from_every_field_with_templates() -> None:
-    others = [{"id": name, "handler": "h"} for name in ("a", "b", "c", "x-y", "unused")]
+    other_nodes = [{"id": name, "handler": "h"} for name in ("a", "b", "c", "x-y", "unused")]
 
     workflow = read(
         {
@@ -158,7 +158,7 @@ def test_dependencies_are_inferred_from_every_field_with_templates() -> None:
             "for_each": "c.list",
             "concurrency_key": "{{ b.user }}",
         },
-        *others,
+        *other_nodes,
     )
 
     assert workflow.nodes[0].dependencies == ("a", "b", "c", "x-y")

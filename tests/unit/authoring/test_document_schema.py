@@ -1,4 +1,4 @@
-"""The JSON Schema for editors is that of the tables that read documents."""
+"""The JSON Schema for editors agrees with the tables that read documents."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def problems(document: object) -> list[str]:
 
 
 def test_the_shipped_schema_is_current() -> None:
-    """Write it anew: `python -m runnel.authoring.documents.schema`."""
+    """Run `make reference` to update it."""
     assert read_shipped_schema() == format_document_schema()
 
 
@@ -79,14 +79,16 @@ def test_every_field_has_a_schema_and_every_schema_a_field(name: str) -> None:
 def test_every_field_has_a_description_and_every_description_a_field() -> None:
     fields = {name: set(table.fields) for name, table in TABLES.items()}
 
-    assert {name: set(each) for name, each in FIELD_DESCRIPTIONS.items()} == fields
+    assert {name: set(descriptions) for name, descriptions in FIELD_DESCRIPTIONS.items()} == fields
 
 
-@pytest.mark.parametrize("handler", [name for name, each in HANDLER_SETTINGS.items() if each])
+@pytest.mark.parametrize(
+    "handler", [name for name, settings in HANDLER_SETTINGS.items() if settings]
+)
 def test_every_setting_of_a_handler_has_a_schema(handler: str) -> None:
     settings = HANDLER_SETTINGS[handler] or {}
 
-    unknown = [name for name, each in settings.items() if not each.check.schema]
+    unknown = [name for name, setting in settings.items() if not setting.check.schema]
     assert [name for name in unknown if settings[name].check is not ANYTHING] == []
 
 

@@ -1,4 +1,4 @@
-"""Writing a workflow down again: short, plain, and the same when it is read."""
+"""Exporting a workflow: a short document that loads as an equal workflow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Loading files: what is read, and how a file that can't be read is refused."""
+"""Loading workflow files, and the errors for files that can't be read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is said of a function that can't be found."""
+"""The error for a function that can't be imported."""
 
 import pytest
 

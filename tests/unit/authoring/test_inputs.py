@@ -1,4 +1,4 @@
-"""The input of an execution: what fits the schema, and how the command line spells it."""
+"""The input of an execution: the check against the schema, and assignments on the command line."""
 
 from typing import Any
 
@@ -63,10 +63,10 @@ def test_an_input_that_does_not_fit_is_refused_with_every_problem(
     with pytest.raises(InvalidInputError) as caught:
         check_input(with_schema(SCHEMA), value)
 
-    head, *found = str(caught.value).split("\n  - ")
+    head, *reported_problems = str(caught.value).split("\n  - ")
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     assert head == f"the input does not fit workflow 'w': {count}"
-    assert found == problems
+    assert reported_problems == problems
 
 
 def test_an_endlessly_recursive_schema_is_reported_as_a_problem() -> None:
@@ -82,7 +82,7 @@ def test_a_huge_value_is_shortened_in_the_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("assignments", "expected"),
     [
         ([], {}),
         (["name=Ada"], {"name": "Ada"}),
@@ -97,12 +97,12 @@ def test_a_huge_value_is_shortened_in_the_message() -> None:
         (["object={}", "object.key=1"], {"object": {"key": 1}}),
     ],
 )
-def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
-    assert parse_assignments(words) == expected
+def test_assignments_become_one_object(assignments: list[str], expected: Any) -> None:
+    assert parse_assignments(assignments) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "problems"),
+    ("assignments", "problems"),
     [
         (["count"], ["'count': expected name=value"]),
         (["=3"], ["'=3': expected a name before '=', such as count=3 or user.name=Ada"]),
@@ -118,9 +118,9 @@ def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
         ),
     ],
 )
-def test_invalid_assignments_are_refused(words: list[str], problems: list[str]) -> None:
+def test_invalid_assignments_are_refused(assignments: list[str], problems: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        parse_assignments(words)
+        parse_assignments(assignments)
 
     assert str(caught.value).split("\n  - ")[1:] == problems
 

@@ -1,4 +1,4 @@
-"""A module is named as another process imports it, also when it is `__main__` here."""
+"""The import name of a module, also if it is `__main__` in this process."""
 
 import sys
 from importlib.machinery import ModuleSpec

@@ -1,4 +1,4 @@
-"""What callers give along with a call: within bounds and storable, or refused with a sentence."""
+"""Values that callers pass are checked: they can be stored, or are refused with a sentence."""
 
 from math import inf, nan
 from typing import Any
@@ -18,16 +18,16 @@ from runnel.errors import PayloadError
 
 
 def cyclic() -> list[Any]:
-    found: list[Any] = []
-    found.append(found)
-    return found
+    value: list[Any] = []
+    value.append(value)
+    return value
 
 
 def nested(depth: int) -> Any:
-    found: Any = 1
+    value: Any = 1
     for _ in range(depth):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize(

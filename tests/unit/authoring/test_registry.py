@@ -1,4 +1,4 @@
-"""The registry by which users add handlers of their own."""
+"""HandlerRegistry: users register their own handlers."""
 
 import functools
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_the_decorator_registers_a_function_and_returns_it_unchanged() -> None:
     def resize(config: Any, ctx: Context) -> int:
         return 1
 
-    assert resize(None, None) == 1  # type: ignore[arg-type]  # it looks at neither
+    assert resize(None, None) == 1  # type: ignore[arg-type]  # it reads neither argument
     assert "resize" in registry
     assert registry.get("resize").plan({"w": 1}).positional == ({"w": 1},)
 

@@ -1,4 +1,4 @@
-"""What decorated functions are traced into: the document that says the same."""
+"""Decorated functions are traced into the same workflow as an equivalent document."""
 
 import functools
 from collections.abc import Callable
@@ -286,9 +286,9 @@ def test_attributes_of_a_function_do_not_replace_those_of_its_task() -> None:
 
     vars(marked).update(label="other", handler="other", _options={"id": "other"})
 
-    found = runnel.task(marked)
+    decorated = runnel.task(marked)
 
-    assert (found.label, found.handler, found._options) == ("marked", "python", {})  # noqa: SLF001  # what a call adds
+    assert (decorated.label, decorated.handler, decorated._options) == ("marked", "python", {})  # noqa: SLF001  # what a call adds
 
 
 async def test_outside_of_a_workflow_an_async_task_returns_a_coroutine() -> None:

@@ -1,4 +1,4 @@
-"""Errors say what to do: whatever a user gets wrong is answered by these very sentences."""
+"""The exact error sentences for wrong documents."""
 
 import pytest
 

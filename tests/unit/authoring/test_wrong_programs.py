@@ -1,6 +1,6 @@
-"""A decorated workflow that can't be traced is refused by one sentence, with its line.
+"""A decorated workflow that can't be traced is refused with one sentence and its line.
 
-The programs are next to this file, in wrong_*.txt: code, and after `=>` what its author is told.
+The files wrong_*.txt contain the programs: code, and after `=>` the expected error.
 """
 
 import sys
@@ -55,7 +55,7 @@ def test_the_table_of_wrong_programs_is_not_empty() -> None:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is called flow.py in each test, and forgotten after it."""
+    """Runs each test in its own folder, without the module `flow` of an earlier test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "flow", raising=False)

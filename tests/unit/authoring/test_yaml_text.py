@@ -1,4 +1,4 @@
-"""What YAML becomes: JSON values, with anchors and merges, and within bounds."""
+"""YAML is read as JSON values, with anchors and merges, within limits."""
 
 from typing import Any
 
@@ -57,9 +57,9 @@ def test_a_large_text_repeated_by_aliases_is_refused() -> None:
 
 
 def test_a_few_aliases_of_a_small_value_are_accepted() -> None:
-    found: Any = parse_yaml(f"a: &a {{r: 3}}\nb: [{', '.join(['*a'] * 10_000)}]", source="x")
+    value: Any = parse_yaml(f"a: &a {{r: 3}}\nb: [{', '.join(['*a'] * 10_000)}]", source="x")
 
-    assert len(found["b"]) == 10_000
+    assert len(value["b"]) == 10_000
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])

@@ -1,4 +1,4 @@
-"""Documents whose shape is wrong, each with all that is to be said about it."""
+"""Documents with wrong keys or values, each with all expected problems."""
 
 from tests.unit.authoring.samples import case, head, of_a
 

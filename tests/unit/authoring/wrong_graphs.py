@@ -1,4 +1,4 @@
-"""Documents of the right shape whose nodes can not run, each with all its problems."""
+"""Documents with valid keys whose graph can't run, each with all expected problems."""
 
 from tests.unit.authoring.samples import case, node, of_a, workflow
 

@@ -1,4 +1,4 @@
-"""Texts that are no YAML, no JSON, or more than JSON can hold."""
+"""Texts that are not YAML or JSON, or contain values that JSON can't represent."""
 
 from tests.unit.authoring.samples import case, of_a
 

@@ -1,4 +1,4 @@
-"""`input`, `output` and `python`, run by a worker as users run them."""
+"""The handlers `input`, `output` and `python`, run by a worker."""
 
 from pathlib import Path
 from typing import Any

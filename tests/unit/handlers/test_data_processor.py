@@ -1,4 +1,4 @@
-"""Each operation of data_processor, and the sentence for each way to misuse it."""
+"""The operations of data_processor, and the errors for wrong settings."""
 
 from typing import Any
 
@@ -163,7 +163,7 @@ def test_a_wrong_setting_is_refused_with_one_sentence(
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_merging_takes_time_proportional_to_the_data(deep: bool) -> None:
-    """With a copy for each, this many took ten seconds."""
+    """A copy per object took ten seconds for this many objects."""
     parts = [{str(number): {"n": number}} for number in range(50_000)]
 
     merged = process({"operation": "merge", "data": parts, "deep": deep})

@@ -1,4 +1,4 @@
-"""What an operator allows: functions by what they are, programs by name, addresses by network."""
+"""Permissions: functions by module, programs by name, addresses by network."""
 
 import sys
 from pathlib import Path
@@ -148,9 +148,9 @@ def test_a_relative_path_entry_does_not_refer_to_the_cwd_of_a_config(
     monkeypatch.chdir(tmp_path / "workers")
     monkeypatch.setenv("PATH", "bin")
 
-    found = ProgramPermissions(("tool",)).find("tool", cwd=tmp_path / "others")
+    path = ProgramPermissions(("tool",)).find("tool", cwd=tmp_path / "others")
 
-    assert found == str(tmp_path / "workers" / "bin" / "tool")
+    assert path == str(tmp_path / "workers" / "bin" / "tool")
 
 
 @pytest.mark.parametrize(

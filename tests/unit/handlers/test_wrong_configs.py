@@ -1,4 +1,4 @@
-"""A wrong config is answered by one sentence: at submit, or by the worker if templates made it."""
+"""A wrong config is refused with one sentence: at submit, or by the worker after templates."""
 
 from typing import Any
 

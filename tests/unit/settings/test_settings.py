@@ -1,4 +1,4 @@
-"""Settings: every mistake is named, with what was expected; secrets are never repeated."""
+"""Settings: errors name every wrong value and never show secrets."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_every_variable_sets_its_field() -> None:
-    found = read_settings(
+    settings = read_settings(
         {name: text for name, (text, _) in EVERYTHING.items()} | RETRY | STALE | RETENTION
     )
 
@@ -139,7 +139,7 @@ def test_every_variable_sets_its_field() -> None:
         "call_external_service": 3.0,
         "llm_service": 4.0,
     }
-    assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
+    assert settings == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
     assert {line.variable for line in list_settings(read_sourced_settings({}))} == {
         *EVERYTHING,
         *RETRY,
@@ -159,9 +159,9 @@ def test_secret_variables_become_secrets_and_are_masked() -> None:
 
 
 def test_permission_lists_accept_all_and_none() -> None:
-    found = read_settings({"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "none"})
+    settings = read_settings({"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "none"})
 
-    assert (found.allowed_functions, found.allowed_programs) == (("*",), ())
+    assert (settings.allowed_functions, settings.allowed_programs) == (("*",), ())
     assert (Settings().allowed_functions, Settings().allowed_addresses) == (None, ())
 
 
@@ -254,9 +254,9 @@ def test_a_shorter_heartbeat_timeout_alone_shortens_the_interval() -> None:
 
 
 def test_a_variable_overrides_the_default_of_the_environment() -> None:
-    found = read_settings({"RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "debug"})
+    settings = read_settings({"RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "debug"})
 
-    assert (found.log_level, found.lease_s) == ("debug", 3.0)
+    assert (settings.log_level, settings.lease_s) == ("debug", 3.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the metrics count, how it is written, and that no name makes them grow without end."""
+"""Metrics: what they count, how they are rendered, and their limits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -84,10 +84,10 @@ def test_executions_are_counted_by_workflow_and_state() -> None:
     committed(metrics, ExecutionStarted())
     metrics.committed("e1", 3.5, (), header(ExecutionState.FAILED), GRAPH)
 
-    found = read(metrics)
-    assert found["runnel_executions_started_total"] == {("bills",): 1}
-    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
-    assert found["runnel_execution_duration_seconds_sum"] == {("bills",): 1.5}
+    values = read(metrics)
+    assert values["runnel_executions_started_total"] == {("bills",): 1}
+    assert values["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+    assert values["runnel_execution_duration_seconds_sum"] == {("bills",): 1.5}
 
 
 def test_nodes_are_counted_by_handler_and_state() -> None:
@@ -126,9 +126,9 @@ def test_retries_losses_and_sla_misses_are_counted(
 
     committed(metrics, event)
 
-    ((found, value),) = read(metrics)[name].items()
+    ((label_values, value),) = read(metrics)[name].items()
     assert value == 1
-    assert len(found) == len(labels)
+    assert len(label_values) == len(labels)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_an_event_is_counted_under_its_own_name(
 
     metrics.event(event, **fields)
 
-    found = read(metrics)
-    assert (before, found[name]) == ({(): 0}, {(): 1})
-    assert found["runnel_events_total"] == {(event,): 1}
+    values = read(metrics)
+    assert (before, values[name]) == ({(): 0}, {(): 1})
+    assert values["runnel_events_total"] == {(event,): 1}
 
 
 def test_a_partition_lost_with_its_store_does_not_count_as_refused_commit() -> None:
@@ -174,9 +174,9 @@ def test_dead_letters_and_unserved_tasks_are_counted_by_queue() -> None:
     metrics.event(names.LETTER_WRITTEN, queue="inbox")
     metrics.event(names.TASKS_UNSERVED, queue="tasks:odd", rejected=7)
 
-    found = read(metrics)
-    assert found["runnel_dead_letters_written_total"] == {("python",): 1, ("inbox",): 1}
-    assert found["runnel_tasks_unserved_total"] == {("odd",): 7}
+    values = read(metrics)
+    assert values["runnel_dead_letters_written_total"] == {("python",): 1, ("inbox",): 1}
+    assert values["runnel_tasks_unserved_total"] == {("odd",): 7}
 
 
 def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() -> None:
@@ -187,12 +187,12 @@ def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() 
     metrics.ended(task(), "completed", 0.3)
     metrics.ended(task(), "failed", -1.0)
 
-    found = read(metrics)
-    assert found["runnel_handoff_seconds_bucket"][("0.025",)] == 2
-    assert found["runnel_handoff_seconds_bucket"][("0.01",)] == 1
-    assert found["runnel_handoff_seconds_count"] == {(): 2}
-    assert found["runnel_tasks_ended_total"] == {("work", "completed"): 1, ("work", "failed"): 1}
-    assert found["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
+    values = read(metrics)
+    assert values["runnel_handoff_seconds_bucket"][("0.025",)] == 2
+    assert values["runnel_handoff_seconds_bucket"][("0.01",)] == 1
+    assert values["runnel_handoff_seconds_count"] == {(): 2}
+    assert values["runnel_tasks_ended_total"] == {("work", "completed"): 1, ("work", "failed"): 1}
+    assert values["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
 
 
 def test_the_archive_lag_is_a_gauge() -> None:
@@ -209,7 +209,7 @@ def test_histogram_buckets_are_cumulative() -> None:
     for value in (0.0, DURATION_BUCKETS_S[0], DURATION_BUCKETS_S[-1], DURATION_BUCKETS_S[-1] + 1):
         spread.add(value)
 
-    shown = {each.labels.get("le"): each.value for each in spread.build_family().samples}
+    shown = {sample.labels.get("le"): sample.value for sample in spread.build_family().samples}
 
     assert shown[f"{DURATION_BUCKETS_S[0]:g}"] == 2
     assert shown[f"{DURATION_BUCKETS_S[-1]:g}"] == 3
@@ -222,9 +222,9 @@ def test_the_number_of_workflow_labels_is_limited() -> None:
     for number in range(3 * LABEL_VALUES_MAX):
         metrics.committed("e", 1.0, (), header(ExecutionState.COMPLETED, f"w{number}"))
 
-    found = read(metrics)["runnel_executions_finished_total"]
-    assert len(found) == LABEL_VALUES_MAX + 1
-    assert found["completed", "other"] == 2 * LABEL_VALUES_MAX
+    values = read(metrics)["runnel_executions_finished_total"]
+    assert len(values) == LABEL_VALUES_MAX + 1
+    assert values["completed", "other"] == 2 * LABEL_VALUES_MAX
 
 
 def user(metrics: MetricsTelemetry, kind: str, name: str, value: float, /, **labels: str) -> None:
@@ -242,12 +242,12 @@ def test_metrics_of_user_code_appear_under_their_name() -> None:
     user(metrics, "timing", "read-file", 0.2)
     user(metrics, "timing", "read-file", 0.4)
 
-    found = read(metrics)
-    assert found["runnel_user_pages_total"] == {("python", "pdf"): 5}
-    assert found["runnel_user_left"] == {("python",): 5}
-    assert found["runnel_user_read_file_seconds_count"] == {("python",): 2}
-    assert found["runnel_user_read_file_seconds_sum"][("python",)] == pytest.approx(0.6)
-    assert "runnel_events_total" not in found
+    values = read(metrics)
+    assert values["runnel_user_pages_total"] == {("python", "pdf"): 5}
+    assert values["runnel_user_left"] == {("python",): 5}
+    assert values["runnel_user_read_file_seconds_count"] == {("python",): 2}
+    assert values["runnel_user_read_file_seconds_sum"][("python",)] == pytest.approx(0.6)
+    assert "runnel_events_total" not in values
 
 
 def test_the_number_of_user_metrics_is_limited() -> None:
@@ -258,9 +258,9 @@ def test_the_number_of_user_metrics_is_limited() -> None:
     for number in range(300):
         user(metrics, "gauge", f"g{number}", 1)
 
-    found = read(metrics)
-    assert len(found["runnel_user_orders_total"]) == USER_SERIES_MAX
-    assert found["runnel_user_metrics_dropped_total"] == {(): 350}
+    values = read(metrics)
+    assert len(values["runnel_user_orders_total"]) == USER_SERIES_MAX
+    assert values["runnel_user_metrics_dropped_total"] == {(): 350}
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,6 @@ def test_a_user_metric_keeps_its_first_kind() -> None:
     user(metrics, "count", "x", 1)
     user(metrics, "gauge", "x", 9)
 
-    found = read(metrics)
-    assert found["runnel_user_x_total"] == {("python",): 1}
-    assert found["runnel_user_metrics_dropped_total"] == {(): 1}
+    values = read(metrics)
+    assert values["runnel_user_x_total"] == {("python",): 1}
+    assert values["runnel_user_metrics_dropped_total"] == {(): 1}

@@ -1,4 +1,4 @@
-"""Cron expressions and their time zones: what they mean, around summer time too."""
+"""Cron expressions in time zones, also around changes of daylight saving time."""
 
 from datetime import datetime
 from itertools import islice
@@ -21,8 +21,8 @@ def at(text: str) -> float:
 
 
 def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
-    found = islice(iterate_cron_times(cron, at(after), load_zone(zone)), count)
-    return [datetime.fromtimestamp(each, load_zone(zone)).isoformat() for each in found]
+    times = islice(iterate_cron_times(cron, at(after), load_zone(zone)), count)
+    return [datetime.fromtimestamp(time, load_zone(zone)).isoformat() for time in times]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_expression_has_its_next_time(
     assert shown(cron, zone, after, 1) == expected
 
 
-# In Berlin, 2026-03-29 has no hour from 2 to 3, and 2026-10-25 has it twice.
+# In Berlin, the hour from 2 to 3 does not exist on 2026-03-29 and exists twice on 2026-10-25.
 @pytest.mark.parametrize(
     ("cron", "after", "expected"),
     [
@@ -54,7 +54,7 @@ def test_an_expression_has_its_next_time(
             "30 2 * * *",
             "2026-03-28T03:00:00+01:00",
             ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"],
-            id="a time that is skipped comes as soon as the gap is over",
+            id="a skipped time fires at the end of the gap",
         ),
         pytest.param(
             "0,30 2,3 * * *",
@@ -64,25 +64,25 @@ def test_an_expression_has_its_next_time(
                 "2026-03-29T03:30:00+02:00",
                 "2026-03-30T02:00:00+02:00",
             ],
-            id="several that fall into the gap come once",
+            id="several skipped times fire once",
         ),
         pytest.param(
             "30 2 * * *",
             "2026-10-24T03:00:00+02:00",
             ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"],
-            id="a time that is repeated comes the first time only",
+            id="a repeated time fires the first time only",
         ),
         pytest.param(
             "30 2 * * *",
             "2026-10-25T02:15:00+01:00",
             ["2026-10-26T02:30:00+01:00"],
-            id="asked in the second pass, the first one has been",
+            id="a repeated time does not fire again in the second pass",
         ),
         pytest.param(
             "*/30 * * * *",
             "2026-03-29T01:30:00+01:00",
             ["2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"],
-            id="what goes on all day leaves the gap out",
+            id="an all-day expression skips the gap",
         ),
         pytest.param(
             "0 * * * *",
@@ -92,13 +92,13 @@ def test_an_expression_has_its_next_time(
                 "2026-10-25T02:00:00+01:00",
                 "2026-10-25T03:00:00+01:00",
             ],
-            id="what goes on all day comes in both passes",
+            id="an all-day expression fires in both passes",
         ),
         pytest.param(
             "0 30 2 * * *",
             "2026-03-28T03:00:00+01:00",
             ["2026-03-30T02:30:00+02:00"],
-            id="with seconds, a time that is skipped does not come",
+            id="with seconds, a skipped time does not fire",
         ),
     ],
 )
@@ -138,9 +138,9 @@ def test_a_wrong_expression_is_refused_with_the_wrong_field(cron: str, message: 
 
 
 def test_times_end_with_the_last_year_of_datetime() -> None:
-    found = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
+    times = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
 
-    assert len(found) == 9
+    assert len(times) == 9
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Schedules are added and changed by people, while they fire."""
+"""Schedules are added, changed and removed while a scheduler runs."""
 
 import msgspec
 import pytest
@@ -22,10 +22,10 @@ async def stage() -> SchedulerHarness:
 async def test_an_interval_starts_when_the_schedule_is_added(stage: SchedulerHarness) -> None:
     await stage.clock.advance(0.7)
 
-    kept = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
+    record = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
 
-    assert kept.schedule.starts_at == START
-    assert build_schedule_view(kept, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
+    assert record.schedule.starts_at == START
+    assert build_schedule_view(record, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
 
 
 async def test_a_change_of_other_fields_keeps_the_ticks(stage: SchedulerHarness) -> None:
@@ -33,28 +33,28 @@ async def test_a_change_of_other_fields_keeps_the_ticks(stage: SchedulerHarness)
     before = await stage.progress()
     await stage.clock.advance(100.0)
 
-    def change(found: Schedule) -> Schedule:
+    def change(schedule: Schedule) -> Schedule:
         return msgspec.structs.replace(
-            found, labels={"a": "b"}, starts_at=None, own_labels={}, id="other"
+            schedule, labels={"a": "b"}, starts_at=None, own_labels={}, id="other"
         )
 
-    kept = await stage.schedules.change("s", change)
+    record = await stage.schedules.change("s", change)
 
-    assert kept.progress == before
-    assert (kept.schedule.id, kept.schedule.starts_at) == ("s", START)
-    assert kept.schedule.own_labels == {"runnel.source": "/x"}
+    assert record.progress == before
+    assert (record.schedule.id, record.schedule.starts_at) == ("s", START)
+    assert record.schedule.own_labels == {"runnel.source": "/x"}
 
 
 async def test_a_change_of_the_timing_applies_from_now_on(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=90.0)
     await stage.clock.advance(1_000.0)
 
-    kept = await stage.schedules.change(
-        "s", lambda found: msgspec.structs.replace(found, interval_s=60.0, starts_at=None)
+    record = await stage.schedules.change(
+        "s", lambda schedule: msgspec.structs.replace(schedule, interval_s=60.0, starts_at=None)
     )
     fired = await stage.scheduler().tick()
 
-    assert (kept.progress.cursor, kept.schedule.starts_at) == (START + 1_000, START + 1_000)
+    assert (record.progress.cursor, record.schedule.starts_at) == (START + 1_000, START + 1_000)
     assert fired == 0
 
 
@@ -65,21 +65,21 @@ async def test_a_change_is_repeated_after_a_concurrent_change(
     calls: list[str] = []
     raced = stage.schedules
 
-    def label(found: Schedule, name: str) -> Schedule:
-        return msgspec.structs.replace(found, labels={**found.labels, name: "x"})
+    def label(schedule: Schedule, name: str) -> Schedule:
+        return msgspec.structs.replace(schedule, labels={**schedule.labels, name: "x"})
 
-    def change(found: Schedule) -> Schedule:
+    def change(schedule: Schedule) -> Schedule:
         calls.append("first")
         if len(calls) == 1:
             key = ("schedule", "s")
             known = stage.backend.state.records[key]
             stage.backend.state.records[key] = msgspec.structs.replace(known, revision=99)
-        return label(found, "mine")
+        return label(schedule, "mine")
 
-    kept = await raced.change("s", change)
+    record = await raced.change("s", change)
 
     assert len(calls) == 2
-    assert kept.schedule.labels == {"mine": "x"}
+    assert record.schedule.labels == {"mine": "x"}
 
 
 async def test_a_second_schedule_with_the_same_id_is_refused(stage: SchedulerHarness) -> None:
@@ -89,18 +89,18 @@ async def test_a_second_schedule_with_the_same_id_is_refused(stage: SchedulerHar
         await stage.schedules.add(GOOD)
 
 
-async def test_a_schedule_of_a_deleted_workflow_can_be_paused_but_not_set_to_it_again(
+async def test_a_schedule_of_a_deleted_workflow_can_be_paused_but_not_get_an_unknown_one(
     stage: SchedulerHarness,
 ) -> None:
     await stage.schedules.add(GOOD)
     stage.backend.state.definitions.clear()
 
-    kept = await stage.schedules.pause("s")
+    record = await stage.schedules.pause("s")
 
-    assert kept.schedule.is_paused
+    assert record.schedule.is_paused
     with pytest.raises(NotFoundError, match="no workflow 'other'"):
         await stage.schedules.change(
-            "s", lambda found: msgspec.structs.replace(found, workflow="other")
+            "s", lambda schedule: msgspec.structs.replace(schedule, workflow="other")
         )
 
 
@@ -174,7 +174,7 @@ async def test_schedules_on_all_pages_are_fired(stage: SchedulerHarness) -> None
 
     listed = await stage.schedules.list(after="s0001", limit=2)
     assert fired == PAGE_SIZE + 5
-    assert [each.schedule.id for each in listed] == ["s0002", "s0003"]
+    assert [record.schedule.id for record in listed] == ["s0002", "s0003"]
 
 
 async def test_pause_and_resume_resets_a_cursor_that_is_far_in_the_future(

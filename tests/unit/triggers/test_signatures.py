@@ -1,4 +1,4 @@
-"""Who may call a webhook: shared secrets, and the signatures of GitHub and Slack."""
+"""Authentication of webhooks: shared secrets, and signatures of GitHub and Slack."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from runnel.triggers.webhook_signatures import verify_delivery
 from runnel.views.trigger import Webhook, WebhookKind
 
 K = WebhookKind
-# The examples of GitHub's and Slack's own pages.
+# Examples from the documentation of GitHub and Slack.
 GITHUB_SECRET = "It's a Secret to Everybody"
 GITHUB_BODY = b"Hello, World!"
 GITHUB_SIGNATURE = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"

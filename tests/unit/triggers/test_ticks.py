@@ -1,4 +1,4 @@
-"""Which ticks a schedule has, and which of them are due after a while."""
+"""The ticks of a schedule, and which of them are due."""
 
 from datetime import datetime
 
@@ -17,13 +17,13 @@ HOUR = 3_600.0
 START = 1_000_000.0
 
 
-def every(interval_s: float, **rest: object) -> Schedule:
-    fields = {"id": "s", "workflow": "w", "interval_s": interval_s, "starts_at": START, **rest}
+def every(interval_s: float, **changes: object) -> Schedule:
+    fields = {"id": "s", "workflow": "w", "interval_s": interval_s, "starts_at": START, **changes}
     return Schedule(**fields)  # type: ignore[arg-type]  # each test gives what fits
 
 
-def by_cron(cron: str, **rest: object) -> Schedule:
-    return Schedule(id="s", workflow="w", cron=cron, **rest)  # type: ignore[arg-type]  # as above
+def by_cron(cron: str, **changes: object) -> Schedule:
+    return Schedule(id="s", workflow="w", cron=cron, **changes)  # type: ignore[arg-type]  # as above
 
 
 def at(text: str) -> float:
@@ -62,14 +62,14 @@ def test_ticks_are_between_start_and_end() -> None:
         "0 * * * *", starts_at=at("2026-01-01T10:00:00Z"), ends_at=at("2026-01-01T12:00:00Z")
     )
 
-    found = compute_next_ticks(schedule, 0.0, 10)
+    ticks = compute_next_ticks(schedule, 0.0, 10)
 
-    hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in found]
+    hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in ticks]
     assert hours == [at(f"2026-01-01T{hour}:00:00Z") for hour in (10, 11, 12)]
     assert compute_next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
 
 
-def test_a_tick_exactly_at_the_start_is_included() -> None:
+def test_a_tick_within_a_second_after_the_start_is_included() -> None:
     schedule = by_cron("0 * * * *", starts_at=at("2026-01-01T09:59:59.5Z"))
 
     assert compute_next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
@@ -79,24 +79,27 @@ def test_a_tick_exactly_at_the_start_is_included() -> None:
     ("catch_up", "now", "expected"),
     [
         pytest.param(1, START + HOUR - 1, DueTicks(), id="nothing is due"),
-        pytest.param(0, START + HOUR, DueTicks((START + HOUR,)), id="one, in its second"),
+        pytest.param(0, START + HOUR, DueTicks((START + HOUR,)), id="one that is exactly due"),
         pytest.param(0, START + HOUR + 60, DueTicks((START + HOUR,)), id="late, but not missed"),
-        pytest.param(0, START + HOUR + 61, DueTicks((), 1), id="missed, and none is made up for"),
-        pytest.param(1, START + HOUR + 61, DueTicks((START + HOUR,)), id="missed, and made up for"),
+        pytest.param(0, START + HOUR + 61, DueTicks((), 1), id="missed, without catch-up"),
+        pytest.param(1, START + HOUR + 61, DueTicks((START + HOUR,)), id="missed, with catch-up"),
         pytest.param(
-            1, START + 3.5 * HOUR, DueTicks((START + 3 * HOUR,), 2), id="the last of three"
+            1,
+            START + 3.5 * HOUR,
+            DueTicks((START + 3 * HOUR,), 2),
+            id="the last of three missed ticks",
         ),
         pytest.param(
             1,
             START + 3 * HOUR + 5,
             DueTicks((START + 2 * HOUR, START + 3 * HOUR), 1),
-            id="the last that was missed, and the one that is due now",
+            id="the last missed tick, and the one that is due now",
         ),
         pytest.param(
             3,
             START + 3.5 * HOUR,
             DueTicks((START + HOUR, START + 2 * HOUR, START + 3 * HOUR)),
-            id="all of three",
+            id="all three missed ticks",
         ),
     ],
 )

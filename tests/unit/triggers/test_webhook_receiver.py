@@ -1,4 +1,4 @@
-"""Calls of webhooks become executions: once each, with what the mapping takes of them."""
+"""Webhook deliveries start executions: once each, with the mapped input."""
 
 import asyncio
 import hashlib
@@ -52,7 +52,7 @@ class ReceiverHarness:
         return await self.receiver.receive(webhook, delivery)
 
     async def github(self, value: Json, delivery: str) -> DeliveryResult:
-        """Signed, as GitHub does it."""
+        """Returns a delivery that is signed like those of GitHub."""
         mark = signature("sha256=", msgspec.json.encode(value))
         headers = [("X-Hub-Signature-256", mark), ("X-GitHub-Delivery", delivery)]
         return await self.receive(GITHUB, value, *headers)
@@ -66,9 +66,9 @@ class ReceiverHarness:
     async def inputs(self) -> list[Json]:
         sent = await self.stage.sent()
         return [
-            msgspec.json.decode(each.input.data)
-            for each in sent
-            if isinstance(each, CreateExecution)
+            msgspec.json.decode(command.input.data)
+            for command in sent
+            if isinstance(command, CreateExecution)
         ]
 
 
@@ -134,11 +134,11 @@ def test_without_a_mapping_the_input_is_the_request_without_credentials() -> Non
     query = [("a", "1"), ("b", "2"), ("b", "3")]
     delivery = Delivery.from_pairs(headers, query, b'{"n": 1}')
 
-    found = build_delivery_input(
+    execution_input = build_delivery_input(
         Webhook(workflow="w", secret="s", header="X-My-Token"), delivery, parse_content(delivery)
     )
 
-    assert found == {
+    assert execution_input == {
         "body": {"n": 1},
         "headers": {"content-type": "application/json", "x-twice": "a, b"},
         "query": {"a": "1", "b": ["2", "3"]},
@@ -289,7 +289,7 @@ async def test_the_template_delivery_id_identifies_deliveries(desk: ReceiverHarn
 async def test_concurrent_copies_of_a_delivery_start_one_execution(desk: ReceiverHarness) -> None:
     received = await asyncio.gather(*(desk.github({"ref": "main"}, "1") for _ in range(20)))
 
-    assert len({each.execution_id for each in received}) == 1
+    assert len({result.execution_id for result in received}) == 1
     assert len([*await desk.stage.backend.archive.list_headers(ALL)]) == 1
 
 
@@ -336,22 +336,22 @@ def test_a_wrong_webhook_is_refused_with_every_problem(
     with pytest.raises(InvalidTriggerError) as caught:
         check_webhook(msgspec.structs.replace(OPEN, **fields))
 
-    [found] = caught.value.problems
-    assert found.startswith(problem)
+    [reported] = caught.value.problems
+    assert reported.startswith(problem)
 
 
 async def test_webhooks_are_stored_replaced_and_removed(desk: ReceiverHarness) -> None:
     webhooks = WebhookStore(desk.stage.backend, desk.stage.clock)
-    kept = await webhooks.add(GITHUB)
+    added = await webhooks.add(GITHUB)
     with pytest.raises(InvalidTriggerError):
         await webhooks.add(msgspec.structs.replace(GITHUB, secret=None), replaces=True)
     replaced = await webhooks.add(SLACK, replaces=True)
-    found = await webhooks.get("report")
+    current = await webhooks.get("report")
     listed = await webhooks.list()
     await webhooks.remove("report")
 
-    assert kept == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
-    assert found == replaced == listed[0]
+    assert added == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
+    assert current == replaced == listed[0]
     for name in ("report", "\ud800", ""):
         with pytest.raises(NotFoundError, match="no webhook of workflow"):
             await webhooks.get(name)
