@@ -81,6 +81,7 @@ class Context:
         @task
         def resize(path: str, ctx: Context) -> str:
             ctx.logger.info("attempt %s", ctx.attempt)
+            ...
     """
 
     # Each task gets a context, and most code reads little of it. So expensive parts are created on
@@ -259,7 +260,8 @@ ParentIds = Mapping[str, tuple[str, ...]]
 class StepContext(dict[str, Any]):
     """The context of one step: a copy of the dict passed to `execute`, plus `step_outputs`.
 
-    `task` is the Context of the attempt: number, idempotency key, logger, cancellation.
+    `step_outputs` are the outputs of earlier steps by id: `ctx["step_outputs"]["extract"]`. `task`
+    is the Context of the attempt: number, idempotency key, logger, cancellation.
     """
 
     def __init__(self, context: Mapping[str, Any], outputs: "StepOutputs", task: Context) -> None:

@@ -65,8 +65,8 @@ class WebhookReceiver:
         """Starts the execution of a delivery; for a repeated delivery, returns the first one.
 
         The execution is stored when this returns. Raises WebhookRefusedError before it parses the
-        body; InvalidInputError if the body does not fit; KeyReusedError if an earlier delivery with
-        the same key had another body; NotFoundError if the workflow was deleted.
+        body, and InvalidInputError if the body does not fit. Raises KeyReusedError if an earlier
+        delivery with the same key had another body, and NotFoundError if the workflow was deleted.
         """
         secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
         verify_delivery(webhook, delivery, self._clock.now(), secret)

@@ -386,7 +386,8 @@ def secret(name: str) -> Any:
 class Sleep(TracedHandler):
     """Adds a node that waits for a number of seconds: `sleep(30)`.
 
-    The engine keeps the timer, so no worker is occupied. `seconds` may be a result.
+    The engine keeps the timer, so no worker is occupied. `seconds` may be a result. Returns a
+    placeholder, to be passed to `after` of other tasks. Raises InputError outside of a workflow.
     """
 
     def __init__(self) -> None:
@@ -401,7 +402,8 @@ class WaitForSignal(TracedHandler):
 
     Returns a placeholder for the payload of the signal. `timeout` is in seconds; without it, the
     node waits until the execution ends. After the timeout the node fails. With
-    `on_timeout="complete"` it completes with the result None instead.
+    `on_timeout="complete"` it completes with the result None instead. Raises InputError outside of
+    a workflow.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
             "valid"
         ),
         "on_failure": (
-            "What a failed node causes. fail_fast: all other nodes are cancelled, then clean-up "
+            "Effect of a failed node. fail_fast: all other nodes are cancelled, then clean-up "
             "nodes run; continue: only the nodes that depend on it are skipped"
         ),
         "timeout_seconds": "Time limit of an execution. An execution that exceeds it fails",
