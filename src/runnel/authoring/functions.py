@@ -146,17 +146,22 @@ def _import_module(module: str, name: str) -> object:
     add_working_directory_to_path()
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        why = "" if missing == module else f" (it imports '{missing}', which is not installed)"
-        raise NotImportableError(
-            f"can't import '{name}': there is no module '{missing}'{why}; searched {Path.cwd()} "
-            "and the installed packages"
-        ) from error
     except (Exception, SystemExit) as error:
-        raise NotImportableError(
-            f"can't import '{name}': {module} raised {type(error).__name__}: {error}"
-        ) from error
+        problem = describe_import_error(error, module)
+        raise NotImportableError(f"can't import '{name}': {problem}") from error
+
+
+def describe_import_error(error: BaseException, module: str) -> str:
+    """Explains in one sentence why the import of a module failed."""
+    if not isinstance(error, ModuleNotFoundError):
+        return f"importing '{module}' raised {type(error).__name__}: {error}"
+    missing = error.name or module
+    is_itself = missing == module or module.startswith(f"{missing}.")
+    importer = "" if is_itself else f", which '{module}' imports"
+    return (
+        f"there is no module '{missing}'{importer}; searched {Path.cwd()}, PYTHONPATH and the "
+        "installed packages"
+    )
 
 
 def add_working_directory_to_path() -> None:

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +17,7 @@ from runnel.authoring.calls import (
 from runnel.authoring.decorators.task import Task, TracedCallable
 from runnel.authoring.functions import (
     add_working_directory_to_path,
+    describe_import_error,
     get_import_name,
     resolve_function_name,
 )
@@ -203,18 +203,8 @@ def _import_module(module: str) -> object:
     add_working_directory_to_path()
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        is_itself = missing == module or module.startswith(f"{missing}.")
-        importer = "" if is_itself else f", which '{module}' imports"
-        raise AppError(
-            f"--app: there is no module '{missing}'{importer}; searched {Path.cwd()}, PYTHONPATH "
-            "and the installed packages"
-        ) from error
     except (Exception, SystemExit) as error:
-        raise AppError(
-            f"--app: importing '{module}' raised {type(error).__name__}: {error}"
-        ) from error
+        raise AppError(f"--app: {describe_import_error(error, module)}") from error
 
 
 def _find_registry(module: object, module_name: str, attribute: str) -> HandlerRegistry:

@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
-    # How many dead letters each queue keeps.
+    # About how many dead letters each queue keeps in Redis.
     letters_max: int = 10_000
     # How long a task waits in a queue that no worker serves before it fails.
     unserved_s: float = 60.0

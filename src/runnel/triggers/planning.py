@@ -4,7 +4,6 @@ The scheduler stores the decision before it acts on it, so each tick has one dec
 can carry out a stored decision; derived execution ids ensure that each execution starts once.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -12,10 +11,10 @@ import msgspec
 from runnel.core.ids import ExecutionId
 from runnel.triggers.cron import DueTicks, compute_due_ticks, compute_next_ticks
 from runnel.triggers.schedule import PlannedTick, ScheduleProgress, ScheduleRecord
+from runnel.triggers.trigger import derive_execution_id
 from runnel.views.trigger import Overlap
 
-# 72 bits, and a first letter that no other kind of execution id has.
-_ID_BYTES = 9
+# No other kind of execution id begins with this letter.
 _ID_PREFIX = "t"
 ERROR_CHARS_MAX = 1_000
 
@@ -35,9 +34,7 @@ def derive_tick_execution_id(record: ScheduleRecord, tick: float) -> ExecutionId
     A new schedule with the id of a removed one gets different execution ids.
     """
     microseconds = round(tick * 1_000_000)
-    text = f"{record.schedule.id}\0{record.nonce}\0{microseconds}"
-    digest = hashlib.blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest()
-    return ExecutionId(_ID_PREFIX + digest)
+    return derive_execution_id(_ID_PREFIX, record.schedule.id, record.nonce, str(microseconds))
 
 
 def compute_wake_time(record: ScheduleRecord) -> float | None:

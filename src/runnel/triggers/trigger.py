@@ -1,5 +1,6 @@
-"""Parts that schedules and webhooks share: decoding of records, checks, scope of templates."""
+"""Parts that schedules and webhooks share: records, execution ids, checks, template scope."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from runnel.authoring.payloads import (
     check_labels,
     check_text,
 )
+from runnel.core.ids import ExecutionId
 from runnel.core.templates.errors import MissingValueError
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, quote_name, suggest_name
@@ -18,7 +20,18 @@ from runnel.errors import NewerFormatError, NotFoundError, PayloadError, Unreada
 from runnel.ports.records import Records
 
 KNOWN_NAMES_MAX = 1_000
+HASH_BYTES = 9
 T = TypeVar("T")
+
+
+def derive_execution_id(prefix: str, *parts: str) -> ExecutionId:
+    """Returns an id that is the same in every process: `prefix`, and a hash of the parts."""
+    return ExecutionId(prefix + compute_hash("\0".join(parts).encode("utf-8", "replace")))
+
+
+def compute_hash(data: bytes) -> str:
+    """Returns a hash of 72 bits in hexadecimal digits."""
+    return hashlib.blake2b(data, digest_size=HASH_BYTES).hexdigest()
 
 
 class _RecordFormat(msgspec.Struct):

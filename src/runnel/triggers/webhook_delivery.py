@@ -1,6 +1,5 @@
 """A delivery, that is one call of a webhook: its body, its key, and the input made from it."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import parse_qsl
@@ -13,7 +12,7 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError
-from runnel.triggers.trigger import RootScope
+from runnel.triggers.trigger import RootScope, compute_hash, derive_execution_id
 from runnel.views.trigger import Webhook, WebhookKind
 
 # Credentials and signatures. They are left out, because the input of an execution is stored.
@@ -31,8 +30,7 @@ GITHUB_DELIVERY_HEADER = "x-github-delivery"
 REQUEST_ID_HEADERS = ("idempotency-key", "x-request-id")
 KEY_CHARS_MAX = 500
 FORM_FIELDS_MAX = 1_000
-# 72 bits, and a first letter that no other kind of execution id has.
-_ID_BYTES = 9
+# No other kind of execution id begins with this letter.
 _ID_PREFIX = "w"
 _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 
@@ -61,16 +59,12 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body_hash(self) -> str:
-        return hashlib.blake2b(self.body, digest_size=_ID_BYTES).hexdigest()
+        return compute_hash(self.body)
 
 
 def derive_delivery_execution_id(webhook: Webhook, key: str) -> ExecutionId:
     """Returns the execution id of a delivery, which is the same for a repeated delivery."""
-    text = f"{webhook.workflow}\0{key}"
-    return ExecutionId(
-        _ID_PREFIX
-        + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
-    )
+    return derive_execution_id(_ID_PREFIX, webhook.workflow, key)
 
 
 def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:

@@ -126,5 +126,5 @@ def test_a_module_that_raises_system_exit_does_not_end_the_worker(
     (tmp_path / "leaving_steps.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(NotImportableError, match="leaving_steps raised SystemExit: 3"):
+    with pytest.raises(NotImportableError, match="importing 'leaving_steps' raised SystemExit: 3"):
         import_function("leaving_steps:run")
