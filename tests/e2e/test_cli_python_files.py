@@ -119,7 +119,7 @@ def test_a_file_in_a_package_is_imported_with_its_package(program: Program) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("run", "flow.py"), "flow.py: there are 2 workflows in it; name one: flow.py:gated, "),
+        (("run", "flow.py"), "flow.py: the file has 2 workflows; choose one of: flow.py:gated, "),
         (("run", "flow.py:short"), "input: 'words' is a required property"),
     ],
 )

@@ -24,7 +24,7 @@ UNNAMED = (
     "with RUNNEL_ENV=prod it is never guessed"
 )
 BEAT = "WORKER_HEARTBEAT_INTERVAL"
-LOOKED_FOR = "it was looked for in <here>, in PYTHONPATH and in what is installed"
+SEARCHED = "searched <here>, PYTHONPATH and the installed packages"
 
 WRONG_SETTINGS = [
     (
@@ -71,7 +71,7 @@ WRONG_SETTINGS = [
     (
         "worker --app nowhere:app",
         {},
-        f"--app: there is no module 'nowhere'; {LOOKED_FOR}",
+        f"--app: there is no module 'nowhere'; {SEARCHED}",
     ),
     (
         "dev --with-servers --redis-url redis://h",

@@ -71,7 +71,7 @@ CALLS = [
     ),
     Call(
         "run .",
-        ".: it is a directory; name the file in it",
+        ".: it is a directory; name a file in it",
     ),
     Call(
         "run empty.yaml",
@@ -175,7 +175,7 @@ CALLS = [
     ),
     Call(
         "run tabs.yaml",
-        "tabs.yaml: line 3, column 1: a tab where YAML allows only spaces; indent with spaces",
+        "tabs.yaml: line 3, column 1: found a tab, but YAML allows only spaces; indent with spaces",
         {"tabs.yaml": "name: c\nnodes:\n\t- x\n"},
     ),
     Call(

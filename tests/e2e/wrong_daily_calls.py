@@ -132,8 +132,8 @@ DAILY_CALLS = [
     ),
     Call(
         "run leaves.py",
-        "leaves.py: importing it ends the program (leaves.py, line 2); put what only a script does "
-        'below if __name__ == "__main__":',
+        "leaves.py: importing it ends the program (leaves.py, line 2); move the code that runs as "
+        'a script below if __name__ == "__main__":',
         {"leaves.py": "import sys\nsys.exit()\n"},
     ),
     Call(

@@ -127,9 +127,9 @@ def _fields(definition: Workflow) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (cyclic(), "input: it is nested too deeply, or holds itself"),
+        (cyclic(), "input: it is nested too deeply, or contains itself"),
         ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
-        ({"v": nan}, r"input\.v: JSON has no NaN and no infinity"),
+        ({"v": nan}, r"input\.v: JSON has no NaN or infinity"),
     ],
     ids=["cyclic", "surrogate", "nan"],
 )

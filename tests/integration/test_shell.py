@@ -102,7 +102,7 @@ async def test_output_may_be_read_as_json_or_lines(stage: WorkerHarness) -> None
 
     assert first.output.decode()["stdout"] == {"a": 1}  # type: ignore[union-attr]
     assert isinstance(second, TaskFailed)
-    assert "output that is no JSON" in second.error.message
+    assert "output that is not JSON" in second.error.message
 
 
 async def test_output_is_bounded_and_says_so(stage: WorkerHarness) -> None:
@@ -157,7 +157,7 @@ async def test_a_text_that_is_too_long_for_an_argument_belongs_to_stdin(
 ) -> None:
     failed = await failure(stage, "echo", "x" * 200_000, **config)
 
-    assert "give long texts to stdin" in failed.error.message
+    assert "pass long texts through stdin" in failed.error.message
     assert failed.error.retryable is False
 
 
