@@ -1,6 +1,7 @@
 """The handler `call_external_service` (alias `external_service`): sends one HTTP request.
 
-The output is an object with `status`, `headers` and `body`. docs/reference/handlers.md lists the settings.
+The output is an object with `status`, `headers` and `body`. docs/reference/handlers.md lists the
+settings.
 """
 
 from collections.abc import Mapping
