@@ -12,6 +12,7 @@ from runnel.authoring.registry import HandlerRegistry
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import EnginePolicy, RateLimit
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker
@@ -61,6 +62,7 @@ class Engine:
         self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = load_worker_secrets(settings)
         self.feed_broadcaster = FeedBroadcaster(backend.feed, clock_and_ids.clock, self.event_bus)
+        graphs = GraphCache(backend.archive)
         self.client = StoreClient(
             backend,
             clock_and_ids.clock,
@@ -68,6 +70,7 @@ class Engine:
             get_completion=self.event_bus.get_completion,
             owns=self._owns,
             listen=self.feed_broadcaster.listen_for_end,
+            graphs=graphs,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
         self._home_partition: int | None = None
@@ -76,6 +79,7 @@ class Engine:
         self._settings = settings
         self._orchestrator = self._build_orchestrator(
             clock_and_ids,
+            graphs,
             policy
             or EnginePolicy(
                 losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
@@ -100,7 +104,9 @@ class Engine:
         """Raises NotFoundError at once for an id that no execution has."""
         await self.client.wait_for_end(execution_id)
 
-    def _build_orchestrator(self, clock_and_ids: ClockAndIds, policy: EnginePolicy) -> Orchestrator:
+    def _build_orchestrator(
+        self, clock_and_ids: ClockAndIds, graphs: GraphCache, policy: EnginePolicy
+    ) -> Orchestrator:
         parts = OrchestratorDependencies(
             store=self.backend.store,
             archive=self.backend.archive,
@@ -109,6 +115,7 @@ class Engine:
             ids=clock_and_ids.ids,
             telemetry=self.event_bus,
             policy=policy,
+            graphs=graphs,
             cached_executions_max=self._settings.cached_executions_max,
         )
         return Orchestrator(

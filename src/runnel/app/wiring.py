@@ -16,6 +16,7 @@ from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import EnginePolicy, RateLimit
 from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
@@ -163,6 +164,7 @@ def build_orchestrator(
     what deletes there what has ended long ago, None if nothing is to be deleted.
     """
     name = build_role_name("orchestrator", clock_and_ids.ids.nonce())
+    graphs = GraphCache(backend.archive)
     parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
@@ -173,13 +175,14 @@ def build_orchestrator(
         policy=EnginePolicy(
             losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
         ),
+        graphs=graphs,
         cached_executions_max=settings.cached_executions_max,
         idle_s_max=settings.redis_block_s,
     )
     orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
     services = [
         *_build_services(settings, backend, parts, orchestrator),
-        build_scheduler(backend, clock_and_ids, telemetry),
+        build_scheduler(backend, clock_and_ids, telemetry, graphs=graphs),
         *(
             []
             if archived is None
@@ -195,13 +198,18 @@ def build_scheduler(
     clock_and_ids: ClockAndIds,
     telemetry: Telemetry,
     client: StoreClient | None = None,
+    graphs: GraphCache | None = None,
 ) -> Scheduler:
     """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
     return Scheduler(
         ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids),
         client
         or StoreClient(
-            backend, clock_and_ids.clock, clock_and_ids.ids, get_completion=lambda _id: Completion()
+            backend,
+            clock_and_ids.clock,
+            clock_and_ids.ids,
+            get_completion=lambda _id: Completion(),
+            graphs=graphs,
         ),
         backend.archive,
         clock_and_ids.clock,

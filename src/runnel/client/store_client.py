@@ -46,6 +46,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
 from runnel.core.workflow import Workflow
+from runnel.engine.graph_cache import GraphCache
 from runnel.errors import WrongStateError
 from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
 from runnel.ports import Backend
@@ -105,13 +106,14 @@ class StoreClient:
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
         listen: ListenForEnd | None = None,
+        graphs: GraphCache | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
         sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
         self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
-        self._definitions = DefinitionCache(backend.archive, clock)
+        self._definitions = DefinitionCache(backend.archive, clock, graphs)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
         self._nodes = NodeReader(backend, self.load)
         self._payloads = PayloadStorage(backend.blobs, ids)
@@ -125,7 +127,7 @@ class StoreClient:
 
     async def submit(
         self,
-        workflow: Workflow,
+        workflow: Workflow | Graph,
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
@@ -141,7 +143,7 @@ class StoreClient:
         `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
         begun = await self.create_execution(
-            workflow,
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
             is_held=is_held,
