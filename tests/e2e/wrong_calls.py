@@ -144,7 +144,7 @@ CALLS = [
     Call(
         "run good.yaml --data-dir good.yaml",
         "expected the data directory good.yaml to be a folder, a file is in its place: "
-        "name another one",
+        "name another one with --data-dir",
     ),
     Call(
         "run strict.yaml",
@@ -250,8 +250,8 @@ CALLS = [
     ),
     Call(
         "show @last --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "history nope",
@@ -259,8 +259,8 @@ CALLS = [
     ),
     Call(
         "history nope --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "cancel nope",
@@ -300,8 +300,8 @@ CALLS = [
     ),
     Call(
         "resume x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "version extra",

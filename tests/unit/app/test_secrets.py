@@ -78,7 +78,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         load_worker_secrets(Settings(secrets_file=tmp_path))
     with pytest.raises(SettingsError, match="expected text in UTF-8"):
         load_worker_secrets(Settings(secrets_file=tmp_path / "binary"))
-    with pytest.raises(SettingsError, match="expected a file, '/dev/null' is none"):
+    with pytest.raises(SettingsError, match="expected a regular file, '/dev/null' is not one"):
         load_worker_secrets(Settings(secrets_file=Path(os.devnull)))
 
 
