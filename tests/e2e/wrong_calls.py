@@ -144,7 +144,7 @@ CALLS = [
     Call(
         "run good.yaml --data-dir good.yaml",
         "expected the data directory good.yaml to be a folder, a file is in its place: "
-        "name another one with --data-dir",
+        "name another one",
     ),
     Call(
         "run strict.yaml",

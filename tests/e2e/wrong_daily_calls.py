@@ -11,7 +11,8 @@ DAILY_CALLS = [
     ),
     Call(
         f"list --data-dir {LONG}",
-        f"the data directory {LONG} can't be read: File name too long; name another one with --data-dir",
+        f"the data directory {LONG} can't be read: File name too long; "
+        "name another one with --data-dir",
     ),
     Call(
         f"run {LONG}.py",
