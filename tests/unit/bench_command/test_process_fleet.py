@@ -44,7 +44,7 @@ async def test_nobody_waits_for_ever_for_one_that_has_ended(tmp_path: Path) -> N
         async with fleet.watch(RealClock()):
             await asyncio.Event().wait()
 
-    assert caught.group_contains(ServerFailedError, match="worker-0 server ended in the middle")
+    assert caught.group_contains(ServerFailedError, match="worker-0 server ended during")
 
 
 async def test_modules_that_are_not_of_runnel_are_found_where_it_is_told(tmp_path: Path) -> None:

@@ -138,9 +138,9 @@ class Guard:
 
         A foreign page has no token to send.
         """
-        known = {*LOOPBACK_HOSTS, *self._rules.hosts} if is_open else self._rules.hosts
-        if known:
-            check_host(headers, known)
+        hosts = {*LOOPBACK_HOSTS, *self._rules.hosts} if is_open else self._rules.hosts
+        if hosts:
+            check_host(headers, hosts)
         if is_open:
             check_origin(headers, self._rules.origins)
 

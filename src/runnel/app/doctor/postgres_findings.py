@@ -80,12 +80,12 @@ def check_pairing(facts: ArchiveFacts, redis: RedisServerFacts, prefix: str) -> 
         remedy = "name the Redis and the PostgreSQL of one deployment, or use an empty Redis"
         yield bad("archive", "this Redis belongs to another archive", remedy)
     elif facts.redis.is_other(redis.identity, place):
-        known = facts.redis.locations[-1] if facts.redis.locations else "another address"
+        owner = facts.redis.locations[-1] if facts.redis.locations else "another address"
         remedy = (
             "name that Redis, or another POSTGRES_SCHEMA; if that Redis is lost for good, start "
             "'runnel orchestrator --take-archive' once"
         )
-        yield bad("archive", f"it belongs to the Redis at {known}", remedy)
+        yield bad("archive", f"it belongs to the Redis at {owner}", remedy)
     else:
         yield from _check_gaps(facts, redis)
 

@@ -38,19 +38,19 @@ def create_data_folder(data: Path, *, binary: ServerBinary, password: str, user:
 
     `password` is used only if there is no template yet; otherwise the template has the password.
     """
-    kept = _get_template_path(binary)
+    template = _get_template_path(binary)
     try:
-        known = (kept / "password").read_text(encoding="utf-8")
-        shutil.copytree(kept / "data", data, copy_function=shutil.copyfile)
+        template_password = (template / "password").read_text(encoding="utf-8")
+        shutil.copytree(template / "data", data, copy_function=shutil.copyfile)
     except FileNotFoundError:
         shutil.rmtree(data, ignore_errors=True)
         _run_initdb(data, binary=binary, password=password, user=user)
         with suppress(OSError):  # without a writable home, the next server runs initdb again
-            _save_template(data, path=kept, password=password)
+            _save_template(data, path=template, password=password)
         return password
     if user is not None:
         chown_tree(data, user)
-    return known
+    return template_password
 
 
 def delete_template(binary: ServerBinary) -> None:
