@@ -6,7 +6,6 @@ from fastapi import Path
 
 from runnel.api.requests import TokenRequest
 from runnel.api.routing import ResourceRouter
-from runnel.api.security.tokens import StoreTokens
 from runnel.api.state import AppStateDependency
 from runnel.views.page import Listing
 from runnel.views.token import NewTokenView, Scope, TokenView
@@ -16,16 +15,16 @@ routes = ResourceRouter("tokens")
 
 @routes.operation("GET /tokens", Scope.ADMIN, "List all tokens, without their secrets")
 async def list_tokens(app_state: AppStateDependency) -> Listing[TokenView]:
-    return Listing(items=await StoreTokens(app_state.tokens, app_state.clock).list())
+    return Listing(items=await app_state.tokens.list())
 
 
 @routes.operation(
     "POST /tokens", Scope.ADMIN, "Create a token; its text is shown only once", status=201
 )
 async def create_token(app_state: AppStateDependency, body: TokenRequest) -> NewTokenView:
-    tokens = StoreTokens(app_state.tokens, app_state.clock)
-    scopes = tuple(dict.fromkeys(body.scopes))
-    return await tokens.create(body.name, scopes, days=body.days, per_minute=body.per_minute)
+    return await app_state.tokens.create(
+        body.name, tuple(dict.fromkeys(body.scopes)), days=body.days, per_minute=body.per_minute
+    )
 
 
 @routes.operation(

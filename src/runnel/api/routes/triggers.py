@@ -204,11 +204,7 @@ async def call_webhook(
 
 
 @webhook_routes.operation(
-    f"PUT {WEBHOOK_PATH}",
-    Scope.OPERATE,
-    "Add or replace the webhook of a workflow",
-    404,
-    409,
+    f"PUT {WEBHOOK_PATH}", Scope.OPERATE, "Add or replace the webhook of a workflow", 404, 409
 )
 async def put_webhook(
     name: WorkflowNameParam,

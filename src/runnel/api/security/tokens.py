@@ -36,6 +36,7 @@ RECORD_KIND = "token"
 TOKEN_PREFIX = "rnl"
 NAME_CHARS_MAX = 100
 TOKENS_MAX = 1_000
+_ID_BYTES, _SECRET_BYTES = 4, 32
 # How long another process may still accept a revoked token.
 REFRESH_INTERVAL_S = 3.0
 # How long cached tokens are accepted while the store can't be reached.
@@ -57,19 +58,11 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
         return self.expires_at is not None and now >= self.expires_at
 
 
-class NewToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token before it is stored. `secret` is 32 random bytes as hex, `id` 4 bytes."""
-
-    id: str
-    secret: str
-    name: str
-    scopes: tuple[Scope, ...]
-    expires_at: float | None = None
-    per_minute: int | None = None
-
-
 class TokenStore:
-    """The tokens of a store, cached for up to REFRESH_INTERVAL_S."""
+    """The tokens of a store: implements `Tokens`, and authenticates requests.
+
+    Requests use a cache that is at most REFRESH_INTERVAL_S old.
+    """
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -78,29 +71,37 @@ class TokenStore:
         self._read_at: float | None = None
         self._refresh_tried_at = 0.0
 
-    async def create(self, draft: NewToken) -> str:
-        """Stores a token and returns its text, which is not stored; raises InputError."""
-        check_text(draft.name, "the name of a token", chars_max=NAME_CHARS_MAX)
-        if not draft.scopes:
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        """Stores a new token; the view has its text, which is not stored. Raises InputError."""
+        check_text(name, "the name of a token", chars_max=NAME_CHARS_MAX)
+        if not scopes:
             raise InputError(f"a token needs a scope: {', '.join(Scope)}")
-        if len(await self.all()) >= TOKENS_MAX:
+        if len(await self._read_all()) >= TOKENS_MAX:
             raise InputError(f"there are {TOKENS_MAX:,} tokens already; revoke unused ones")
+        now, secret = self._clock.now(), secrets.token_hex(_SECRET_BYTES)
         token = ApiToken(
-            id=draft.id,
-            name=draft.name,
-            digest=_hash_secret(draft.secret),
-            scopes=draft.scopes,
-            created_at=self._clock.now(),
-            expires_at=draft.expires_at,
-            per_minute=draft.per_minute,
+            id=secrets.token_hex(_ID_BYTES),
+            name=name,
+            digest=_hash_secret(secret),
+            scopes=tuple(scopes),
+            created_at=now,
+            expires_at=None if days is None else now + timedelta(days=days).total_seconds(),
+            per_minute=per_minute,
         )
         await self._records.put(RECORD_KIND, token.id, msgspec.json.encode(token), revision=0)
         self._read_at = None
-        return f"{TOKEN_PREFIX}_{token.id}_{draft.secret}"
+        text = f"{TOKEN_PREFIX}_{token.id}_{secret}"
+        return NewTokenView(id=token.id, name=token.name, scopes=token.scopes, token=text)
 
-    async def all(self) -> Sequence[ApiToken]:
-        records = await self._records.list(RECORD_KIND, limit=TOKENS_MAX)
-        return [msgspec.json.decode(record.data, type=ApiToken) for record in records]
+    async def list(self) -> Sequence[TokenView]:
+        return [_build_token_view(token) for token in await self._read_all()]
 
     async def revoke(self, token_id: str) -> None:
         """Raises NotFoundError."""
@@ -152,7 +153,7 @@ class TokenStore:
             return self._cached
         self._refresh_tried_at = now
         try:
-            self._cached = {token.id: token for token in await self.all()}
+            self._cached = {token.id: token for token in await self._read_all()}
         except StoreError:
             if not is_known:
                 raise
@@ -160,62 +161,17 @@ class TokenStore:
         self._read_at = now
         return self._cached
 
+    async def _read_all(self) -> Sequence[ApiToken]:
+        records = await self._records.list(RECORD_KIND, limit=TOKENS_MAX)
+        return [msgspec.json.decode(record.data, type=ApiToken) for record in records]
+
 
 def _hash_secret(secret: str) -> str:
     """Needs neither salt nor a slow hash: a secret of 256 random bits can't be guessed."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-_ID_BYTES, _SECRET_BYTES = 4, 32
-
-
-def generate_token(
-    name: str,
-    scopes: tuple[Scope, ...],
-    *,
-    expires_at: float | None = None,
-    per_minute: int | None = None,
-) -> NewToken:
-    return NewToken(
-        id=secrets.token_hex(_ID_BYTES),
-        secret=secrets.token_hex(_SECRET_BYTES),
-        name=name,
-        scopes=scopes,
-        expires_at=expires_at,
-        per_minute=per_minute,
-    )
-
-
-class StoreTokens:
-    """Implements the `Tokens` protocol over a store."""
-
-    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
-        self._tokens = tokens
-        self._clock = clock
-
-    async def create(
-        self,
-        name: str,
-        scopes: Sequence[Scope],
-        *,
-        days: int | None = None,
-        per_minute: int | None = None,
-    ) -> NewTokenView:
-        expires_at = None
-        if days is not None:
-            expires_at = self._clock.now() + timedelta(days=days).total_seconds()
-        new = generate_token(name, tuple(scopes), expires_at=expires_at, per_minute=per_minute)
-        text = await self._tokens.create(new)
-        return NewTokenView(id=new.id, name=new.name, scopes=new.scopes, token=text)
-
-    async def list(self) -> Sequence[TokenView]:
-        return [build_token_view(token) for token in await self._tokens.all()]
-
-    async def revoke(self, token_id: str) -> None:
-        await self._tokens.revoke(token_id)
-
-
-def build_token_view(token: ApiToken) -> TokenView:
+def _build_token_view(token: ApiToken) -> TokenView:
     return TokenView(
         id=token.id,
         name=token.name,
