@@ -240,7 +240,7 @@ def _parse_label(text: str) -> tuple[str, str]:
 class TriggerRequest(RequestBody):
     """The input of a held execution."""
 
-    input_params: Any = Field(default=None, description="The input of the submit by default")
+    input_params: Any = Field(default=None, description="By default, the input that was submitted")
 
 
 class CancelRequest(RequestBody):

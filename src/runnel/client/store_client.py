@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from runnel.authoring.input_schema import check_input
+from runnel.authoring.input_schema import CheckedInput, check_input
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -175,8 +175,10 @@ class StoreClient:
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
-        data = encode_payload({} if input_ is None else input_, where="input")
-        if not is_held:
+        is_checked = is_held or isinstance(input_, CheckedInput)
+        value = input_.value if isinstance(input_, CheckedInput) else input_
+        data = encode_payload({} if value is None else value, where="input")
+        if not is_checked:
             _check_input(workflow, data)
         key = idempotency_key
         is_watched = execution_id is None and key is None

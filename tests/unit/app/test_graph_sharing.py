@@ -6,7 +6,9 @@ import pytest
 
 from runnel.app.engine import run_engine
 from runnel.app.wiring import build_memory_engine
+from runnel.authoring.input_schema import CheckedInput
 from runnel.cli.session.inputs import load_graph
+from runnel.client import store_client
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
@@ -56,6 +58,23 @@ async def test_an_embedded_run_of_a_file_compiles_its_graph_once(
 
     assert execution.status is ExecutionState.COMPLETED
     assert compiled == ["pair"]
+
+
+async def test_an_input_that_was_checked_is_not_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(DOCUMENT)
+    checked: list[object] = []
+    monkeypatch.setattr(store_client, "check_input", lambda _workflow, value: checked.append(value))
+    graph = load_graph(file, Settings())
+    engine = build_memory_engine(Settings())
+
+    await engine.claim_home_partition()
+    await engine.client.submit(graph, CheckedInput({"count": 3}))
+    await engine.client.submit(graph, {"count": 4})
+
+    assert checked == [{"count": 4}]
 
 
 async def test_a_workflow_from_python_code_is_compiled_once(compiled: list[str]) -> None:
