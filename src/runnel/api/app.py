@@ -109,7 +109,7 @@ async def build_api(
     settings: Settings,
     client: StoreClient,
     backend: Backend,
-    world: ClockAndIds,
+    clock_and_ids: ClockAndIds,
     *,
     server_socket: socket.socket,
     feed_broadcaster: FeedBroadcaster,
@@ -121,7 +121,7 @@ async def build_api(
     Raises InputError for an address that other machines can reach, unless a token exists.
     `feed_broadcaster` is the one of the client, so that a process reads the feed once.
     """
-    tokens = TokenStore(backend.records, world.clock)
+    tokens = TokenStore(backend.records, clock_and_ids.clock)
     is_open = not await tokens.has_any()
     address = server_socket.getsockname()[0]
     if is_open and address not in LOOPBACK_HOSTS:
@@ -130,7 +130,13 @@ async def build_api(
             "'runnel token create', or listen on 127.0.0.1"
         )
     app_state = AppState(
-        client, backend, world, settings, tokens, metrics=metrics, feed_broadcaster=feed_broadcaster
+        client,
+        backend,
+        clock_and_ids,
+        settings,
+        tokens,
+        metrics=metrics,
+        feed_broadcaster=feed_broadcaster,
     )
     rules = AccessRules(
         is_open=is_open,
@@ -140,5 +146,5 @@ async def build_api(
         token_per_minute=settings.token_requests_per_minute,
     )
     app = build_app(app_state, Guard(tokens, backend.windows, rules))
-    name = build_role_name("api", world.ids.nonce())
+    name = build_role_name("api", clock_and_ids.ids.nonce())
     return ApiRole(name, app, app_state, server_socket, on_ready=on_ready)

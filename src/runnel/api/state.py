@@ -119,7 +119,7 @@ class AppState:
         self,
         client: StoreClient,
         backend: Backend,
-        world: ClockAndIds,
+        clock_and_ids: ClockAndIds,
         settings: Settings,
         tokens: TokenStore,
         *,
@@ -128,35 +128,39 @@ class AppState:
     ) -> None:
         self.client = client
         self.backend = backend
-        self.clock = world.clock
+        self.clock = clock_and_ids.clock
         self.settings = settings
         self.tokens = tokens
-        self.schedules = ScheduleStore(backend, world.clock, world.ids)
-        self.webhooks = WebhookStore(backend, world.clock)
+        self.schedules = ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids)
+        self.webhooks = WebhookStore(backend, clock_and_ids.clock)
         secrets = load_worker_secrets(settings)
         self.receiver = WebhookReceiver(
-            client, backend.archive, world.clock, secrets, check_capacity=self.check_capacity
+            client,
+            backend.archive,
+            clock_and_ids.clock,
+            secrets,
+            check_capacity=self.check_capacity,
         )
         metrics = metrics or MetricsTelemetry()
         telemetry = FanOutTelemetry(LogTelemetry(), metrics)
-        self.scheduler = build_scheduler(backend, world, telemetry, client)
-        partitions = PartitionMonitor(backend.store, world.clock, lease_s=settings.lease_s)
-        self.operations = StoreOperations(backend, world.clock, settings, partitions)
+        self.scheduler = build_scheduler(backend, clock_and_ids, telemetry, client)
+        partitions = PartitionMonitor(backend.store, clock_and_ids.clock, lease_s=settings.lease_s)
+        self.operations = StoreOperations(backend, clock_and_ids.clock, settings, partitions)
         self.feed_broadcaster = feed_broadcaster or FeedBroadcaster(
-            backend.feed, world.clock, telemetry
+            backend.feed, clock_and_ids.clock, telemetry
         )
-        self.gauges = StoreGauges(backend, world.clock, settings, partitions)
+        self.gauges = StoreGauges(backend, clock_and_ids.clock, settings, partitions)
         self.http_metrics = HttpMetrics()
         metrics.include(self.http_metrics.collect_families)
         self.exposition = Exposition(metrics.collect_families, self.gauges.collect_families)
-        self.probes = ReadinessProbes(world.clock)
+        self.probes = ReadinessProbes(clock_and_ids.clock)
         self.stopping = StopEvent()
         self.encoded_pages = EncodedPageCache()
         self.histories = HistoryCache(
             HistorySource(
                 client=client,
                 archive=backend.archive,
-                clock=world.clock,
+                clock=clock_and_ids.clock,
                 stopping=self.stopping,
             )
         )

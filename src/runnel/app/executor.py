@@ -82,17 +82,17 @@ class StepHost:
 
     async def _open_engine(self) -> Engine:
         options = self._options
-        world = ClockAndIds(options.clock, RandomIdGenerator())
+        clock_and_ids = ClockAndIds(options.clock, RandomIdGenerator())
         settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
         take_token = self._take_token if options.limiters else None
         backend: Backend
         if options.data_dir is None:
-            backend = MemoryBackend(world.clock, world.ids, take_token=take_token)
+            backend = MemoryBackend(clock_and_ids.clock, clock_and_ids.ids, take_token=take_token)
         else:
             backend = await SqliteBackend.open(
                 options.data_dir,
-                clock=world.clock,
-                ids=world.ids,
+                clock=clock_and_ids.clock,
+                ids=clock_and_ids.ids,
                 durability=settings.durability,
                 take_token=take_token,
             )
@@ -100,7 +100,7 @@ class StepHost:
             tag: RateLimit(rate_per_second=limiter.rate_per_second, burst=limiter.burst)
             for tag, limiter in options.limiters.items()
         }
-        return Engine(backend, self._build_registry(), world, settings, rate_limits=limits)
+        return Engine(backend, self._build_registry(), clock_and_ids, settings, rate_limits=limits)
 
     async def _take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
