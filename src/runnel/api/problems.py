@@ -148,7 +148,7 @@ def make_internal_error_response() -> Response:
 
 
 def make_malformed_request_response(detail: str) -> Response:
-    """For bytes that are not an HTTP request; the connection is closed after the response."""
+    """Answers bytes that are not an HTTP request; the connection is closed afterwards."""
     headers = {"Connection": "close"}
     return _make_response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
 

@@ -256,7 +256,7 @@ async def _return_error(work: Coroutine[Any, Any, T]) -> T | RunnelError:
 
 
 async def _get_app_state(request: Request) -> AppState:
-    """Is a coroutine because FastAPI calls a plain function in a thread, for each request."""
+    """Returns the state. It is a coroutine because FastAPI calls plain functions in a thread."""
     app_state: AppState = request.app.state.app_state
     return app_state
 

@@ -163,7 +163,7 @@ class Engine:
             self._adopts |= {partition}
 
     async def claim_home_partition(self) -> None:
-        """Must be called before the first submit, so that new executions go to this engine."""
+        """Claims a partition for new executions; must be called before the first submit."""
         if self._home_partition is None:
             self._home_partition = await self.backend.claim_home_partition(self.name)
 

@@ -315,7 +315,7 @@ def build_store_session(
     *,
     has_workers: bool = False,
 ) -> StoreSession:
-    """The caller closes the backend."""
+    """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
     broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
     listen = partial(_listen_for_end, broadcaster, event_bus)

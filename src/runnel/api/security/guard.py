@@ -128,7 +128,7 @@ class Guard:
         return Caller(name=token.name, scopes=token.scopes, token_id=token.id)
 
     async def _is_still_open(self) -> bool:
-        """The first token closes the server until its restart, even if all tokens are revoked."""
+        """Returns False from the first token on, even if all tokens are revoked later."""
         if self._is_open and await self._tokens.has_any():
             self._is_open = False
         return self._is_open

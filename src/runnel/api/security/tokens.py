@@ -143,7 +143,7 @@ class TokenStore:
         return token is not None and not token.is_expired(self._clock.now())
 
     async def _load_cached(self) -> Mapping[str, ApiToken]:
-        """One request reads the store again; others use the cache meanwhile.
+        """Returns the tokens by id. One request refreshes the cache; others use it meanwhile.
 
         A store that can't be reached may take 20 s to fail.
         """

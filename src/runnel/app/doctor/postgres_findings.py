@@ -24,7 +24,7 @@ VERSION_MIN = 14
 async def examine_postgres(
     settings: Settings, clock: Clock, *, redis: RedisServerFacts | None
 ) -> list[Finding]:
-    """`redis` has the facts of the Redis that it should be the archive of; None if unknown."""
+    """Checks the server; `redis` has the facts of its Redis, None if that can't be reached."""
     address = build_postgres_display_url(settings)
     try:
         facts = await read_archive_facts(
