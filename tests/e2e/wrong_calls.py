@@ -250,8 +250,8 @@ CALLS = [
     ),
     Call(
         "show @last --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "history nope",
@@ -259,8 +259,8 @@ CALLS = [
     ),
     Call(
         "history nope --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "cancel nope",
@@ -300,8 +300,8 @@ CALLS = [
     ),
     Call(
         "resume x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "version extra",

@@ -11,7 +11,8 @@ DAILY_CALLS = [
     ),
     Call(
         f"list --data-dir {LONG}",
-        f"the data directory {LONG} can't be read: File name too long; name another one",
+        f"the data directory {LONG} can't be read: File name too long; "
+        "name another one with --data-dir",
     ),
     Call(
         f"run {LONG}.py",
@@ -166,8 +167,8 @@ DAILY_CALLS = [
     ),
     Call(
         "dlq retry x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "workflows god",

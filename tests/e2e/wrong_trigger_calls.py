@@ -87,8 +87,8 @@ TRIGGER_CALLS = [
     Call("schedule remove x", "no schedule 'x'; 'runnel schedule list' shows those that exist"),
     Call(
         "schedule next x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "webhook add good --kind gitlab",

@@ -12,7 +12,6 @@ from runnel.api.security.tokens import (
     CACHE_AGE_S_MAX,
     REFRESH_INTERVAL_S,
     TokenStore,
-    generate_token,
 )
 from runnel.backends.memory import MemoryBackend
 from runnel.errors import StoreError, TooManyRequestsError
@@ -209,7 +208,7 @@ async def test_whether_a_process_lives_is_told_while_its_store_does_not_answer()
 
 async def test_one_request_asks_a_store_that_is_away_and_the_others_go_on() -> None:
     door = Door(is_open=False)
-    token = await door.tokens.create(generate_token("ci", (Scope.READ,)))
+    token = (await door.tokens.create("ci", [Scope.READ])).token
     headers = {**LOCAL, "authorization": f"Bearer {token}"}
     await door.guard.admit("/v1/server", headers, "127.0.0.1")
     door.records.is_away = True

@@ -150,4 +150,4 @@ async def test_a_token_that_makes_no_sense_is_refused(
     answer = await closed.http.post("/v1/tokens", json=wanted, headers=boss)
 
     assert answer.status_code == 422
-    assert len(await closed.tokens.all()) == 1
+    assert len(await closed.tokens.list()) == 1

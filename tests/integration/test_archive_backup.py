@@ -79,7 +79,7 @@ async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
         found = await examine(settings, RealClock(), RandomIdGenerator())
     assert "empty this Redis" in told[0]
     bad = [each.remedy for each in found if each.verdict is Verdict.BAD]
-    assert bad == ["PostgreSQL was set back: stop everything, empty this Redis, start again"]
+    assert bad == ["PostgreSQL was rolled back: stop all processes, empty Redis, start again"]
 
     flush_server(own_redis)
     work.calls.clear()

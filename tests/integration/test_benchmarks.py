@@ -55,7 +55,7 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
 
 async def test_what_did_not_complete_is_no_figure_embedded() -> None:
     async with open_embedded_deployment("memory", 4) as site:
-        with pytest.raises(WrongEndError, match="ended as FAILED: nothing was measured"):
+        with pytest.raises(WrongEndError, match="ended as FAILED, not as COMPLETED"):
             await run_all(site, failing(), 1)
 
 
@@ -66,7 +66,7 @@ async def test_what_did_not_complete_is_no_figure_on_servers(shared_redis: Redis
         with pytest.raises(ExceptionGroup) as caught:
             await run_all(site, failing(), 1)
 
-    assert caught.group_contains(WrongEndError, match="ended as FAILED: nothing was measured")
+    assert caught.group_contains(WrongEndError, match="ended as FAILED, not as COMPLETED")
 
 
 def failing() -> Workflow:

@@ -192,5 +192,5 @@ async def test_documents_and_built_workflows_are_run_the_same_way(tmp_path: Path
 async def test_functions_and_handlers_are_run_by_who_can() -> None:
     with pytest.raises(InputError, match="step 'a' is a function of this process"):
         await runnel.run(WorkflowDAG().add_step("a", print))
-    with pytest.raises(InputError, match="node 'a' names a handler, and WorkflowExecutor runs"):
+    with pytest.raises(InputError, match="node 'a' names a handler, but WorkflowExecutor runs"):
         await runnel.WorkflowExecutor().execute(WorkflowDAG().add_node("a", "output"))

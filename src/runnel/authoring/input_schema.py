@@ -109,6 +109,12 @@ def check_input(workflow: Workflow, value: Json) -> None:
         raise InvalidInputError(_format_problems(head, problems))
 
 
+class CheckedInput(msgspec.Struct, frozen=True):
+    """An input that `check_input` has accepted: the client of a store does not check it again."""
+
+    value: Json
+
+
 def parse_assignments(
     assignments: Iterable[str], *, subject: str = "the input", schema: dict[str, Json] | None = None
 ) -> dict[str, Json]:

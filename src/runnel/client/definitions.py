@@ -13,7 +13,8 @@ from runnel.core.ids import DefinitionHash
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.validation import build_graph, find_problems
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
-from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
+from runnel.core.workflow import Workflow, encode_workflow, hash_document, hash_workflow
+from runnel.engine.graph_cache import GraphCache
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
@@ -35,30 +36,32 @@ class _KnownVersion(NamedTuple):
 
 
 class DefinitionCache:
-    def __init__(self, archive: Archive, clock: Clock) -> None:
+    def __init__(self, archive: Archive, clock: Clock, graphs: GraphCache | None = None) -> None:
         self._archive = archive
         self._clock = clock
-        self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
+        self._graphs = graphs or GraphCache(archive)
         self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
         # One for each that is being stored right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        found = self._graphs.get(hash_)
-        if found is None:
-            definition = await self._archive.get_definition(hash_)
-            if definition is None:
-                raise NotFoundError("definition", hash_)
-            found = Graph(decode_workflow(definition.document))
-            _remember(self._graphs, hash_, found)
-        return found
+        graph = await self._graphs.find(hash_)
+        if graph is None:
+            raise NotFoundError("definition", hash_)
+        return graph
 
     async def load_newest_graph(self, name: str) -> Graph:
         """The last version that was stored under this name; raises NotFoundError."""
         for definition in await self._archive.list_versions(name, limit=1):
             return await self.load_graph(definition.hash)
         raise NotFoundError("workflow", escape_unprintable(name))
+
+    def add(self, graph: Graph) -> Workflow:
+        """Remembers a graph that `compile_canonical` has made; returns its workflow."""
+        self._graphs.add(graph.hash, graph)
+        _remember(self._hashes, id(graph.workflow), (graph.workflow, graph.hash))
+        return graph.workflow
 
     def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
         """Raises InvalidWorkflowError.
@@ -116,18 +119,17 @@ class DefinitionCache:
             problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
             source = f"workflow {describe_value(workflow.name)}"
             raise InvalidWorkflowError(problems, source=source) from error
-        known = self._graphs.get(hash_)
+        known = self._graphs.get_cached(hash_)
         if known is None or known.workflow != workflow:
-            _remember(self._graphs, hash_, build_graph(workflow))
+            self._graphs.add(hash_, build_graph(workflow))
         return hash_
 
     async def _store_with_children(self, workflow: Workflow) -> int:
         for node in workflow.nodes:
             if node.child is not None:
                 await self._store_with_children(node.child)
-        return await self._archive.put_definition(
-            workflow.name, hash_workflow(workflow), encode_workflow(workflow)
-        )
+        document = encode_workflow(workflow)
+        return await self._archive.put_definition(workflow.name, hash_document(document), document)
 
 
 def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:

@@ -45,6 +45,7 @@ from runnel.client.transport import (
     resolve_server_address,
 )
 from runnel.core.codec import FORMAT_VERSION, HistoryEntry, decode_entry
+from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
@@ -61,7 +62,7 @@ from runnel.views.workflow import StoredWorkflow
 
 # What can be run on a server: a name that is known there, or a workflow in any of its forms.
 
-WorkflowSource: TypeAlias = Workflow | TracedWorkflow[..., Any] | WorkflowDAG | Path
+WorkflowSource: TypeAlias = Workflow | Graph | TracedWorkflow[..., Any] | WorkflowDAG | Path
 WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
@@ -89,6 +90,8 @@ def _build_entry(view: HistoryEvent) -> HistoryEntry:
 def _load_source(source: WorkflowSource) -> Workflow:
     if isinstance(source, Workflow):
         return source
+    if isinstance(source, Graph):
+        return source.workflow
     if isinstance(source, TracedWorkflow | WorkflowDAG):
         return source.to_workflow()
     if isinstance(source, Path):

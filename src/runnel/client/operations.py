@@ -265,11 +265,19 @@ LIMITS_PAGE_SIZE = 200
 class StoreOperations:
     """`Operations` of a store; its partition monitor judges owners by what it saw before."""
 
-    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        settings: Settings,
+        partitions: PartitionMonitor | None = None,
+    ) -> None:
         self._store = backend.store
         self._tasks = backend.tasks
         self._settings = settings
-        self._partitions = PartitionMonitor(backend.store, clock, lease_s=settings.lease_s)
+        self._partitions = partitions or PartitionMonitor(
+            backend.store, clock, lease_s=settings.lease_s
+        )
 
     async def workers(self) -> list[WorkerView]:
         records = await list_workers(self._tasks)

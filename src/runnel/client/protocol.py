@@ -133,14 +133,17 @@ class Client(Protocol):
 
     async def submit(
         self,
-        workflow: Workflow,
+        workflow: Workflow | Graph,
         input: Json = None,
         /,
         *,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores the workflow and begins an execution of it, without waiting for its end."""
+        """Stores the workflow and begins an execution of it, without waiting for its end.
+
+        A graph must come from `compile_canonical`; this process does not compile it again.
+        """
 
     async def hold(
         self, workflow: Workflow, /, *, idempotency_key: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from runnel.authoring.input_schema import check_input
+from runnel.authoring.input_schema import CheckedInput, check_input
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -46,6 +46,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
 from runnel.core.workflow import Workflow
+from runnel.engine.graph_cache import GraphCache
 from runnel.errors import WrongStateError
 from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
 from runnel.ports import Backend
@@ -105,13 +106,14 @@ class StoreClient:
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
         listen: ListenForEnd | None = None,
+        graphs: GraphCache | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
         sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
         self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
-        self._definitions = DefinitionCache(backend.archive, clock)
+        self._definitions = DefinitionCache(backend.archive, clock, graphs)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
         self._nodes = NodeReader(backend, self.load)
         self._payloads = PayloadStorage(backend.blobs, ids)
@@ -125,7 +127,7 @@ class StoreClient:
 
     async def submit(
         self,
-        workflow: Workflow,
+        workflow: Workflow | Graph,
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
@@ -141,7 +143,7 @@ class StoreClient:
         `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
         begun = await self.create_execution(
-            workflow,
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
             is_held=is_held,
@@ -173,8 +175,10 @@ class StoreClient:
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
-        data = encode_payload({} if input_ is None else input_, where="input")
-        if not is_held:
+        is_checked = is_held or isinstance(input_, CheckedInput)
+        value = input_.value if isinstance(input_, CheckedInput) else input_
+        data = encode_payload({} if value is None else value, where="input")
+        if not is_checked:
             _check_input(workflow, data)
         key = idempotency_key
         is_watched = execution_id is None and key is None

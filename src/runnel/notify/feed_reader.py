@@ -151,7 +151,7 @@ class FeedBroadcaster:
     def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
         self._feed = feed
         self._clock = clock
-        self._store_retry = StoreRetry(clock, telemetry, "newsroom")
+        self._store_retry = StoreRetry(clock, telemetry, "feed reader")
         self._listeners: dict[str, list[ExecutionListener]] = {}
         self._callbacks: list[PageCallback] = []
         self._users = 0

@@ -1,4 +1,4 @@
-"""Workflows: submit, run by name, list, read, draw."""
+"""Routes of workflows: submit, run by name, list, read, draw, delete."""
 
 from typing import Annotated, Literal
 
@@ -19,6 +19,7 @@ from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
 from runnel.authoring.documents.export import to_document
+from runnel.core.ids import DefinitionHash
 from runnel.core.validation import build_graph
 from runnel.core.workflow import Workflow, decode_workflow
 from runnel.errors import PayloadError
@@ -42,15 +43,16 @@ from runnel.views.workflow import (
 
 routes = ResourceRouter("workflows")
 _MERMAID_CONTENT = {"text/plain": {"schema": {"type": "string"}}}
-WithDocumentsParam = Annotated[bool, Query(description="With what could be written in a file")]
+WithDocumentsParam = Annotated[
+    bool, Query(description="Include each workflow as a document, as a file would have it")
+]
 
 
 @routes.operation(
-    "POST",
-    "/workflow",
-    "Store a workflow and an execution of it that waits to be triggered",
-    scope=Scope.RUN,
-    problems=BODY_STATUSES,
+    "POST /workflow",
+    Scope.RUN,
+    "Store a workflow, and create an execution that waits for a trigger",
+    *BODY_STATUSES,
     status=201,
     request_body=WORKFLOW_REQUEST_BODY,
 )
@@ -69,11 +71,10 @@ async def submit_workflow(
 
 
 @routes.operation(
-    "POST",
-    "/workflows",
-    "Store a workflow, without an execution",
-    scope=Scope.RUN,
-    problems=BODY_STATUSES,
+    "POST /workflows",
+    Scope.RUN,
+    "Store a workflow without running it",
+    *BODY_STATUSES,
     status=201,
     request_body=WORKFLOW_REQUEST_BODY,
 )
@@ -88,11 +89,10 @@ async def store_workflow(request: Request, app_state: AppStateDependency) -> Sto
 
 
 @routes.operation(
-    "POST",
-    "/workflows/validate",
-    "Judge a workflow, and store nothing",
-    scope=Scope.READ,
-    problems=BODY_STATUSES,
+    "POST /workflows/validate",
+    Scope.READ,
+    "Validate a workflow without storing it",
+    *BODY_STATUSES,
     request_body=WORKFLOW_REQUEST_BODY,
 )
 async def validate_workflow(request: Request, app_state: AppStateDependency) -> ValidWorkflow:
@@ -101,13 +101,7 @@ async def validate_workflow(request: Request, app_state: AppStateDependency) -> 
     return ValidWorkflow(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
 
 
-@routes.operation(
-    "GET",
-    "/workflows",
-    "The newest version of each workflow, by name",
-    scope=Scope.READ,
-    problems=(422,),
-)
+@routes.operation("GET /workflows", Scope.READ, "List the newest version of each workflow, by name")
 async def list_workflows(
     app_state: AppStateDependency,
     *,
@@ -117,17 +111,17 @@ async def list_workflows(
 ) -> Page[ListedWorkflow]:
     definitions = await app_state.client.library.list(after=after or "", limit=limit)
     return Page(
-        items=[_build_listed_workflow(each, with_document=documents) for each in definitions],
+        items=[_build_listed_workflow(item, with_document=documents) for item in definitions],
         next=definitions[-1].name if len(definitions) == limit else None,
     )
 
 
 @routes.operation(
-    "POST",
-    "/workflows/{name:path}/run",
-    "Begin an execution of a stored workflow",
-    scope=Scope.RUN,
-    problems=(*BODY_STATUSES, 404, 409),
+    "POST /workflows/{name:path}/run",
+    Scope.RUN,
+    "Start an execution of a stored workflow",
+    404,
+    409,
     status=201,
 )
 async def run_workflow(
@@ -162,11 +156,10 @@ def build_new_execution(header: ExecutionHeader) -> NewExecution:
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}/versions",
-    "The versions of a workflow, newest first",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}/versions",
+    Scope.READ,
+    "List the versions of a workflow, newest first",
+    404,
 )
 async def list_versions(
     name: WorkflowNameParam,
@@ -176,16 +169,15 @@ async def list_versions(
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
     definitions = await app_state.client.library.versions(name, limit=limit)
-    items = [_build_listed_workflow(each, with_document=documents) for each in definitions]
+    items = [_build_listed_workflow(item, with_document=documents) for item in definitions]
     return Page(items=items, next=None)
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}/graph",
-    "The graph of a workflow: nodes, edges and layers, or Mermaid text",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}/graph",
+    Scope.READ,
+    "Get the graph of a workflow: nodes, edges and layers, or Mermaid text",
+    404,
     others={200: OtherAnswer(view=GraphView, content=_MERMAID_CONTENT)},
 )
 async def draw_workflow(
@@ -201,31 +193,22 @@ async def draw_workflow(
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}",
-    "A workflow as it could be written in a file",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}", Scope.READ, "Get a workflow as a document, as a file has it", 404
 )
 async def read_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
 ) -> WorkflowDocument:
     stored = await app_state.client.library.find(name, version)
-    return WorkflowDocument(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-        document=to_document(stored.graph.workflow),
-    )
+    graph = stored.graph
+    return build_workflow_document(stored.name, stored.version, graph.hash, graph.workflow)
 
 
 @routes.operation(
-    "DELETE",
-    "/workflows/{name:path}",
-    "Delete all versions of a workflow; executions that have ended stay readable",
-    scope=Scope.OPERATE,
-    problems=(404, 409, 422),
+    "DELETE /workflows/{name:path}",
+    Scope.OPERATE,
+    "Delete all versions of a workflow; finished executions stay readable",
+    404,
+    409,
 )
 async def delete_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency
@@ -236,6 +219,18 @@ async def delete_workflow(
 async def _read_body(request: Request, app_state: AppState) -> Workflow:
     return await read_workflow_body(
         app_state, await request.body(), parse_media_type(request.headers)
+    )
+
+
+def build_workflow_document(
+    name: str, version: int, hash_: DefinitionHash, workflow: Workflow
+) -> WorkflowDocument:
+    return WorkflowDocument(
+        name=name,
+        version=version,
+        workflow_definition_id=hash_,
+        nodes=len(workflow.nodes),
+        document=to_document(workflow),
     )
 
 

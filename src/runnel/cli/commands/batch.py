@@ -108,7 +108,8 @@ def batch(
     place = StoreLocation(data_dir, redis_url, server)
     settings = _configure(place, concurrency)
     check_output(output, [Path(inputs), file])
-    workflow = load_graph(file, settings).workflow
+    graph = load_graph(file, settings)
+    workflow = graph.workflow
     own_labels = read_labels(labels or [])
     folder = get_import_folder(file)
     if not settings.is_remote:
@@ -116,7 +117,7 @@ def batch(
         make_importable([folder])
     wanted = DocumentBatch(
         name=_choose_name(name, inputs),
-        workflow=workflow,
+        graph=graph,
         documents=read_documents(inputs, workflow, id_field=id_field),
         labels=own_labels,
         in_flight_max=in_flight or _choose_in_flight_max(settings),

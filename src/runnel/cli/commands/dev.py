@@ -92,7 +92,7 @@ def _serve_on_servers(
 ) -> int:
     import asyncio
 
-    from runnel.app.roles import OrchestratorWorkerRole, PairedRole
+    from runnel.app.roles import PairedRole
     from runnel.cli.commands.api import build_api_role
     from runnel.cli.session.serving import (
         build_orchestrator_role,
@@ -104,8 +104,8 @@ def _serve_on_servers(
     handlers = load_handlers(app, settings, is_private=is_private)
 
     async def all_roles(site: "RoleDependencies") -> "Role":
-        deciding = OrchestratorWorkerRole(
-            build_orchestrator_role(site), build_worker_role(site, handlers)
+        deciding = PairedRole(
+            build_orchestrator_role(site), first=build_worker_role(site, handlers)
         )
         return PairedRole(deciding, first=await build_api_role(site, settings, server_socket))
 

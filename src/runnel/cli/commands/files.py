@@ -100,9 +100,9 @@ def export(
     """
     from runnel.authoring.documents.export import to_document
     from runnel.cli.options import configure
-    from runnel.cli.session.inputs import load_graph
+    from runnel.cli.session.inputs import load_valid_workflow
 
-    document = to_document(load_graph(file, configure(StoreLocation())).workflow)
+    document = to_document(load_valid_workflow(file, configure(StoreLocation())))
     if as_json:
         from runnel.cli.render.text import to_compact_json
 

@@ -78,7 +78,7 @@ def run(
     import asyncio
 
     from runnel.authoring.functions import SOURCE_LABEL
-    from runnel.authoring.input_schema import check_input
+    from runnel.authoring.input_schema import CheckedInput, check_input
     from runnel.cli.options import configure, read_labels
     from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
     from runnel.cli.session.hints import CommandHints
@@ -99,13 +99,16 @@ def run(
         raise InputError(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
         )
-    workflow = load_graph(file, settings).workflow
+    graph = load_graph(file, settings)
+    workflow = graph.workflow
     value = read_input(input_file, assignments or [], workflow.input)
-    check_input(workflow, value)
+    if not settings.is_remote:  # before functions are imported and a data directory is created
+        check_input(workflow, value)
+        value = CheckedInput(value)
     own_labels = read_labels(labels or [])
 
     async def submit(client: "Client") -> StartedExecution:
-        return StartedExecution(await client.submit(workflow, value, labels=own_labels), workflow)
+        return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
 
     if settings.is_remote:
         with reserve_stdout() as out:

@@ -37,7 +37,7 @@ from runnel.cli.render.text import (
 from runnel.cli.session.inputs import (
     check_functions,
     get_import_folder,
-    load_graph,
+    load_valid_workflow,
     make_importable,
     read_input,
 )
@@ -463,7 +463,7 @@ def print_next_ticks(kept: ScheduleView, count: int, *, as_json: bool) -> None:
 
 def _load_workflow(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:
     """What `runnel run` would do with it; and where an embedded engine finds its functions."""
-    workflow = load_graph(file, settings).workflow
+    workflow = load_valid_workflow(file, settings)
     if settings.has_redis:
         return workflow, {}
     folder = get_import_folder(file)

@@ -17,6 +17,7 @@ from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
 from runnel.core.events import ExecutionFinished
+from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
@@ -121,11 +122,15 @@ class DocumentBatch:
     """`name` tells this batch from others of the same workflow, when it is started again."""
 
     name: str
-    workflow: Workflow
+    graph: Graph
     documents: Sequence[BatchDocument]
     labels: Mapping[str, str] = field(default_factory=dict)
     in_flight_max: int = 100
     retries_failed: bool = False
+
+    @property
+    def workflow(self) -> Workflow:
+        return self.graph.workflow
 
     def make_key(self, document: BatchDocument) -> str:
         return f"{self.name}:{document.key}"
@@ -223,7 +228,7 @@ class BatchFeeder:
             # Again after a failure: with its key, it is the same submit.
             return await self._store_retry.run(
                 lambda: self._client.submit(
-                    batch.workflow,
+                    batch.graph,
                     document.input,
                     labels=self._labels,
                     idempotency_key=batch.make_key(document),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
 from runnel.authoring.input_schema import parse_assignments
-from runnel.core.graph import Graph
+from runnel.core.graph import Graph, compile_canonical
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 from runnel.errors import InputError
@@ -78,6 +78,11 @@ def _describe_type(value: Json) -> str:
 
 
 def load_graph(path: Path, settings: "Settings") -> Graph:
+    """Compiles the workflow of a file, once for this process: `submit` takes the graph."""
+    return compile_canonical(load_valid_workflow(path, settings))
+
+
+def load_valid_workflow(path: Path, settings: "Settings") -> Workflow:
     """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
 
     What a node's `retry` does not say is what the settings say now: that stays with it.
@@ -91,7 +96,7 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
         problems += _find_handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
-    return Graph(workflow)
+    return workflow
 
 
 def get_file_path(path: Path) -> Path:

@@ -142,12 +142,12 @@ async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]
         async with open_http_client(settings) as (http, _server):
             yield http.tokens, clock
         return
-    from runnel.api.security.tokens import StoreTokens, TokenStore
+    from runnel.api.security.tokens import TokenStore
     from runnel.engine.clock import RandomIdGenerator
 
     backend = await stores.open_backend(settings, clock, RandomIdGenerator())
     try:
-        yield StoreTokens(TokenStore(backend.records, clock), clock), clock
+        yield TokenStore(backend.records, clock), clock
     finally:
         await backend.close()
 
