@@ -35,7 +35,7 @@ async def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> N
     (tmp_path / "data").write_text("")
 
     for folder in (tmp_path / "data", tmp_path / "data" / "below"):
-        with pytest.raises(InputError, match="a file is in its place"):
+        with pytest.raises(InputError, match="is a file, expected a folder"):
             await open_at(folder)
 
 

@@ -1,4 +1,4 @@
-"""Headers and dead letters as every backend stores them: as JSON, or a header as a row."""
+"""Converts headers and dead letters to and from their stored form: JSON, or a row for headers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -38,7 +38,10 @@ def build_header_row(partition: int, header: ExecutionHeader) -> RowValues:
 
 
 def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
-    """Column by column: `msgspec.convert` of a dict took 2.8 µs, this takes 1.0."""
+    """Builds the header from the columns one by one.
+
+    This takes 1.0 µs; `msgspec.convert` of a dict took 2.8 µs.
+    """
     return ExecutionHeader(
         execution_id=ExecutionId(row[0]),
         workflow=row[1],

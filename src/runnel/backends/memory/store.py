@@ -1,4 +1,4 @@
-"""Partitions and their owners, in the memory of one process."""
+"""Partitions, leases, commits and the mailbox, in the memory of one process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from runnel.ports.store import (
 )
 from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
-# -- state: one event loop changes it, between two awaits at a time ----------------------------
+# -- state: only one event loop changes it, and never across an await --------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -90,14 +90,14 @@ class MemoryState:
         """Raises NotFoundError as `Mailbox.send` does."""
         if requires_definition:
             self._check_definitions_stored(commands)
-        made: list[ExecutionId] = []
+        created_ids: list[ExecutionId] = []
         for command in commands:
             if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
                 self.headers[command.execution_id] = make_pending_header(command)
-                made.append(command.execution_id)
+                created_ids.append(command.execution_id)
             self.deliver(self.route(command.aggregate_id), command)
-        if made:
-            self.change_log.add(build_pending_entries(made))
+        if created_ids:
+            self.change_log.add(build_pending_entries(created_ids))
 
     def _check_definitions_stored(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -172,7 +172,7 @@ class MemoryStore:
             )
         self.limits.check(commit)
         partition.inbox.check_read(commit.consumed)
-        # Nothing below can fail: this is what makes the commit atomic.
+        # Nothing below can fail, so the commit is atomic.
         partition.sequence = commit.sequence
         self._write_aggregates(commit)
         self._write_partition(partition, commit)
@@ -246,7 +246,7 @@ class MemoryStore:
         return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
 
     async def forget_queue(self, record: QueueRecord) -> bool:
-        """An empty queue is nothing here."""
+        """Does nothing: this store keeps no record of empty queues."""
         return True
 
     def _get_owned(self, lease: Lease) -> MemoryPartition:
@@ -270,7 +270,7 @@ class MemoryStore:
             partition.timers.clear(key)
         for timer in commit.timers_set:
             partition.timers.set(timer)
-        # Issued first: a task that is issued and dropped by the same commit ends dropped.
+        # Tasks are issued first: a task that the same commit issues and drops must end dropped.
         for task in commit.tasks:
             self._state.board.issue(partition.number, task)
         for token in commit.dropped:

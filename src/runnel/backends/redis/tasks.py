@@ -227,7 +227,7 @@ class RedisTaskQueue:
                 worker,
                 "" if read is None else increment_position(read),
                 BEATS_MISSED_MAX,
-                *split_lost_message("its worker lives and does not hold it", is_crash=False)[:2],
+                *split_lost_message("its worker is alive but does not hold it", is_crash=False)[:2],
                 b"" if about is None else encode(about),
                 int(about is not None and about.is_draining),
                 *map(encode, holds),

@@ -1,12 +1,14 @@
 """A backend in one folder: a SQLite database, blobs as files, tasks in memory.
 
-Durable: partitions, history, executions, definitions, timers, messages, dead letters, records,
-buckets.
-Volatile by design: queued and claimed tasks, reports on their way to the owner, concurrency keys
-and what they are told. They belong
-to the process that owns the partition; when it dies, its successor finds them unknown and issues
-them anew. That halves the writes of every task, and costs a repeated attempt after a crash.
-In between: which tasks run is in a mapped file, which a crash of the process does not lose.
+Stored in the database: partitions, histories, executions, definitions, timers, messages, dead
+letters, records, rate buckets.
+
+Kept only in memory: queued and claimed tasks, reports that no commit has consumed, concurrency keys
+and their messages. They belong to the process that owns the partition. If that process dies, the
+next owner finds that these tasks are unknown and issues them again. This design halves the writes
+of every task. Its price is a repeated attempt after a crash.
+
+A memory-mapped file records which tasks are running. It survives a crash of the process.
 """
 
 from contextlib import ExitStack, closing
@@ -36,7 +38,9 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class SqliteBackend:
-    """Made by `open`; belongs to the event loop that opened it."""
+    """All ports of one data directory. `open` creates it; it belongs to the event loop of that
+    call.
+    """
 
     store: Store
     mailbox: Mailbox
@@ -67,16 +71,17 @@ class SqliteBackend:
         limits: CommitLimits = _LIMITS,
         take_token: TokenTaker | None = None,
     ) -> Self:
-        """Raises InputError for a folder that can't be used, StoreError for a bad database.
+        """Opens the data directory and creates the database if there is none.
 
-        Rate tokens come from `take_token`; without it, from buckets in the database.
+        Without `take_token`, rate tokens come from buckets in the database. Raises InputError if
+        the folder can't be used, and StoreError if the database can't be opened.
         """
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
             db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
             reader = opened.enter_context(closing(SqliteReader(path, durability)))
             wakeup_sender = opened.enter_context(closing(WakeupSender(data_dir)))
-            opened.pop_all()  # from here on they are the backend's to close
+            opened.pop_all()  # the backend closes them from here on
         writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, wakeup_sender)
         blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
