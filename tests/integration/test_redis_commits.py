@@ -27,9 +27,9 @@ from tests.redis_server import flush_server
 
 # A check of commit.lua, and a commit that only this check keeps out.
 CHECKS = {
-    "epoch": "now[1] ~= ARGV[1]",
-    "nonce": "now[2] ~= ARGV[2]",
-    "sequence": "last + 1 ~= tonumber(ARGV[3])",
+    "epoch": "current[1] ~= epoch",
+    "nonce": "current[2] ~= nonce",
+    "sequence": "last + 1 ~= tonumber(sequence)",
 }
 MANY = 1_999
 

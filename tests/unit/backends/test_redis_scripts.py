@@ -34,5 +34,5 @@ def test_a_part_that_is_not_used_is_left_out() -> None:
 
 
 def test_a_short_script_has_no_function_of_the_prelude() -> None:
-    assert "local function" not in SCRIPTS["renew"].text
+    assert "local function" not in SCRIPTS["renew_lease"].text
     assert "local function drop_tasks" in SCRIPTS["commit"].text

@@ -212,7 +212,7 @@ class ArchiveRestorer:
         await self._ledger.start_incarnation(number, lease.epoch, sequence)
         await self._run_fenced(
             lease,
-            "verify",
+            "verify_partition",
             [f"{self._keys.journal}{number}", self._keys.feed],
             [sequence, parse_run_id(lease), int(is_other), GAP_MARKER if is_behind else ""],
         )
@@ -289,7 +289,9 @@ class ArchiveRestorer:
                 break
         keys = [self._keys.task_locations, self._keys.tasks, self._keys.held, self._keys.dropped]
         for first in range(0, len(stale), SCAN_BATCH_SIZE):
-            await self._run_fenced(lease, "drop", keys, stale[first : first + SCAN_BATCH_SIZE])
+            await self._run_fenced(
+                lease, "drop_tasks", keys, stale[first : first + SCAN_BATCH_SIZE]
+            )
 
     async def _restore_execution(self, lease: Lease, archived: ArchivedExecution) -> None:
         header = archived.header
@@ -303,7 +305,7 @@ class ArchiveRestorer:
 
     async def _restore_limits(self, lease: Lease) -> None:
         keys = [f"{self._keys.limits}{lease.partition}", self._keys.history]
-        await self._run_fenced(lease, "forget_keys", keys, [LIMIT_PREFIX])
+        await self._run_fenced(lease, "forget_concurrency_keys", keys, [LIMIT_PREFIX])
         for id_, entries in (await self._queries.read_limits(lease.partition)).items():
             await self._restore_history(lease, id_, entries, ["", "0", "", 0])
 
@@ -324,7 +326,9 @@ class ArchiveRestorer:
         name = id_.removeprefix(LIMIT_PREFIX) if about[0] == "" else id_
         is_first = 1
         for part in _split_parts(entries):
-            await self._run_fenced(lease, "restore", names, [name, is_first, *about, *part])
+            await self._run_fenced(
+                lease, "restore_aggregate", names, [name, is_first, *about, *part]
+            )
             is_first = 0
 
     async def _restore_blobs(self, root: ExecutionId) -> None:
