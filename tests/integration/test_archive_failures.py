@@ -266,7 +266,7 @@ async def test_a_restarted_redis_needs_its_archive_and_a_living_one_does_not(
     lease = await backend.store.restore(await backend.store.acquire(0, "two"))
     await backend.store.release(lease)
     await asyncio.to_thread(own_redis.restart)
-    with pytest.raises(PartitionUnavailableError, match="can't be asked of the archive"):
+    with pytest.raises(PartitionUnavailableError, match="the archive can't be read"):
         await backend.store.acquire(0, "three")
 
     assert lease.epoch == 2

@@ -200,7 +200,7 @@ async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
     )
     url = f"{shared_postgres.url.rpartition('/')[0]}/{name}"
 
-    with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: make one with"):
+    with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: create one with"):
         await prepared(url)
     facts = await read_archive_facts(url, PostgresOptions(), RealClock())
 

@@ -1,4 +1,4 @@
-"""The archive in PostgreSQL: definitions, executions to list and read, and dead letters."""
+"""The archive in PostgreSQL: definitions, execution headers and histories, and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -35,18 +35,20 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# -- lists and counts of executions: by an index, or by a scan in bounded steps ----------------
+# -- lists and counts of executions: by an index, or by a scan in limited steps -----------------
 
-# Rows that are looked through at once: 8 ms, 5 of them on the event loop.
+# The number of rows that a scan reads at once. One chunk takes 8 ms, 5 of them on the event loop.
 CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
-    """A search for a text scans the newest first: SCANNED_EXECUTIONS_MAX rows take 80 ms.
+    """Lists and counts executions.
 
-    Labels have an index, but it does not sort: first a few of the newest are looked through, which
-    is enough for a label that many have. Then all that have it are sorted, if they are not too
-    many; if they are, the newest are looked through further.
+    A text search scans executions from the newest on. SCANNED_EXECUTIONS_MAX rows take 80 ms.
+
+    Labels have an index, but it is not sorted. A search by label first scans the newest executions,
+    which is enough for a frequent label. Then it sorts all executions with the label if there are
+    not too many. Otherwise it continues the scan.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -63,10 +65,10 @@ class PostgresListing:
             return first
         remaining = criteria.limit - len(first.headers)
         next_page = msgspec.structs.replace(criteria, after=first.next, limit=remaining)
-        second = await self._read_rest(next_page)
+        second = await self._read_remaining(next_page)
         return HeaderPage(headers=[*first, *second], next=second.next)
 
-    async def _read_rest(self, criteria: ExecutionFilter) -> HeaderPage:
+    async def _read_remaining(self, criteria: ExecutionFilter) -> HeaderPage:
         read = _LabelledReader(self._database, criteria)
         page = await scan_headers(read, criteria, chunk_size=CHUNK_ROWS)
         if not read.has_too_many:
@@ -138,7 +140,9 @@ class PostgresListing:
 
 
 class _LabelledReader:
-    """Reads those with the wanted labels; nothing if there are more of them than can be sorted."""
+    """Reads executions with the given labels; reads nothing if there are too many of them to
+    sort.
+    """
 
     def __init__(self, database: PostgresDatabase, criteria: ExecutionFilter) -> None:
         self._database = database
@@ -162,7 +166,9 @@ class _LabelledReader:
 
 
 def _has_relative(criteria: ExecutionFilter) -> bool:
-    """Whether it names an execution that few others belong to."""
+    """Returns whether the filter names a parent or an original execution, which has few
+    relatives.
+    """
     return criteria.rerun_of is not None or criteria.parent is not None
 
 
@@ -180,15 +186,17 @@ class PostgresArchive:
         self._listing = PostgresListing(database)
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        known = await self._database.row("get_version", hash_)
-        if known is not None:
-            return int(known[0])
-        kept = replace_nul(name)
+        row = await self._database.row("get_version", hash_)
+        if row is not None:
+            return int(row[0])
+        safe_name = replace_nul(name)
         async with self._database.transaction() as connection:
-            await connection.execute(SQL["lock_definitions"], kept)
+            await connection.execute(SQL["lock_definitions"], safe_name)
             version = await connection.fetchval(SQL["get_version"], hash_)
             if version is None:
-                version = await connection.fetchval(SQL["add_definition"], hash_, kept, document)
+                version = await connection.fetchval(
+                    SQL["add_definition"], hash_, safe_name, document
+                )
         return int(version)
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
@@ -198,10 +206,10 @@ class PostgresArchive:
         return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
 
     async def delete_versions(self, name: str) -> int:
-        kept = replace_nul(name)
+        safe_name = replace_nul(name)
         async with self._database.transaction() as connection:
-            await connection.execute(SQL["lock_definitions"], kept)
-            return parse_row_count(await connection.execute(SQL["delete_versions"], kept))
+            await connection.execute(SQL["lock_definitions"], safe_name)
+            return parse_row_count(await connection.execute(SQL["delete_versions"], safe_name))
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_workflows", replace_nul(after), limit)
@@ -233,7 +241,7 @@ class PostgresArchive:
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         quarantined = await self._database.rows("load_set_aside", compute_digest(execution_id))
-        # What is set aside follows on all the others: these have to be counted then.
+        # Quarantined entries come after all others, so the others must be counted to apply `after`.
         first = 0 if quarantined else after
         rows = await self._database.rows("load_history", replace_nul(execution_id), first)
         return [row[0] for row in (*rows, *quarantined)[after - first :]]

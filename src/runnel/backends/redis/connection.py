@@ -36,7 +36,7 @@ class RedisConnectionError(Exception):
 
 
 def pack_command(args: tuple[Arg, ...]) -> bytes:
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # it takes any length
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # it accepts any length
     return packed
 
 
@@ -94,8 +94,7 @@ class RedisConnection(asyncio.BufferedProtocol):
     # -- callbacks of asyncio -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # type: ignore[assignment] # create_connection passes a stream transport
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = transport  # type: ignore[assignment]  # it is a stream transport
         self.is_open = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -103,8 +102,7 @@ class RedisConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         reader, pending, on_reply = self._reader, self._pending, self.on_reply
-        # type: ignore[arg-type] # it accepts any buffer
-        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
+        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it accepts any buffer
         try:
             while (reply := reader.gets()) is not _INCOMPLETE:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == _MESSAGE:

@@ -1,4 +1,4 @@
-"""Reads running and just ended executions from Redis, and all others from PostgreSQL."""
+"""Reads running and recently ended executions from Redis, and all others from PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,16 +22,19 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# So long Redis keeps a definition that nobody asks for: with PostgreSQL down, it is the only one.
+# The time that Redis keeps a definition after its last use. It is the only copy that can be read
+# while PostgreSQL is down.
 DEFINITION_TTL_S = 7 * 24 * 3600
 
 
 class RedisPostgresArchive:
-    """One execution is asked of Redis first: there it is as its last commit left it.
+    """Implements the Archive port.
 
-    Lists come from PostgreSQL: what is on them is as Redis has it, but what began or reached a
-    state less than a flush of the archiver ago may be missing from a list of that state. What was
-    submitted is in both before its caller is told.
+    A single execution is read from Redis first, which has the state of its last commit.
+
+    Lists are read from PostgreSQL and show the state that Redis has. An execution that reached a
+    state since the last flush of the archiver may be missing from a list of that state. A submitted
+    execution is in both stores before the caller gets the reply.
     """
 
     def __init__(self, hot: RedisArchive, cold: PostgresArchive) -> None:
@@ -79,7 +82,11 @@ class RedisPostgresArchive:
         return {**hot, **cold}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
+        """Returns the history entries.
+
+        An execution that Redis knows without a history has not started, so PostgreSQL has none
+        either.
+        """
         entries = await self._hot.load(execution_id, after=after)
         header = await self._hot.get_header(execution_id)
         if header is None:
@@ -89,9 +96,11 @@ class RedisPostgresArchive:
         return await self._cold.load(execution_id, after=after)
 
     async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
-        """As PostgreSQL has an execution that goes on in Redis and has ended there.
+        """Returns the header from PostgreSQL if the execution has ended there and still runs in
+        Redis.
 
-        An end is for good: such a Redis was set back, and gets it back from its next owners.
+        An end is final: such a Redis was rolled back, and the next owner of the partition restores
+        the end.
         """
         if hot.state in FINAL_EXECUTION_STATES:
             return None
@@ -102,7 +111,10 @@ class RedisPostgresArchive:
         return None
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
+        """Lists executions from the archive; those that are not final get their header from Redis.
+
+        If Redis can't be reached, the archived headers are returned.
+        """
         headers: list[ExecutionHeader] = []
         remaining = criteria
         while True:
@@ -123,7 +135,7 @@ class RedisPostgresArchive:
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, ExecutionCount]:
-        """As the archive has them, which is a flush of the archiver behind."""
+        """Counts the executions in the archive, which can lag by one flush of the archiver."""
         return await self._cold.count_headers(criteria)
 
     async def _refresh_headers(self, page: Sequence[ExecutionHeader]) -> Sequence[ExecutionHeader]:
@@ -132,13 +144,15 @@ class RedisPostgresArchive:
         ]
         if not unfinished:
             return page
-        known: Mapping[ExecutionId, ExecutionHeader] = {}
+        current: Mapping[ExecutionId, ExecutionHeader] = {}
         with suppress(StoreError):
-            known = await self._hot.get_headers(unfinished)
-        return [known.get(header.execution_id, header) for header in page]
+            current = await self._hot.get_headers(unfinished)
+        return [current.get(header.execution_id, header) for header in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """While PostgreSQL can't be asked, those that Redis has: what runs and what just ended."""
+        """Returns matching ids; while PostgreSQL is down, only running and recently ended
+        executions.
+        """
         try:
             return await self._cold.find_ids(prefix, limit=limit)
         except StoreError:
@@ -156,7 +170,7 @@ class RedisPostgresArchive:
         return await self._cold.count_dead_letters(criteria)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        """PostgreSQL has them all: what Redis still has besides is for those who look there."""
+        """Deletes the letters in PostgreSQL, which has all of them, and their copies in Redis."""
         deleted = await self._cold.delete_dead_letters(letters)
         await self._hot.delete_dead_letters(letters)
         return deleted
