@@ -55,7 +55,7 @@ BUGS = {
         "commit",
         "last + 1 ~= tonumber(sequence)",
         "last >= tonumber(sequence)",
-        Rules.test_a_commit_that_leaves_a_sequence_out_is_refused,
+        Rules.test_a_commit_that_skips_a_sequence_number_is_refused,
     ),
     "the cursor outside the commit": Bug(
         "commit",
@@ -68,7 +68,7 @@ BUGS = {
         "commit",
         "redis.call('XTRIM', inbox, 'MINID', '=', next_position)",
         "redis.call('DEL', inbox)",
-        Rules.test_consuming_keeps_what_arrived_meanwhile,
+        Rules.test_consuming_keeps_messages_that_arrived_meanwhile,
     ),
     "a dropped task stays queued": Bug(
         "commit",
@@ -110,25 +110,25 @@ BUGS = {
         "heartbeat_worker",
         "now_missed >= missed_max",
         "false",
-        Rules.test_a_task_missing_in_two_beats_is_lost,
+        Rules.test_a_task_missing_from_two_heartbeats_is_lost,
     ),
     "a heartbeat is ignored": Bug(
         "lose_worker_tasks",
         "redis.call('HGET', workers, worker) ~= judged_heartbeat",
         "false",
-        Rules.test_a_worker_that_gave_a_sign_since_it_was_judged_loses_nothing,
+        Rules.test_a_worker_with_a_newer_heartbeat_loses_no_tasks,
     ),
     "a lease is taken from a live owner": Bug(
         "acquire_partition",
         "if not is_judged then",
         "if false then",
-        Rules.test_a_lease_that_has_changed_since_it_was_judged_dead_is_not_acquired,
+        Rules.test_a_lease_that_changed_after_it_was_judged_dead_is_not_acquired,
     ),
     "a lease is renewed after it was lost": Bug(
         "renew_lease",
         "if current[1] ~= epoch or current[2] ~= nonce then",
         "if false then",
-        Rules.test_a_former_owner_does_not_renew,
+        Rules.test_a_former_owner_can_not_renew_its_lease,
     ),
 }
 BUGS |= {
@@ -136,25 +136,25 @@ BUGS |= {
         "commit",
         "  add_feed_entry(feed, ARGV[at])\n",
         "",
-        Rules.test_the_end_is_behind_all_that_was_stored_before,
+        Rules.test_the_end_of_the_feed_is_after_all_stored_changes,
     ),
     "a child is not in the feed": Bug(
         "commit",
         "add_pending_entries(feed, created)\n",
         "",
-        Rules.test_a_child_that_a_commit_makes_is_told_as_pending,
+        Rules.test_a_child_that_a_commit_creates_is_published_as_pending,
     ),
     "a submit is not in the feed": Bug(
         "send_messages",
         "add_pending_entries(feed, created)\n",
         "",
-        Rules.test_what_is_submitted_is_told_as_pending,
+        Rules.test_a_submitted_execution_is_published_as_pending,
     ),
     "an existing execution is in the feed as pending": Bug(
         "send_messages",
         "if id ~= '' and redis.call('HSETNX', headers, id, header) == 1 then",
         "if id ~= '' then",
-        Rules.test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again,
+        Rules.test_a_running_execution_that_is_submitted_again_is_not_published_as_pending,
     ),
 }
 # The exceptions of a broken rule; the last two if the defect affects the steps of the rule itself.

@@ -51,7 +51,7 @@ async def test_another_prefix_that_names_the_same_archive_is_refused(
     place = f"127.0.0.1:{shared_redis.port}/0 on here"
     sentence = (
         f"the archive in the schema '{schema}' belongs to the Redis at {place} with the prefix "
-        f"runnel, and not to the one at {place} with the prefix b: "
+        f"runnel, not to the one at {place} with the prefix b: "
     )
     with pytest.raises(InputError, match=sentence):
         await open_pair(shared_redis, shared_postgres, schema, prefix="b")
