@@ -107,9 +107,7 @@ class FileBlobs:
             self._sync_folders(path.parent)
 
     def _sync_folders(self, folder: Path) -> None:
-        """Syncs the folder and its parent, so that the names of the new file and folder survive a
-        crash.
-        """
+        """Syncs the folder and its parent, so that the new names survive a power failure."""
         for synced_folder in (folder, self._folder):
             handle = os.open(synced_folder, os.O_RDONLY)
             try:

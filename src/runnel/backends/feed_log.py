@@ -61,8 +61,7 @@ class FeedOffset(NamedTuple):
 
 
 def build_commit_entries(commit: Commit) -> list[str]:
-    """Returns the feed entries for the executions that the commit changes; empty if it changes
-    none.
+    """Returns the feed entries for the executions that the commit changes.
 
     Every commit calls this function. It takes 0.15 µs per change.
     """
@@ -77,9 +76,7 @@ def build_commit_entries(commit: Commit) -> list[str]:
 
 
 def build_pending_entries(ids: Sequence[str]) -> list[str]:
-    """Returns the feed entries for executions that were submitted, or that a commit creates as
-    children.
-    """
+    """Returns the feed entries for executions that a caller or a commit has just created."""
     if len(ids) == 1:
         return [_PENDING_CODE + ids[0]]
     return _join_lines([_PENDING_CODE + execution_id for execution_id in ids])

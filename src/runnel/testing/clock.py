@@ -50,9 +50,7 @@ class AlarmClock(ABC):
 
 
 class _AlarmTimeout:
-    """The counterpart of asyncio.timeout on a fake clock: cancels the task, then raises
-    TimeoutError.
-    """
+    """The counterpart of asyncio.timeout on a fake clock."""
 
     def __init__(self, clock: AlarmClock, seconds: float) -> None:
         self._clock = clock
@@ -100,9 +98,7 @@ async def settle() -> None:
 
 
 class FakeClock(AlarmClock):
-    """A clock whose time moves only by `advance`. It wakes sleeping tasks in the order they are
-    due.
-    """
+    """A clock that only `advance` moves. It wakes sleeping tasks in the order they are due."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._start = now

@@ -27,9 +27,7 @@ class Harness(Protocol):
         """Lets time pass on the clock of the store, which also drives its rate buckets."""
 
     async def trim_feed(self) -> None:
-        """Removes all entries of the feed except the last, as a store does after thousands of
-        commits.
-        """
+        """Removes all entries of the feed except the last."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The change feed of a store that lives in the memory of one process."""
+"""The change feed of a store in the memory of one process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -47,9 +47,7 @@ class ChangeLog:
         return FeedEntry(str(self._first + len(self._texts) - 1), self._texts[-1])
 
     def read_from(self, name: str) -> list[FeedEntry]:
-        """Returns up to PAGE_ENTRIES_MAX entries from the entry `name` on; empty if it is not in
-        the log.
-        """
+        """Returns one page of entries from the entry `name` on; empty if it is missing."""
         index = int(name) - self._first if name.isdecimal() else -1
         if index < 0:
             return []
@@ -57,9 +55,7 @@ class ChangeLog:
         return [FeedEntry(str(number), text) for number, text in enumerate(texts, start=int(name))]
 
     def copy(self) -> "ChangeLog":
-        """Returns a copy of all entries without the waiting readers, for a store that can be rolled
-        back.
-        """
+        """Returns a copy without the waiting readers, for a store that can be rolled back."""
         copied = ChangeLog("")
         copied._texts = list(self._texts)
         copied._first = self._first

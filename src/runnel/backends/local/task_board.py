@@ -29,9 +29,7 @@ class RunningTaskTracker(Protocol):
     """
 
     def add(self, token: TaskToken) -> int:
-        """Records that an attempt started, and returns its slot; NO_SLOT if it could not be
-        recorded.
-        """
+        """Records that an attempt started, and returns its slot; NO_SLOT if that failed."""
 
     def remove(self, slot: int) -> None: ...
 

@@ -140,9 +140,7 @@ class PostgresListing:
 
 
 class _LabelledReader:
-    """Reads executions with the given labels; reads nothing if there are too many of them to
-    sort.
-    """
+    """Reads executions with the given labels, unless there are too many of them to sort."""
 
     def __init__(self, database: PostgresDatabase, criteria: ExecutionFilter) -> None:
         self._database = database
@@ -166,9 +164,7 @@ class _LabelledReader:
 
 
 def _has_relative(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter names a parent or an original execution, which has few
-    relatives.
-    """
+    """Returns whether the filter selects the few children or reruns of one execution."""
     return criteria.rerun_of is not None or criteria.parent is not None
 
 

@@ -148,9 +148,7 @@ async def _skip_reset(_connection: Connection) -> None:
 
 
 async def _migrate(connection: Connection, schema: str) -> None:
-    """Migrates the schema; closes the connection on failure, because it may hold the session
-    lock.
-    """
+    """Migrates the schema; on failure closes the connection, which may hold the session lock."""
     try:
         await migrate(connection, schema)
     except BaseException:
@@ -164,9 +162,7 @@ def parse_row_count(status: str) -> int:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Returns whether the server would refuse the same values again; duplicate rows do not
-    count.
-    """
+    """Returns whether the server would refuse the same values again; duplicates do not count."""
     if isinstance(error, asyncpg.UniqueViolationError):
         return False
     if isinstance(error, asyncpg.PostgresError):

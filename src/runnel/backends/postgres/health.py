@@ -1,4 +1,4 @@
-"""Reads facts about a PostgreSQL server and about the archive in it. Changes nothing."""
+"""Read-only inspection of a PostgreSQL server and of the archive in it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,4 @@
-"""Archives each commit of the journal once, and records the commands of callers until they
-apply.
-"""
+"""Archives each commit of the journal once, and records the commands of callers."""
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -59,8 +57,7 @@ class PostgresLedger:
         return ArchiveCursor(row[0], row[1])
 
     async def claim(self, partition: int, epoch: int, *, verified_epoch: int) -> CursorClaim:
-        """Fences out lower epochs from archiving this partition, and returns how far it is
-        archived.
+        """Keeps lower epochs from archiving the partition; returns how far it is archived.
 
         `verified_epoch` is the epoch that last compared Redis with the archive, as stored in Redis.
         """
@@ -111,8 +108,7 @@ class PostgresLedger:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         of_stored: bool = False,
     ) -> RecordedCommands:
-        """Records commands with their partitions; the executions that they create are listed from
-        then on.
+        """Records commands with their partitions, and lists the executions that they create.
 
         The blobs are stored in the same transaction. Two commands can create the same execution. A
         creation of an execution that has already ended is not recorded, because it would run again.
@@ -209,9 +205,7 @@ def _build_command_row(partition: int, command: Command) -> tuple[object, ...]:
 
 
 def _build_command_key(command: Command) -> str:
-    """Returns the part of a command that distinguishes it from others of its kind, as in its
-    event.
-    """
+    """Returns what distinguishes a command from others of its kind, as its event has it."""
     if isinstance(command, SendSignal):
         return replace_nul(command.signal_id)
     if isinstance(command, CancelExecution):

@@ -99,8 +99,7 @@ class ArchiveWriter:
         await self._write_visible_state(commit, reasons)
 
     async def _write_visible_state(self, commit: JournalEntry, ids: Container[str]) -> None:
-        """Updates the header and the applied commands of a quarantined aggregate, if PostgreSQL
-        accepts them.
+        """Updates the header and the applied commands of a quarantined aggregate, if possible.
 
         Lists then still show its state, and its commands are not sent again.
         """
@@ -117,9 +116,7 @@ class ArchiveWriter:
 
     @asynccontextmanager
     async def _savepoint(self) -> AsyncIterator[list[str]]:
-        """Runs the block in a savepoint; if it is refused, rolls back and puts the reason into the
-        list.
-        """
+        """Runs the block in a savepoint; if it is refused, rolls back and yields the reason."""
         problems: list[str] = []
         try:
             async with self.connection.transaction():

@@ -37,8 +37,7 @@ class RestoreQueries:
     async def list_unfinished(
         self, partition: int, *, extra_ids: Collection[ExecutionId] = ()
     ) -> Sequence[ExecutionId]:
-        """Returns all executions of trees that are not completely final, and of the trees of
-        `extra_ids`.
+        """Returns all executions of unfinished trees, and of the trees of `extra_ids`.
 
         Ended children are included: their parent may not have received the result, and would create
         them again. Quarantined executions are included as well, because lists may not show their

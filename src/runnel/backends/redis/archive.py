@@ -32,9 +32,7 @@ LETTER_PAGE_SIZE = 500
 
 
 class RedisDeadLetters:
-    """Reads and deletes dead letters. It scans all letters of the given queues, which have no
-    index.
-    """
+    """Reads and deletes dead letters. There is no index: it scans all letters of a queue."""
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool

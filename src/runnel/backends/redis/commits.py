@@ -102,9 +102,7 @@ def _build_header_args(header: ExecutionHeader) -> Sequence[Arg]:
 
 
 def get_header_kind(header: ExecutionHeader) -> str:
-    """Returns the kind of the header for the scripts: running, pending, final root or final
-    child.
-    """
+    """Returns the kind of a header for the scripts: running, pending, final root or child."""
     if header.state is ExecutionState.RUNNING:
         return "r"
     if header.state is ExecutionState.PENDING:

@@ -197,9 +197,7 @@ TLS_OPTION_NAMES = frozenset(_TLS_PREFIX + name for name in TlsOptions.__struct_
 
 
 def parse_tls_options(options: Mapping[str, str]) -> TlsOptions:
-    """Selects the TLS options among all options of a URL; raises ValueError for an invalid
-    value.
-    """
+    """Selects the TLS options of a URL; raises ValueError for an invalid value."""
     named = {
         name.removeprefix(_TLS_PREFIX): options[name] for name in TLS_OPTION_NAMES & options.keys()
     }
@@ -290,9 +288,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
             _enable_keepalive(transport.get_extra_info("socket"))
 
     async def _handshake(self, connection: RedisConnection) -> None:
-        """Sends all commands of the handshake at once; the first error reply explains the later
-        ones.
-        """
+        """Sends all commands of the handshake at once; the first error explains the later ones."""
         steps: list[tuple[str | int, ...]] = []
         if self.password is not None:
             username = () if self.username is None else (self.username,)

@@ -98,9 +98,7 @@ class ServerChangedError(Exception):
 
 
 class RedisConnectionPool:
-    """Connections to one server. Every failure of the connection or the server raises
-    StoreError.
-    """
+    """Connections to one server. Every failure to execute a command raises StoreError."""
 
     def __init__(
         self, url: str, clock: Clock, options: RedisOptions = DEFAULT_REDIS_OPTIONS
@@ -214,9 +212,7 @@ class RedisConnectionPool:
         return connection
 
     def is_current(self, connection: RedisConnection) -> bool:
-        """Returns whether the connection is open and, as far as known, leads to the current
-        server.
-        """
+        """Returns whether the connection is open and leads to the server of the shared one."""
         return connection.is_open and (
             self._shared is None or self._shared.run_id == connection.run_id
         )

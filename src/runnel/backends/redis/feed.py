@@ -30,9 +30,7 @@ class RedisFeed:
         self._key = keys.feed
 
     async def end(self) -> FeedPosition:
-        """Returns the end position; adds a first entry to an empty feed, because a position needs
-        one.
-        """
+        """Returns the end position; adds an entry to an empty feed, as a position needs one."""
         while True:
             last = await self._pool.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
             if last:

@@ -1,6 +1,4 @@
-"""Reads facts about a Redis server and about the data that Runnel has stored there. Changes
-nothing.
-"""
+"""Read-only inspection of a Redis server and of the data that Runnel stores there."""
 
 from collections.abc import Mapping
 

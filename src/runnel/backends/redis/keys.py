@@ -173,9 +173,7 @@ async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLa
 async def find_identity(
     pool: RedisConnectionPool, keys: RedisKeyNames
 ) -> tuple[str | None, str | None]:
-    """Returns the name of the archive and the name of this Redis; None for a name that is not
-    stored.
-    """
+    """Returns the name of the archive and the name of this Redis; None if it is not stored."""
     incarnation, identity = await pool.call("HMGET", keys.layout, "incarnation", "identity")
     return _decode_optional(incarnation), _decode_optional(identity)
 
@@ -258,8 +256,7 @@ _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(
 
 
 def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
-    """Returns the message TaskLost before its token, and after it for a started and an unstarted
-    task.
+    """Returns three parts of TaskLost: before its token, after it if started, and if not.
 
     A script inserts the token, so it builds a message without knowing the format. Without
     `is_crash` both endings are equal: a regular shutdown does not count towards a crash loop.

@@ -1,6 +1,4 @@
-"""Leases of partitions, the state that the owner keeps per lease, and the registered
-orchestrators.
-"""
+"""Leases of partitions, the owner's state of each lease, and the list of orchestrators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +24,7 @@ _RUN_ID_SEPARATOR = "@"
 
 @dataclass(slots=True, eq=False)
 class LeaseState:
-    """The owner's read position in the inbox, and its earliest timer, which only the owner
-    changes.
-    """
+    """The read position of the owner in its inbox, and its earliest timer."""
 
     partition: int
     position: InboxPosition = STREAM_START
@@ -112,18 +108,14 @@ class RedisLeases:
             raise build_fenced_error(lease, epoch=int(reply[0]))
 
     async def release(self, lease: Lease) -> None:
-        """Releases the lease, also after a restart of the server, so that the next owner need not
-        wait.
-        """
+        """Releases the lease, even on a restarted server: the next owner then need not wait."""
         self._states.pop(lease.nonce, None)
         await self._pool.run_script(
             "release_partition", self._build_keys(lease), [lease.epoch, lease.nonce]
         )
 
     def get_state(self, lease: Lease) -> LeaseState:
-        """Returns the state of the lease; a new state on each call if this client no longer holds
-        it.
-        """
+        """Returns the state of the lease; a new one each time for a lease that is not held."""
         return self._states.get(lease.nonce) or LeaseState(lease.partition, is_current=False)
 
     def _build_keys(self, lease: Lease) -> list[str]:
@@ -154,8 +146,7 @@ async def run_fenced_script(
     keys: Sequence[str],
     args: Sequence[Arg],
 ) -> Sequence[Any]:
-    """Runs a script whose first reply tells whether the lease is still held; returns the other
-    replies.
+    """Runs a script that first returns whether the lease is held; returns the other values.
 
     Raises FencedError if the lease is lost. If the server has restarted since the lease was
     acquired, raises FencedError before anything is sent.

@@ -30,8 +30,7 @@ class CommandBatcher(Generic[T]):
         self._calls: set[asyncio.Task[T]] = set()
 
     async def send(self, commands: Sequence[Command]) -> T | None:
-        """Sends the commands and returns the result of the shared call; None if `commands` is
-        empty.
+        """Sends the commands and returns the result of the shared call; None without commands.
 
         If the caller is cancelled while the call is in progress, its commands may have been sent.
         """

@@ -12,9 +12,7 @@ PAGE_SIZE = 200
 
 
 class RedisRetention:
-    """Implements the Retention port. With an archive, only the archiver removes executions from
-    Redis.
-    """
+    """Implements the Retention port. If there is an archive, the archiver removes executions."""
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, layout: RedisLayout) -> None:
         self._pool = pool

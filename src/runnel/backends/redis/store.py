@@ -166,9 +166,7 @@ class RedisStore:
             await self._clock.sleep(JOURNAL_POLL_INTERVAL_S)
 
     async def _run_commit(self, lease: Lease, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Sends the commit; raises FencedError before that if the server has restarted since the
-        lease.
-        """
+        """Sends the commit; raises FencedError instead if the server has restarted since."""
         try:
             return await self._pool.run_script(
                 "commit", keys, args, expected_run_id=parse_run_id(lease)

@@ -40,8 +40,7 @@ class LostTaskReporter:
     async def report_lost(
         self, worker: str, reason: str, *, judged: WorkerRecord | None = None
     ) -> int:
-        """Reports all tasks of a worker as lost, removes the worker, and returns the number of
-        tasks.
+        """Removes a worker and reports its tasks as lost; returns their number.
 
         With `judged`, does nothing if the worker has sent a heartbeat since that record. Without
         it, the worker has shut down regularly, and none of its tasks counts as started.
@@ -113,9 +112,7 @@ def decode_worker_records(
     live: Sequence[tuple[bytes, bytes, int, bytes]],
     dead: Sequence[tuple[bytes, bytes]],
 ) -> list[WorkerRecord]:
-    """Decodes live and dead workers; lists each dead worker once, and only if it has not
-    returned.
-    """
+    """Decodes live workers, and once each, those dead workers that have not returned."""
     records = {
         worker: _decode_worker_record(now, worker, about, counter=int(counter), holds=holds)
         for worker, counter, holds, about in live
@@ -292,8 +289,7 @@ class RedisTaskQueue:
         return float(await self._pool.run_script("take_token", [self._keys.bucket + tag], args))
 
     async def _take_stale(self, worker: str, limit: int) -> Sequence[TaskMessage]:
-        """Returns the tasks that were pushed while the worker was not waiting, if it still holds
-        them.
+        """Returns those tasks that the worker still holds among pushes that it did not wait for.
 
         Also removes the worker from the waiting workers.
         """

@@ -96,8 +96,7 @@ class RedisPostgresArchive:
         return await self._cold.load(execution_id, after=after)
 
     async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
-        """Returns the header from PostgreSQL if the execution has ended there and still runs in
-        Redis.
+        """Returns the header of PostgreSQL if the execution ended there and runs in Redis.
 
         An end is final: such a Redis was rolled back, and the next owner of the partition restores
         the end.
@@ -150,9 +149,7 @@ class RedisPostgresArchive:
         return [current.get(header.execution_id, header) for header in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """Returns matching ids; while PostgreSQL is down, only running and recently ended
-        executions.
-        """
+        """Returns matching ids; while PostgreSQL is down, only those that Redis has."""
         try:
             return await self._cold.find_ids(prefix, limit=limit)
         except StoreError:

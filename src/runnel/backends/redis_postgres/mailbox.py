@@ -32,9 +32,7 @@ class AdmissionControl:
         self._lock = asyncio.Lock()
 
     async def check(self, partition: int) -> None:
-        """Raises ArchiveBehindError if the journal is too long; its length may be one second
-        old.
-        """
+        """Raises ArchiveBehindError if the journal was too long at most one second ago."""
         if self._is_outdated(partition):
             # One query serves all concurrent callers: without the lock, 2,000 submits sent 2,000
             # queries.

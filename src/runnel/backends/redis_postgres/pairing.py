@@ -42,10 +42,9 @@ VERSIONS_MAX = 10_000
 
 
 class PendingCommandImport:
-    """Records commands that Redis acknowledged before it had an archive; the owners send them
-    again.
+    """Records commands that Redis acknowledged before it had an archive.
 
-    Such a command may be in the inbox of a partition that the archive does not have.
+    The owners of partitions send them from there. Such a command may be in the inbox of a partition that the archive does not have.
     """
 
     def __init__(
@@ -85,9 +84,7 @@ class PendingCommandImport:
             start = f"({last}"
 
     async def _record(self, commands: Sequence[Command], layout: RedisLayout) -> None:
-        """Records commands; a repetition after an interruption is safe, because commands are
-        idempotent.
-        """
+        """Records commands; repeating this after an interruption is safe."""
         for key in list_command_blobs(commands):
             with suppress(NotFoundError):  # the reader of the value reports it as missing
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
@@ -175,9 +172,7 @@ class Pairing:
         return layout
 
     async def confirm(self, layout: RedisLayout, *, takes_archive: bool = False) -> None:
-        """Checks that this Redis belongs to the archive; an empty Redis is paired. Raises
-        InputError.
-        """
+        """Pairs an empty Redis; raises InputError if this Redis does not belong to the archive."""
         incarnation, current = await find_identity(self._pool, self._keys)
         paired_redis = await read_paired_redis(self._database)
         is_other = False
@@ -218,9 +213,7 @@ class Pairing:
         )
 
     async def _save_pairing(self, redis: PairedRedis, identity: str) -> None:
-        """Stores the pairing in the archive. This is the last step: a refused Redis leaves no
-        trace.
-        """
+        """Stores the pairing in the archive, last: a refused Redis leaves no trace there."""
         if redis.id == identity:
             if self._redis_location not in redis.locations:
                 await add_redis_location(self._database, self._redis_location)

@@ -194,8 +194,7 @@ class ArchiveRestorer:
         return msgspec.structs.replace(lease, sequence=sequence)
 
     async def _compare_with_archive(self, lease: Lease) -> int:
-        """Restores the partition if necessary, and returns the sequence after which its commits
-        continue.
+        """Restores the partition if necessary, and returns the sequence of its last valid commit.
 
         A Redis that returns from before a wipe has commits that are not valid. The archive has
         continued without them, with the same sequence numbers.
@@ -377,9 +376,7 @@ class ArchiveRestorer:
 
 
 def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
-    """Splits entries into parts; there is at least one, so that an empty history gets its
-    header.
-    """
+    """Splits entries into parts; at least one, because an empty history also has a header."""
     parts: list[list[bytes]] = [[]]
     size = 0
     for entry in entries:

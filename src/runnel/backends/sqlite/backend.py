@@ -38,9 +38,7 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class SqliteBackend:
-    """All ports of one data directory. `open` creates it; it belongs to the event loop of that
-    call.
-    """
+    """All ports of one data directory, opened by `open` and bound to its event loop."""
 
     store: Store
     mailbox: Mailbox

@@ -217,9 +217,7 @@ class SqliteReader:
     def rows(
         self, name: str, values: Sequence[Column] | Mapping[str, Column] = ()
     ) -> list[tuple[Any, ...]]:
-        """Returns all rows at once: an open cursor would hold a snapshot and keep the log from
-        restarting.
-        """
+        """Returns all rows at once: an open cursor would keep the log from restarting."""
         try:
             return self._db.execute(SQL[name], values).fetchall()
         except sqlite3.Error as error:

@@ -320,9 +320,7 @@ class LimitMessages:
             self._deliver_to_key(ReleaseLimit(key=key, holder=holder))
 
     def take_undelivered(self) -> list[Command]:
-        """Returns, and removes, the messages that the next owner of the home partition must process
-        first.
-        """
+        """Removes and returns the messages that the next owner of the home must process first."""
         undelivered, self._undelivered = self._undelivered, []
         return undelivered
 

@@ -90,9 +90,7 @@ class PartitionLocks:
             self.unlock(partition)
 
     def close_inherited(self) -> None:
-        """Closes the inherited lock files in a forked child; unlocking would free the parent's
-        locks.
-        """
+        """Closes the lock files in a forked child; unlocking them would free the parent's locks."""
         for handle in self._held.values():
             os.close(handle)
         self._held.clear()
@@ -241,9 +239,7 @@ class SqliteLeases:
         return not self.locks.holds(partition) and self.locks.try_lock(partition)
 
     def _is_locked_unowned(self, partition: int) -> bool:
-        """Returns whether `claim_home_partition` locked the partition and it was not acquired
-        since.
-        """
+        """Returns whether `claim_home_partition` locked it and it was not acquired since."""
         return self.locks.holds(partition) and partition not in self._owned.by_number
 
     def _read_owner(self, partition: int) -> str:

@@ -118,9 +118,7 @@ class _LimitHistory:
             self._compact()
 
     def _compact(self) -> None:
-        """Replaces the history by one entry that yields the same holders and waiters in the same
-        order.
-        """
+        """Replaces the history by one entry with the same holders and waiters, in order."""
         limit = replay_limit("", self.entries)
         events: list[LimitEvent] = [
             *(LimitHeld(holder=holder, limit=most) for holder, most in limit.holders.items()),

@@ -240,9 +240,7 @@ class SqliteStore:
     async def acquire(
         self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """Acquires the partition; ignores `expected`, because the kernel frees the lock of a dead
-        process.
-        """
+        """Ignores `expected`, because the kernel frees the lock of a dead process."""
         return await self._leases.acquire(partition, owner)
 
     async def restore(self, lease: Lease) -> Lease:

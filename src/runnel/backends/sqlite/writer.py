@@ -60,16 +60,13 @@ class Checkpointer:
         self._thread.start()
 
     def record_rows(self, rows: int) -> None:
-        """Wakes the thread if enough rows were written; `rows` is the total of the writing
-        connection.
-        """
+        """Wakes the thread after enough writes; `rows` is the total of the writing connection."""
         if rows - self._rows >= CHECKPOINT_ROWS:
             self._rows = rows
             self._wakeup.set()
 
     def raise_failure(self) -> None:
-        """Raises the error of repeated checkpoint failures, because the log must not grow
-        unnoticed.
+        """Raises the error of repeated failures, because the log must not grow unnoticed.
 
         A single failure is not raised: the next writer would lose its partition because of it.
         """
@@ -94,9 +91,7 @@ class Checkpointer:
                 db.close()
 
     def _checkpoint(self, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
-        """Runs one checkpoint; returns the connection for the next one, or None if it could not
-        connect.
-        """
+        """Runs one checkpoint; returns the connection to reuse, or None without one."""
         try:
             db = db or connect(self._path, self._durability)
             _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -279,9 +274,7 @@ class SqliteWriter:
         self._db.execute("BEGIN IMMEDIATE")
 
     def _run_and_commit(self, batch: Sequence[WriteJob[Any]]) -> list[Any]:
-        """Runs the jobs and commits; an error outside of the jobs fails all of them, and none is
-        stored.
-        """
+        """Runs the jobs and commits; an error outside of the jobs fails all of them."""
         try:
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
             if self._db.in_transaction:

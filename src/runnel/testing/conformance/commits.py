@@ -205,9 +205,7 @@ CHANGES_BY_PART: dict[str, dict[str, Any]] = {
 
 
 async def _store_one_of_each(backend: Backend, owner: LeaseOwner) -> InboxPosition:
-    """Stores one item of each kind; returns the position of a message that was read, not
-    consumed.
-    """
+    """Stores one item of each kind; returns the position of an unconsumed message."""
     await owner.commit(
         Commit(
             sequence=0,

@@ -241,7 +241,9 @@ class DeadLetterRules(ConformanceFixtures):
         await owner.commit(Commit(sequence=0, dead_letters=letters))
 
         deleted = [
-            await archive.delete_dead_letters([letters[0], letters[2], make_dead_letter("unknown")]),
+            await archive.delete_dead_letters(
+                [letters[0], letters[2], make_dead_letter("unknown")]
+            ),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters([]),

@@ -261,9 +261,7 @@ class FeedRules(ConformanceFixtures):
     async def test_a_position_with_another_checksum_is_a_gap(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
-        """The checksum differs if the store was replaced, or was rolled back and continued
-        differently.
-        """
+        """A store that was replaced or rolled back has another entry under the same id."""
         await owner.commit(make_changes("x1"))
         entry, _, checksum = (await feed.end()).rpartition(".")
         other = FeedPosition(f"{entry}.{int(checksum, 16) ^ 1:x}")
