@@ -44,7 +44,8 @@ VERSIONS_MAX = 10_000
 class PendingCommandImport:
     """Records commands that Redis acknowledged before it had an archive.
 
-    The owners of partitions send them from there. Such a command may be in the inbox of a partition that the archive does not have.
+    The owners of partitions send them from there. Such a command may be in the inbox of a partition
+    that the archive does not have.
     """
 
     def __init__(
