@@ -60,8 +60,11 @@ class RedisKeyNames:
         # -- per aggregate
         # list: history entries, oldest first
         self.history = tag + "history:"
+        self._set_archive_keys(tag)
+        self._set_task_keys(tag)
 
-        # -- archive data
+    def _set_archive_keys(self, tag: str) -> None:
+        """Sets the key names of executions, definitions, records and blobs."""
         # hash: execution id to header; sorted sets: ids by created_at, and ids by name
         self.headers = tag + "headers"
         self.ids_by_created_at = tag + "listed"
@@ -86,7 +89,6 @@ class RedisKeyNames:
         # one string per blob; sorted set: the keys of all blobs, by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"
-        self._set_task_keys(tag)
 
     def _set_task_keys(self, tag: str) -> None:
         """Sets the key names of tasks and workers."""

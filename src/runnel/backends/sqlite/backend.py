@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Self
 
 from runnel.backends.blob_files import FileBlobs
-from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue, TokenTaker
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
 from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
 from runnel.backends.sqlite.feed import SqliteFeed
-from runnel.backends.sqlite.inbox import LimitMessages, MessageDelivery, SqliteMailbox
+from runnel.backends.sqlite.inbox import MessageDelivery, SqliteMailbox
 from runnel.backends.sqlite.leases import SqliteLeases
-from runnel.backends.sqlite.partition import LimitHistories, PartitionRegistry, PartitionRoutes
+from runnel.backends.sqlite.partition import SqliteProcessState
 from runnel.backends.sqlite.records import SqliteRecords, SqliteResultCache, SqliteTokenBuckets
 from runnel.backends.sqlite.store import CommitWriter, SqliteStore
 from runnel.backends.sqlite.wakeup_socket import WakeupSender
@@ -112,52 +111,25 @@ class SqliteBackend:
         take_token: TokenTaker,
     ) -> None:
         writer, reader = self._writer, self._reader
-        owned = PartitionRegistry()
-        board = TaskBoard(owned.deliver)
-        routes = PartitionRoutes(reader)
-        keys = LimitHistories()
-        limit_messages = LimitMessages(owned, routes)
+        state = SqliteProcessState(reader)
         self.leases = SqliteLeases(
-            folder,
-            clock=clock,
-            ids=ids,
-            writer=writer,
-            reader=reader,
-            owned=owned,
-            board=board,
-            routes=routes,
-            limit_histories=keys,
-            limit_messages=limit_messages,
+            folder, state, clock=clock, ids=ids, writer=writer, reader=reader
         )
         messages = MessageDelivery(
-            owned,
-            routes=routes,
+            state,
             wakeup_sender=self._wakeup_sender,
             read_new_messages=self.leases.read_new_messages,
         )
         feed = SqliteFeed(reader, clock)
-        commits = CommitWriter(
-            writer,
-            owned=owned,
-            board=board,
-            messages=messages,
-            routes=routes,
-            limit_histories=keys,
-            limit_messages=limit_messages,
-            feed=feed,
-        )
         self.store = SqliteStore(
+            state,
             clock=clock,
             reader=reader,
-            owned=owned,
-            board=board,
             leases=self.leases,
-            commits=commits,
-            routes=routes,
-            limit_histories=keys,
+            commits=CommitWriter(writer, state, messages, feed),
             limits=limits,
         )
         self.mailbox = SqliteMailbox(writer, messages, self.blobs, feed)
         results = SqliteResultCache(writer, reader, clock)
-        self.tasks = LocalTaskQueue(board, clock, take_token, results)
+        self.tasks = LocalTaskQueue(state.board, clock, take_token, results)
         self.feed = feed

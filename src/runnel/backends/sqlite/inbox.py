@@ -6,7 +6,7 @@ owner in another process is woken through its socket.
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -16,28 +16,15 @@ from runnel.backends.mailboxes import build_definition_deleted_error
 from runnel.backends.row_codec import build_header_row
 from runnel.backends.sqlite.database import SQL
 from runnel.backends.sqlite.feed import SqliteFeed, write_feed_entries
-from runnel.backends.sqlite.partition import (
-    OwnedPartition,
-    PartitionRegistry,
-    PartitionRoutes,
-    is_limit,
-)
+from runnel.backends.sqlite.partition import SqliteProcessState
 from runnel.backends.sqlite.wakeup_socket import WakeupSender
 from runnel.backends.sqlite.writer import SqliteWriter, WriteJob
-from runnel.core.codec import decode_entry, encode_message
-from runnel.core.commands import (
-    AcquireLimit,
-    Command,
-    CreateExecution,
-    LimitCommand,
-    LimitGranted,
-    ReleaseLimit,
-)
-from runnel.core.events import LimitHeld, LimitQueued, LimitReleased
-from runnel.core.ids import ExecutionId, TaskToken, get_root_id
+from runnel.core.codec import encode_message
+from runnel.core.commands import Command, CreateExecution
+from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.ports.records import BlobStore
-from runnel.ports.store import NO_BLOBS, Commit, make_pending_header
+from runnel.ports.store import NO_BLOBS, make_pending_header
 
 
 @dataclass(slots=True)
@@ -76,14 +63,12 @@ class MessageDelivery:
 
     def __init__(
         self,
-        owned: PartitionRegistry,
+        state: SqliteProcessState,
         *,
-        routes: PartitionRoutes,
         wakeup_sender: WakeupSender,
         read_new_messages: Callable[[int], None],
     ) -> None:
-        self._owned = owned
-        self._routes = routes
+        self._state = state
         self._wakeup_sender = wakeup_sender
         self._read_new_messages = read_new_messages
 
@@ -93,8 +78,8 @@ class MessageDelivery:
 
     def _route(self, command: Command) -> int:
         if isinstance(command, CreateExecution):
-            return self._routes.route_new(get_root_id(command.execution_id))
-        return self._routes.find(command.aggregate_id)
+            return self._state.routes.route_new(get_root_id(command.execution_id))
+        return self._state.routes.find(command.aggregate_id)
 
     def write(self, db: sqlite3.Connection, outgoing: OutgoingCommands) -> StoredMessages:
         """Stores the commands.
@@ -141,14 +126,14 @@ class MessageDelivery:
 
     def apply(self, stored: StoredMessages) -> None:
         for root, partition in stored.known_partitions.items():
-            self._routes.remember(root, partition)
-        self._routes.unstarted.update(
+            self._state.routes.remember(root, partition)
+        self._state.routes.unstarted.update(
             execution_id
             for partition, execution_id in stored.created
-            if partition in self._owned.by_number
+            if partition in self._state.owned.by_number
         )
         for partition, rows in stored.rows.items():
-            owned = self._owned.by_number.get(partition)
+            owned = self._state.owned.by_number.get(partition)
             if owned is None:
                 self._wakeup_sender.notify(partition)
             elif rows is None:
@@ -164,7 +149,7 @@ class MessageDelivery:
         Ids ascend in the order of transactions, so messages that other processes sent before are
         visible. Returns None if this process does not own the partition.
         """
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         if owned is None:
             return None
         span = (partition, owned.inbox.last_row, rows[0][0])
@@ -267,99 +252,3 @@ class SqliteMailbox:
     def _apply(self, stored: StoredMessages) -> None:
         self._messages.apply(stored)
         self._feed.arrived.set()
-
-
-# Messages between concurrency keys and the executions that request them. They are kept in memory,
-# like the keys.
-#
-# Stored messages would outlive the keys: if a process is killed and the next one reads its grant,
-# one more attempt runs than the key allows.
-
-LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
-
-
-class LimitMessages:
-    """Delivers messages from and to concurrency keys.
-
-    All keys are in the home partition. The requesting execution can be in any partition that this
-    process owns.
-    """
-
-    def __init__(self, owned: PartitionRegistry, routes: PartitionRoutes) -> None:
-        self._owned = owned
-        self._routes = routes
-        # For each partition except the home: the keys that its attempts hold or wait for.
-        self._keys_by_holder: dict[int, dict[TaskToken, str]] = {}
-        self._undelivered: list[Command] = []
-
-    def send(self, sender: OwnedPartition, commit: Commit) -> None:
-        """Delivers those messages of the commit that concern concurrency keys.
-
-        A grant for a partition that this process no longer owns is lost: its next owner requests
-        the key again.
-        """
-        grants = [command for command in commit.messages if isinstance(command, LimitGranted)]
-        void_holders = _find_void_holders(sender, commit) if grants else ()
-        for grant in grants:
-            if grant.holder not in void_holders:
-                self._owned.deliver(self._routes.find(grant.aggregate_id), grant)
-        for command in commit.messages:
-            if isinstance(command, AcquireLimit | ReleaseLimit):
-                self._record_request(sender.lease.partition, command)
-                self._deliver_to_key(command)
-
-    def leave_partition(self, partition: int, unconsumed: Iterable[Command]) -> None:
-        """Releases the keys of the partition's attempts, which have ended in this process.
-
-        Keeps unconsumed messages to keys for the next owner of the home partition.
-        """
-        self._undelivered += [
-            command for command in unconsumed if isinstance(command, LimitCommand)
-        ]
-        for holder, key in self._keys_by_holder.pop(partition, {}).items():
-            self._deliver_to_key(ReleaseLimit(key=key, holder=holder))
-
-    def take_undelivered(self) -> list[Command]:
-        """Removes and returns the messages that the next owner of the home must process first."""
-        undelivered, self._undelivered = self._undelivered, []
-        return undelivered
-
-    def clear(self) -> None:
-        self._keys_by_holder.clear()
-        self._undelivered.clear()
-
-    def _record_request(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
-        keys_by_holder = self._keys_by_holder.setdefault(sender, {})
-        if isinstance(command, AcquireLimit):
-            keys_by_holder[command.holder] = command.key
-        else:
-            keys_by_holder.pop(command.holder, None)
-
-    def _deliver_to_key(self, command: LimitCommand) -> None:
-        owned = self._owned.by_number.get(self._routes.find(command.aggregate_id))
-        if owned is None:
-            self._undelivered.append(command)
-        else:
-            owned.inbox.put(command)
-
-
-def _find_void_holders(sender: OwnedPartition, commit: Commit) -> set[TaskToken]:
-    """Returns the holders that release, in this commit or right after it, the key that it grants.
-
-    A partition that was given up and acquired again has the same attempts. They request the key
-    again, and must not receive the answer to their first request.
-    """
-    void: set[TaskToken] = set()
-    for history in commit.histories:
-        if is_limit(history.aggregate_id):
-            for event in decode_entry(history.entry).events:
-                if isinstance(event, LimitHeld):
-                    void.discard(event.holder)
-                elif isinstance(event, LimitQueued | LimitReleased):
-                    void.add(event.holder)
-    void.update(
-        command.holder
-        for command in sender.inbox.list_unconsumed()
-        if isinstance(command, ReleaseLimit)
-    )
-    return void

@@ -12,15 +12,8 @@ from pathlib import Path
 from weakref import WeakSet
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
-from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.sqlite.database import SQL, SqliteReader, decode_timer_row
-from runnel.backends.sqlite.inbox import LimitMessages
-from runnel.backends.sqlite.partition import (
-    LimitHistories,
-    OwnedPartition,
-    PartitionRegistry,
-    PartitionRoutes,
-)
+from runnel.backends.sqlite.partition import OwnedPartition, SqliteProcessState
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
 from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
@@ -145,28 +138,20 @@ class SqliteLeases:
     def __init__(
         self,
         folder: Path,
+        state: SqliteProcessState,
         *,
         clock: Clock,
         ids: IdGenerator,
         writer: SqliteWriter,
         reader: SqliteReader,
-        owned: PartitionRegistry,
-        board: TaskBoard,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
-        limit_messages: LimitMessages,
     ) -> None:
-        self._limit_messages = limit_messages
-        self._limit_histories = limit_histories
         self.locks = PartitionLocks(folder)
         self._folder = folder
         self._clock = clock
         self._ids = ids
         self._writer = writer
         self._reader = reader
-        self._owned = owned
-        self._board = board
-        self._routes = routes
+        self._state = state
         # The nonce of each acquisition that is in progress.
         self._acquiring: dict[int, str] = {}
 
@@ -176,9 +161,9 @@ class SqliteLeases:
         The lock is held until `close`, even if the lease is lost. No other process can use the
         partition as its home.
         """
-        if self._routes.home is None or not self.locks.holds(self._routes.home):
-            self._routes.home = await self._find_home()
-        return self._routes.home
+        if self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
+            self._state.routes.home = await self._find_home()
+        return self._state.routes.home
 
     def observe(self, partition: int) -> LeaseRecord | None:
         if self._is_locked_unowned(partition) or self.locks.is_free(partition):
@@ -225,11 +210,11 @@ class SqliteLeases:
     async def release(self, lease: Lease) -> None:
         key = (lease.partition, lease.epoch, lease.nonce)
         await self._writer.submit(lambda db: db.execute(SQL["release"], key).rowcount)
-        if self._owned.find(lease) is not None:
+        if self._state.owned.find(lease) is not None:
             self._stop_owning(lease.partition)
 
     def close(self) -> None:
-        for partition in list(self._owned.by_number):
+        for partition in list(self._state.owned.by_number):
             self._stop_owning(partition)
         self.locks.unlock_all()
 
@@ -240,7 +225,7 @@ class SqliteLeases:
 
     def _is_locked_unowned(self, partition: int) -> bool:
         """Returns whether `claim_home_partition` locked it and it was not acquired since."""
-        return self.locks.holds(partition) and partition not in self._owned.by_number
+        return self.locks.holds(partition) and partition not in self._state.owned.by_number
 
     def _read_owner(self, partition: int) -> str:
         rows = self._reader.rows("get_lease", (partition,))
@@ -261,7 +246,7 @@ class SqliteLeases:
             self._folder, partition, lambda: self.read_new_messages(partition)
         )
         running = RunningTasksFile(self._folder / f"p{partition}.running")
-        self._owned.by_number[partition] = OwnedPartition(
+        self._state.owned.by_number[partition] = OwnedPartition(
             lease=acquired.lease,
             inbox=inbox,
             timers=LocalTimers(acquired.timers),
@@ -270,16 +255,16 @@ class SqliteLeases:
             polled_at=self._clock.monotonic(),
         )
         wakeup_listener.open()
-        self._board.track_running(partition, running)
-        if self._routes.home is None:
-            self._routes.home = partition
-        if partition == self._routes.home:
-            for command in self._limit_messages.take_undelivered():
+        self._state.board.track_running(partition, running)
+        if self._state.routes.home is None:
+            self._state.routes.home = partition
+        if partition == self._state.routes.home:
+            for command in self._state.limit_messages.take_undelivered():
                 inbox.put(command)
 
     def read_new_messages(self, partition: int) -> None:
         """Reads the messages that other processes have stored for the partition."""
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         if owned is not None:
             owned.polled_at = self._clock.monotonic()
             owned.inbox.put_rows(
@@ -287,21 +272,21 @@ class SqliteLeases:
             )
 
     def _stop_owning(self, partition: int) -> None:
-        self._routes.unstarted.clear()
+        self._state.routes.unstarted.clear()
         self._discard_owned(partition)
-        if partition != self._routes.home:
+        if partition != self._state.routes.home:
             self.locks.unlock(partition)
-        if not self._owned.by_number:
-            self._limit_histories.clear()
-            self._limit_messages.clear()
+        if not self._state.owned.by_number:
+            self._state.limit_histories.clear()
+            self._state.limit_messages.clear()
 
     def _discard_owned(self, partition: int) -> None:
-        owned = self._owned.by_number.pop(partition, None)
+        owned = self._state.owned.by_number.pop(partition, None)
         if owned is not None:
             owned.wakeup_listener.close()
             owned.inbox.arrived.set()
-            self._limit_messages.leave_partition(partition, owned.inbox.list_unconsumed())
-        self._board.drop_partition(partition)
+            self._state.limit_messages.leave_partition(partition, owned.inbox.list_unconsumed())
+        self._state.board.drop_partition(partition)
         if owned is not None:
             owned.running_tasks.close()
 

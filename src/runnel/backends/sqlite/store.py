@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.inbox import NO_ROW
-from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalMembership
 from runnel.backends.row_codec import build_header_row
 from runnel.backends.sqlite.database import (
@@ -16,18 +15,12 @@ from runnel.backends.sqlite.database import (
     build_timer_row,
 )
 from runnel.backends.sqlite.feed import SqliteFeed, write_feed_entries
-from runnel.backends.sqlite.inbox import (
-    LIMIT_COMMANDS,
-    LimitMessages,
-    MessageDelivery,
-    StoredMessages,
-)
+from runnel.backends.sqlite.inbox import MessageDelivery, StoredMessages
 from runnel.backends.sqlite.leases import SqliteLeases
 from runnel.backends.sqlite.partition import (
-    LimitHistories,
+    LIMIT_COMMANDS,
     OwnedPartition,
-    PartitionRegistry,
-    PartitionRoutes,
+    SqliteProcessState,
     is_limit,
 )
 from runnel.backends.sqlite.writer import SqliteWriter
@@ -60,26 +53,17 @@ class CommitWriter:
     def __init__(
         self,
         writer: SqliteWriter,
-        *,
-        owned: PartitionRegistry,
-        board: TaskBoard,
+        state: SqliteProcessState,
         messages: MessageDelivery,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
-        limit_messages: LimitMessages,
         feed: SqliteFeed,
     ) -> None:
-        self._feed = feed
-        self._limit_messages = limit_messages
-        self._limit_histories = limit_histories
         self._writer = writer
-        self._owned = owned
-        self._board = board
+        self._state = state
         self._messages = messages
-        self._routes = routes
+        self._feed = feed
 
     async def write(self, lease: Lease, commit: Commit) -> None:
-        owned = self._owned.find(lease)
+        owned = self._state.owned.find(lease)
         consumed_row = NO_ROW
         if owned is not None and commit.consumed is not None:
             owned.inbox.check_read(commit.consumed)
@@ -100,7 +84,7 @@ class CommitWriter:
             return stored
 
         def apply(stored: StoredMessages) -> None:
-            self._limit_histories.apply(commit)
+            self._state.limit_histories.apply(commit)
             if owned is not None:
                 self._apply(owned, commit)
             self._messages.apply(stored)
@@ -116,22 +100,22 @@ class CommitWriter:
         for timer in commit.timers_set:
             owned.timers.set(timer)
         for header in commit.headers:
-            self._routes.remember(get_root_id(header.execution_id), partition)
-        if self._routes.unstarted:
-            self._routes.unstarted.difference_update(
+            self._state.routes.remember(get_root_id(header.execution_id), partition)
+        if self._state.routes.unstarted:
+            self._state.routes.unstarted.difference_update(
                 record.aggregate_id for record in commit.histories
             )
-            self._routes.unstarted.difference_update(
+            self._state.routes.unstarted.difference_update(
                 header.execution_id for header in commit.headers
             )
-        if self._owned.find(owned.lease) is None:
+        if self._state.owned.find(owned.lease) is None:
             return  # the partition was given up during the commit: the next owner issues the tasks
         # Tasks are issued first: a task that the same commit issues and drops must end dropped.
         for task in commit.tasks:
-            self._board.issue(partition, task)
+            self._state.board.issue(partition, task)
         for token in commit.dropped:
-            self._board.drop(token)
-        self._limit_messages.send(owned, commit)
+            self._state.board.drop(token)
+        self._state.limit_messages.send(owned, commit)
 
 
 def _fence(db: sqlite3.Connection, lease: Lease, sequence: int) -> None:
@@ -202,26 +186,20 @@ class SqliteStore:
 
     def __init__(
         self,
+        state: SqliteProcessState,
         *,
         clock: Clock,
         reader: SqliteReader,
-        owned: PartitionRegistry,
-        board: TaskBoard,
         leases: SqliteLeases,
         commits: CommitWriter,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
         limits: CommitLimits,
     ) -> None:
-        self._limit_histories = limit_histories
         self.limits = limits
+        self._state = state
         self._clock = clock
         self._reader = reader
-        self._owned = owned
-        self._board = board
         self._leases = leases
         self._commits = commits
-        self._routes = routes
         self._membership = LocalMembership()
 
     async def partitions(self) -> Sequence[int]:
@@ -232,7 +210,11 @@ class SqliteStore:
 
         A query for an unknown execution takes 6 to 10 µs of the 290 that a small execution takes.
         """
-        return self._routes.route_new(aggregate_id) if is_new else self._routes.find(aggregate_id)
+        return (
+            self._state.routes.route_new(aggregate_id)
+            if is_new
+            else self._state.routes.find(aggregate_id)
+        )
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         return self._leases.observe(partition)
@@ -265,7 +247,7 @@ class SqliteStore:
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            owned = self._owned.get(lease)
+            owned = self._state.owned.get(lease)
             if wait_s > 0 and owned.inbox.has_unread:
                 return await owned.inbox.take_batch(limit)
             entries = self._take_entries(owned, limit)
@@ -275,15 +257,15 @@ class SqliteStore:
             await self._clock.wait(owned.inbox.arrived, min(remaining_s, POLL_INTERVAL_S))
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
-        return self._owned.get(lease).timers.due(now, limit=limit)
+        return self._state.owned.get(lease).timers.due(now, limit=limit)
 
     async def next_due(self, lease: Lease) -> float | None:
-        return self._owned.get(lease).timers.next_due()
+        return self._state.owned.get(lease).timers.next_due()
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         if is_limit(aggregate_id):
-            return self._limit_histories.load(aggregate_id)
-        if aggregate_id in self._routes.unstarted:
+            return self._state.limit_histories.load(aggregate_id)
+        if aggregate_id in self._state.routes.unstarted:
             return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
@@ -294,21 +276,21 @@ class SqliteStore:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
-        return self._limit_histories.keys() if partition == self._routes.home else ()
+        return self._state.limit_histories.keys() if partition == self._state.routes.home else ()
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         reported = set[TaskToken]() if owned is None else owned.inbox.list_reported_tokens()
         return {
             token: None if owned is None else owned.running_tasks.was_running_at_crash(token)
             for token in tokens
-            if token not in reported and not self._board.has_task(token)
+            if token not in reported and not self._state.board.has_task(token)
         }
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         return [key for key in keys if owned is None or key not in owned.timers]
 
     async def unread_s(self, partition: int) -> float:
@@ -318,13 +300,13 @@ class SqliteStore:
         return 0
 
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        return self._board.remove_dead_worker(record)
+        return self._state.board.remove_dead_worker(record)
 
     async def reject_tasks(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         before = self._clock.now() - waiting_s
-        return self._board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
+        return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
 
     async def forget_queue(self, record: QueueRecord) -> bool:
         """Does nothing: this store keeps no record of empty queues."""
