@@ -1,4 +1,4 @@
-"""A way to a Redis server that can be watched, held up and cut, over TCP, TLS or a socket file."""
+"""A relay to a Redis server that tests can watch, block and cut: over TCP, TLS or a socket file."""
 
 import asyncio
 import ssl
@@ -13,9 +13,9 @@ PIECE_BYTES = 65_536
 
 
 class RedisRelay:
-    """`asked` is all that went to the server; answers pass as long as `is_clear` is set.
+    """Forwards connections to `server_port`.
 
-    Connections that are made lead to `server_port`.
+    `asked` holds all bytes that were sent to the server. Replies pass only while `is_clear` is set.
     """
 
     def __init__(self, port: int) -> None:
@@ -30,11 +30,11 @@ class RedisRelay:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no connection is open."""
+        """Returns whether no connection is open."""
         return not self._writers
 
     def cut(self) -> None:
-        """All connections that are open."""
+        """Closes all open connections."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -81,7 +81,7 @@ class RedisRelay:
 async def open_relay(
     server: RedisServer, *, path: Path | None = None, certificate: Path | None = None
 ) -> AsyncIterator[RedisRelay]:
-    """At a socket file with `path`, else at a port; over TLS with a `certificate`."""
+    """Opens a relay at a socket file with `path`, else at a port; over TLS with a `certificate`."""
     found = RedisRelay(server.port)
     if path is not None:
         listening = await asyncio.start_unix_server(found.serve, path)

@@ -1,4 +1,4 @@
-"""What ran on Redis is in PostgreSQL: all of it, once, and as it was."""
+"""Every execution that ran on Redis is archived in PostgreSQL completely, once and unchanged."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -54,7 +54,7 @@ async def running(
         yield opened
 
 
-async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
+async def test_the_archive_has_every_commit_of_redis_exactly_once(
     running: ArchivedEngine, work: WorkHandler
 ) -> None:
     work.failures["broken"] = [ValueError("no")] * 60
@@ -85,7 +85,9 @@ async def check_headers(running: ArchivedEngine, *, count: int) -> None:
 
 
 async def check_log(running: ArchivedEngine) -> None:
-    """Every history as Redis has it, and no commit of a partition left out."""
+    """Checks that every history equals that of Redis, and that no commit of a partition is
+    missing.
+    """
     found = await fetch_rows(
         running.backend, "SELECT aggregate_id, entry FROM audit_log ORDER BY sequence, ordinal"
     )
@@ -103,7 +105,7 @@ async def check_log(running: ArchivedEngine) -> None:
 
 
 async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> None:
-    """Each row says what the replayed execution says."""
+    """Checks that each node row equals the state of the replayed execution."""
     execution = await running.client.load(execution_id)
     archived = {
         (node_id, item): (state, attempts, started_at, finished_at, error)
@@ -116,7 +118,7 @@ async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> Non
     }
     for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
         if run.state is NodeState.CANCELLED and not run.attempt:
-            continue  # it never began
+            continue  # it never started
         state, attempts, started_at, finished_at, error = archived[compiled.node.id, NO_ITEM]
         assert (state, attempts) == (run.state, run.attempt)
         assert (started_at, finished_at) == (run.started_at, run.finished_at)

@@ -1,4 +1,6 @@
-"""PostgreSQL set back to an earlier backup: said loudly, and made good by emptying Redis."""
+"""PostgreSQL restored from an older backup: the error is reported, and emptying Redis repairs
+it.
+"""
 
 import asyncio
 import shutil
@@ -39,7 +41,7 @@ def restore(server: PostgresServer, backup: Path) -> None:
     server.start()
 
 
-async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
+async def test_a_restored_backup_is_detected_and_redis_is_restored_from_it(
     own_redis: RedisServer,
     own_postgres: PostgresServer,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Two engines on a Redis and a PostgreSQL to which everything happens, in an order drawn by lot."""
+"""Two engines on a Redis and a PostgreSQL with faults in random order."""
 
 import asyncio
 import os
@@ -25,18 +25,18 @@ from tests.engines import WorkHandler
 from tests.integration.test_archive import MIXED
 from tests.redis_postgres import ArchivedEngine, fetch_rows, make_schema_name, open_archived_engine
 
-# RUNNEL_CHAOS="seed rounds" for a longer one.
+# RUNNEL_CHAOS="seed rounds" for a longer run.
 SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())
 EXECUTIONS = 12
 ENDS = (ExecutionFinished, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
-# Its outputs are written aside, and read by whoever comes next.
+# Its outputs are offloaded to blobs, and read by the next nodes.
 LARGE = make_workflow(
     make_node("a", config={"text": "l" * 300_000}), make_node("b", "a"), make_node("c", "b")
 )
 
 
 class Accidents:
-    """What happens to the servers; each takes a moment in which engines go on."""
+    """Faults of the servers; engines continue during each of them."""
 
     def __init__(self, redis: RedisServer, postgres: PostgresServer, chance: Random) -> None:
         self._redis = redis
@@ -74,7 +74,7 @@ class Accidents:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_everything_ends_once_whatever_happens_to_the_servers(
+async def test_every_execution_ends_exactly_once_despite_random_server_faults(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     chance = Random(SEED)
@@ -108,7 +108,7 @@ async def test_everything_ends_once_whatever_happens_to_the_servers(
 
 
 async def submit_some(running: ArchivedEngine, chance: Random) -> list[ExecutionId]:
-    """What was refused was not promised."""
+    """Submits some executions; a refused one was not promised."""
     wanted = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
     asked = [running.client.submit(each, {"items": [1, 2, 3, 4]}) for each in wanted]
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -118,7 +118,7 @@ async def submit_some(running: ArchivedEngine, chance: Random) -> list[Execution
 
 
 async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, str]:
-    """As the archive says; the servers are left alone by now."""
+    """Returns the end of each execution in the archive; no more faults happen by then."""
     final: dict[str, str] = {}
     async with asyncio.timeout(120):
         while len(final) < len(ids):
@@ -132,7 +132,7 @@ async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, 
 
 
 async def settlements(running: ArchivedEngine) -> Counter[tuple[object, ...]]:
-    """How often each execution, node and item ended, by the audit log."""
+    """Counts how often each execution, node and item ended, from the audit log."""
     found = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
     return Counter(
         (id_, getattr(event, "node", ""), getattr(event, "item", None))

@@ -1,4 +1,4 @@
-"""What leaves Redis once it is archived: whole trees, and nothing that may still be asked for."""
+"""Eviction of archived executions from Redis: complete trees, and nothing that is still needed."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -44,7 +44,7 @@ async def left(backend: RedisPostgresBackend, ids: Sequence[str]) -> list[str]:
     return [each.execution_id for each in found if each is not None]
 
 
-async def test_roots_that_are_final_are_forgotten_up_to_a_commit(
+async def test_final_roots_are_forgotten_up_to_a_commit(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     ids = ["x1", "x2", "x3"]
@@ -61,7 +61,7 @@ async def test_roots_that_are_final_are_forgotten_up_to_a_commit(
 
 
 @pytest.mark.parametrize("children", [3, 1_200])
-async def test_a_tree_is_forgotten_whole(
+async def test_a_tree_is_forgotten_completely(
     backend: RedisPostgresBackend, lease: Lease, children: int
 ) -> None:
     below = [f"x1.n.{number}" for number in range(children)]
@@ -87,7 +87,7 @@ async def test_a_tree_is_forgotten_whole(
     assert await backend.redis.pool.call("ZRANGE", backend.redis.keys.blobs, 0, -1) == [b"x10/a"]
 
 
-async def test_more_roots_than_one_look_takes_do_not_hide_behind_those_that_stay(
+async def test_roots_that_stay_do_not_hide_later_roots_from_a_batch(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     stay = [f"a{number}" for number in range(250)]
@@ -104,7 +104,7 @@ async def test_more_roots_than_one_look_takes_do_not_hide_behind_those_that_stay
     assert len(await left(backend, stay)) == len(stay)
 
 
-async def test_nothing_is_forgotten_before_what_had_come_was_read(
+async def test_nothing_is_forgotten_before_the_owner_has_read_the_inbox(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await backend.store.commit(lease, Commit(sequence=1, headers=[final("x1")]))
@@ -119,7 +119,7 @@ async def test_nothing_is_forgotten_before_what_had_come_was_read(
     assert await backend.journal.forget(lease, upto=1, inbox_position=end) == 1
 
 
-async def test_a_former_owner_forgets_and_resends_nothing(
+async def test_a_former_owner_can_not_forget_or_resend(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await backend.store.commit(lease, Commit(sequence=1, headers=[final("x1")]))

@@ -1,4 +1,4 @@
-"""What PostgreSQL can't take is set aside: it is kept, told, and stops nothing else."""
+"""Entries that PostgreSQL refuses are quarantined: kept, reported, and blocking nothing else."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ from tests.redis_postgres import (
 
 CHAIN = make_workflow(make_node("a"), make_node("bad", "a"), make_node("c", "bad"))
 FINE = make_workflow(make_node("a"), make_node("c", "a"))
-# No index takes a text of more than 2,704 bytes that can't be compressed.
+# An index accepts no incompressible text of more than 2,704 bytes.
 LONG = "x2." + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=6_000))
 
 
@@ -74,7 +74,7 @@ async def own(backend: RedisPostgresBackend) -> Lease:
     return await backend.store.restore(await backend.store.acquire(0, "one"))
 
 
-async def test_one_execution_that_is_refused_does_not_stop_the_archive(
+async def test_a_refused_execution_does_not_block_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
@@ -106,7 +106,7 @@ async def test_one_execution_that_is_refused_does_not_stop_the_archive(
     await backend.close()
 
 
-async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
+async def test_a_quarantined_execution_can_be_read_after_redis_has_forgotten_it(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
@@ -126,7 +126,7 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
     await backend.close()
 
 
-async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_read(
+async def test_a_partly_quarantined_history_is_read_from_a_given_entry_on(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
@@ -147,7 +147,7 @@ async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_rea
     await backend.close()
 
 
-async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
+async def test_a_batch_that_exceeds_the_call_timeout_is_archived_in_parts(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(
@@ -174,12 +174,12 @@ async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
 
 
 async def refuse(running: ArchivedEngine) -> None:
-    """The node's row only: as if it were too large."""
+    """Refuses only the row of the node, as if it were too large."""
     async with running.backend.database.transaction() as connection:
         await connection.execute("ALTER TABLE node_executions ADD CHECK (node_id <> 'bad')")
 
 
-async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
+async def test_a_quarantined_execution_continues_after_a_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -213,7 +213,7 @@ async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
 
 
 @pytest.mark.parametrize("body", [b"[1,{]", b'[99,{"type":"Later"}]'])
-async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_sent(
+async def test_an_unreadable_command_does_not_block_other_commands(
     own_redis: RedisServer, shared_postgres: PostgresServer, body: bytes
 ) -> None:
     async with open_archived_engine(
@@ -248,7 +248,7 @@ async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_se
         ) == [(4,)]
 
 
-async def test_a_key_that_was_set_aside_is_free_after_a_wipe_once_nobody_holds_it(
+async def test_a_quarantined_concurrency_key_without_holders_is_free_after_a_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())

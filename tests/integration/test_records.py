@@ -1,4 +1,4 @@
-"""Records of several processes, after a restart, and while their server is away."""
+"""Records with several processes, after a restart, and while their server is down."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def open_sqlite(folder: Path) -> SqliteBackend:
 
 
 async def count_up(records: Records) -> None:
-    """Adds one, however often somebody else is faster."""
+    """Increments the record, and retries after each conflict."""
     while True:
         found = await records.get("one", "k")
         count, revision = (0, 0) if found is None else (int(found.data), found.revision)
@@ -36,7 +36,7 @@ async def count_up(records: Records) -> None:
         return
 
 
-async def test_two_that_have_the_same_folder_open_lose_no_change(tmp_path: Path) -> None:
+async def test_two_backends_of_one_folder_lose_no_change(tmp_path: Path) -> None:
     first, second = await open_sqlite(tmp_path), await open_sqlite(tmp_path)
 
     await asyncio.gather(
@@ -50,7 +50,7 @@ async def test_two_that_have_the_same_folder_open_lose_no_change(tmp_path: Path)
     assert int(found.data) == 2 * CHANGES
 
 
-async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -> None:
+async def test_records_and_their_revisions_survive_the_process(tmp_path: Path) -> None:
     first = await open_sqlite(tmp_path)
     kept = await first.records.put("one", "kept", b"1", revision=0)
     last = await first.records.put("one", "deleted", b"2", revision=0)
@@ -67,7 +67,7 @@ async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -
     assert next_ > last
 
 
-async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
+async def test_with_an_archive_records_survive_a_wipe_of_redis(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -86,7 +86,7 @@ async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
     assert found.data == b"1"
 
 
-async def test_while_postgresql_is_away_nothing_is_guessed() -> None:
+async def test_while_postgresql_is_down_every_call_is_a_store_error() -> None:
     database = await PostgresDatabase.open(NOBODY, PostgresOptions(call_timeout_s=5.0))
     records = PostgresRecords(database)
 

@@ -1,4 +1,4 @@
-"""Users of Redis whose access list has the keys of tasks, but not the channels of workers."""
+"""Redis users whose access list has the keys of tasks, but not the channels of workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def without_channels(
         yield found
 
 
-async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
+async def test_a_worker_without_access_to_its_channel_gets_an_error_and_leaves_no_connection(
     own_redis: RedisServer,
 ) -> None:
     async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as deaf:
@@ -53,7 +53,7 @@ async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
         await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
-async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
+async def test_a_commit_without_the_right_to_publish_is_written_completely(
     own_redis: RedisServer,
 ) -> None:
     async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as mute:

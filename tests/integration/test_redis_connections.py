@@ -1,4 +1,4 @@
-"""Connections to Redis: how they are made, shared, given up and lost."""
+"""Connections to Redis: how they are opened, shared, abandoned and lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ async def test_a_socket_file_leads_to_the_server(shared_redis: RedisServer, tmp_
         assert lines.address == f"{path}/3"
 
 
-async def test_a_server_with_a_certificate_that_is_trusted_is_asked_over_tls(
+async def test_a_server_with_a_trusted_certificate_is_used_over_tls(
     shared_redis: RedisServer, openssl: str, tmp_path: Path
 ) -> None:
     path = make_certificate(openssl, tmp_path)
@@ -72,7 +72,7 @@ UNTRUSTED = {
 
 
 @pytest.mark.parametrize("why", UNTRUSTED)
-async def test_any_other_server_is_not_told_the_password(
+async def test_an_untrusted_server_does_not_receive_the_password(
     shared_redis: RedisServer, openssl: str, tmp_path: Path, why: str
 ) -> None:
     host, options = UNTRUSTED[why]
@@ -87,7 +87,7 @@ async def test_any_other_server_is_not_told_the_password(
     assert get_password(shared_redis) not in str(caught.value)
 
 
-async def test_checking_a_certificate_can_be_left_out(
+async def test_the_check_of_a_certificate_can_be_disabled(
     shared_redis: RedisServer, openssl: str, tmp_path: Path
 ) -> None:
     path = make_certificate(openssl, tmp_path, host="elsewhere")
@@ -98,7 +98,7 @@ async def test_checking_a_certificate_can_be_left_out(
             assert await lines.call("PING") == b"PONG"
 
 
-async def test_a_user_with_a_name_gets_in_and_is_known_by_the_name_of_its_client(
+async def test_a_named_user_can_log_in_with_a_client_name(
     own_redis: RedisServer,
 ) -> None:
     async with opened(own_redis.url) as lines:
@@ -123,7 +123,9 @@ async def test_a_wrong_password_is_refused_without_repeating_it(
     assert "geheim" not in str(caught.value)
 
 
-async def test_a_server_that_is_not_there_is_named(shared_redis: RedisServer) -> None:
+async def test_the_error_for_an_unreachable_server_names_its_address(
+    shared_redis: RedisServer,
+) -> None:
     async with opened(NOWHERE) as lines:
         with pytest.raises(StoreError, match=r"Error 111 connecting to 127.0.0.1:1/0: Conn"):
             await lines.call("PING")
@@ -142,10 +144,10 @@ async def test_a_command_that_the_server_refuses_keeps_the_connection(
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-async def test_a_server_that_may_only_be_read_any_more_is_looked_for_anew(
+async def test_a_read_only_error_closes_all_connections(
     own_redis: RedisServer, *, is_large: bool
 ) -> None:
-    """It was replaced by another one, and its name may lead to that by now."""
+    """The server was replaced by another one, and its address may lead to that one now."""
     async with open_relay(own_redis) as way, opened(url_of(own_redis, way)) as lines:
         await lines.call("REPLICAOF", LOOPBACK, 1)
         before = way.connections
@@ -157,7 +159,7 @@ async def test_a_server_that_may_only_be_read_any_more_is_looked_for_anew(
         assert await lines.call("SET", "a", "b", is_large=is_large) == b"OK"
 
 
-async def test_calls_share_one_connection_and_each_gets_its_own_answer(
+async def test_calls_share_one_connection_and_each_gets_its_own_reply(
     shared_redis: RedisServer,
 ) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
@@ -167,7 +169,7 @@ async def test_calls_share_one_connection_and_each_gets_its_own_answer(
         assert way.connections == 1
 
 
-async def test_the_answer_of_one_who_gave_up_is_thrown_away(shared_redis: RedisServer) -> None:
+async def test_the_reply_to_a_cancelled_call_is_discarded(shared_redis: RedisServer) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
         await lines.call("PING")
         way.is_clear.clear()
@@ -183,7 +185,7 @@ async def test_the_answer_of_one_who_gave_up_is_thrown_away(shared_redis: RedisS
         assert way.connections == 1
 
 
-async def test_one_who_gave_up_takes_room_until_the_server_has_answered(
+async def test_a_cancelled_call_occupies_its_slot_until_the_reply_arrives(
     shared_redis: RedisServer,
 ) -> None:
     async with (
@@ -206,7 +208,7 @@ async def test_one_who_gave_up_takes_room_until_the_server_has_answered(
         assert (calls[2].result(), second.result()) == (b"number2", b"later")
 
 
-async def test_a_server_that_falls_silent_fails_all_that_was_asked(
+async def test_an_unresponsive_server_fails_all_pending_calls(
     shared_redis: RedisServer,
 ) -> None:
     async with (
@@ -228,7 +230,9 @@ async def test_a_server_that_falls_silent_fails_all_that_was_asked(
         assert way.connections == 2
 
 
-async def test_an_alarm_does_not_end_a_connection_that_answers(shared_redis: RedisServer) -> None:
+async def test_the_timeout_does_not_close_a_connection_that_answers(
+    shared_redis: RedisServer,
+) -> None:
     async with (
         open_relay(shared_redis) as way,
         opened(url_of(shared_redis, way), call_s=0.1) as lines,
@@ -240,7 +244,7 @@ async def test_an_alarm_does_not_end_a_connection_that_answers(shared_redis: Red
         assert way.connections == 1
 
 
-async def test_callers_who_wait_for_one_connection_fail_together(
+async def test_callers_that_wait_for_one_connection_fail_together(
     shared_redis: RedisServer,
 ) -> None:
     """One after the other, each with a connection that times out, would take 20 times as long."""
@@ -257,10 +261,11 @@ async def test_callers_who_wait_for_one_connection_fail_together(
 
         assert {type(answer) for answer in answers} == {StoreError}
         assert "no connection to localhost:" in str(answers[0])
-        assert way.connections == 2  # the 16 that have room, and those that came after them
+        # one for the 16 calls with a slot, and one for those after them
+        assert way.connections == 2
 
 
-async def test_one_who_gives_up_connecting_does_not_end_it_for_others(
+async def test_cancelling_one_caller_does_not_cancel_the_shared_connection_attempt(
     shared_redis: RedisServer,
 ) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
@@ -273,7 +278,7 @@ async def test_one_who_gives_up_connecting_does_not_end_it_for_others(
         assert second.result() == b"second"
 
 
-async def test_a_cut_connection_fails_what_was_asked_and_is_made_anew(
+async def test_a_lost_connection_fails_its_pending_calls_and_is_reopened(
     shared_redis: RedisServer,
 ) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
@@ -301,9 +306,7 @@ LARGE: dict[str, Callable[[RedisConnectionPool], "asyncio.Future[object]"]] = {
 
 
 @pytest.mark.parametrize("what", LARGE)
-async def test_what_is_large_keeps_nobody_else_waiting(
-    shared_redis: RedisServer, what: str
-) -> None:
+async def test_a_large_call_does_not_delay_others(shared_redis: RedisServer, what: str) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
         large = b"x" * SHARED_BYTES_MAX
         await lines.call("SET", "large", large)
@@ -313,7 +316,7 @@ async def test_what_is_large_keeps_nobody_else_waiting(
         assert way.connections == 2
 
 
-async def test_a_large_call_that_is_given_up_closes_its_connection_only(
+async def test_a_cancelled_large_call_closes_only_its_own_connection(
     shared_redis: RedisServer,
 ) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
@@ -331,7 +334,7 @@ async def test_a_large_call_that_is_given_up_closes_its_connection_only(
         assert way.connections == 3
 
 
-async def test_closing_fails_what_is_under_way(shared_redis: RedisServer) -> None:
+async def test_closing_the_pool_fails_pending_calls(shared_redis: RedisServer) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
         await lines.call("PING")
         way.is_clear.clear()
@@ -344,7 +347,9 @@ async def test_closing_fails_what_is_under_way(shared_redis: RedisServer) -> Non
             await asked
 
 
-async def test_what_connects_while_all_is_closed_is_closed_too(shared_redis: RedisServer) -> None:
+async def test_a_connection_that_opens_while_the_pool_closes_is_closed_too(
+    shared_redis: RedisServer,
+) -> None:
     async with open_relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
         way.is_clear.clear()
         asked = asyncio.ensure_future(lines.call("ECHO", "closed"))
@@ -369,7 +374,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("said", ODD)
-async def test_a_server_that_says_something_else_is_a_store_error(said: bytes) -> None:
+async def test_a_server_that_is_not_redis_is_a_store_error(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(said)

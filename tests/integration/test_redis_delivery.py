@@ -1,4 +1,4 @@
-"""Tasks that are handed to a worker which waits for them, by the commit that issues them."""
+"""Tasks that the commit which issues them pushes to a waiting worker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -23,7 +23,7 @@ LONG_S = 60.0
 
 
 class LateClock(RealClock):
-    """That of a process which was stopped, as soon as `late_s` is set."""
+    """The clock of a process that was stopped, as soon as `late_s` is set."""
 
     late_s = 0.0
 
@@ -51,7 +51,7 @@ async def lease(backend: RedisBackend) -> Lease:
 
 
 async def until_waiting(backend: RedisBackend, *workers: str) -> None:
-    """Until exactly these wait for tasks."""
+    """Waits until exactly these workers wait for tasks."""
 
     async def look() -> bool | None:
         found = await backend.pool.call("HKEYS", backend.keys.waiting)
@@ -85,7 +85,7 @@ async def queued(backend: RedisBackend) -> int:
     return sum(each.depth for each in await backend.tasks.queues())
 
 
-async def test_who_waits_is_handed_a_task_that_was_never_queued(
+async def test_a_task_is_pushed_to_a_waiting_worker_without_being_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -99,7 +99,7 @@ async def test_who_waits_is_handed_a_task_that_was_never_queued(
     assert list(await backend.store.unknown_tasks(0, [make_token("a")])) == []
 
 
-async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+async def test_waiting_workers_share_new_tasks(backend: RedisBackend, lease: Lease) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = [waiting(group, backend, worker) for worker in ("v", "w")]
         await until_waiting(backend, "v", "w")
@@ -109,7 +109,7 @@ async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lea
     assert sorted(name for each in claimed for name in each.result()) == ["a", "b", "c", "d"]
 
 
-async def test_one_is_found_among_many_who_wait_for_something_else(
+async def test_a_matching_worker_is_found_among_many_for_other_queues(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -123,7 +123,7 @@ async def test_one_is_found_among_many_who_wait_for_something_else(
     assert await backend.pool.call("HLEN", backend.keys.waiting) == 99
 
 
-async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+async def test_many_waiting_workers_share_new_tasks(backend: RedisBackend, lease: Lease) -> None:
     workers = [f"w{number}" for number in range(40)]
     names = [f"n{number}" for number in range(40)]
     async with asyncio.TaskGroup() as group:
@@ -135,7 +135,7 @@ async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Leas
     assert {len(each.result()) for each in claimed} == {1}
 
 
-async def test_what_is_more_than_they_asked_for_is_queued(
+async def test_tasks_beyond_the_limit_of_the_workers_are_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -147,9 +147,7 @@ async def test_what_is_more_than_they_asked_for_is_queued(
     assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
 
 
-async def test_nobody_is_handed_tasks_twice_without_asking(
-    backend: RedisBackend, lease: Lease
-) -> None:
+async def test_a_worker_gets_one_push_per_claim(backend: RedisBackend, lease: Lease) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -160,10 +158,10 @@ async def test_nobody_is_handed_tasks_twice_without_asking(
     assert await queued(backend) == 1
 
 
-async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
+async def test_no_task_is_pushed_to_a_worker_without_a_connection(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """As when it was killed: the others need not wait until it is judged to be dead."""
+    """As after a kill: the other workers need not wait until it is judged dead."""
     dead = await opened(shared_redis.url)
     async with asyncio.TaskGroup() as group:
         claiming = waiting(group, dead, "dead")
@@ -174,13 +172,13 @@ async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
         await until_heard(backend, "w")
         await issue(backend, lease, "a", "b", "c")
 
-    assert claimed.result() == ["a", "b"]  # the dead one was counted on for its share
+    assert claimed.result() == ["a", "b"]  # a share was reserved for the dead worker
     await until_waiting(backend)
     assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
 
 
 async def until_heard(backend: RedisBackend, *workers: str) -> None:
-    """Until exactly these have somebody who hears what is handed to them."""
+    """Waits until exactly these workers are subscribed to their channels."""
     prefix = backend.keys.push_channel
 
     async def look() -> bool | None:
@@ -190,7 +188,7 @@ async def until_heard(backend: RedisBackend, *workers: str) -> None:
     await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
-async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
+async def test_a_task_pushed_after_a_cancelled_claim_is_returned_by_the_next_claim(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -207,7 +205,9 @@ async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
     assert (first.result(), second.result()) == (["a", "b"], ["c"])
 
 
-async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: Lease) -> None:
+async def test_a_pushed_task_that_was_lost_meanwhile_is_not_returned(
+    backend: RedisBackend, lease: Lease
+) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -226,7 +226,7 @@ async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: L
     ]
 
 
-async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
+async def test_a_task_pushed_to_a_leaving_worker_is_lost_or_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -242,8 +242,8 @@ async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["b"]
 
 
-async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, lease: Lease) -> None:
-    """It runs what it has for as long as that takes: nothing new should wait for it."""
+async def test_no_task_is_pushed_to_a_draining_worker(backend: RedisBackend, lease: Lease) -> None:
+    """A draining worker may run its tasks for a long time: no new task should wait for it."""
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -254,7 +254,7 @@ async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, leas
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["a"]
 
 
-async def test_one_who_waits_goes_on_when_its_connection_is_cut(
+async def test_a_waiting_worker_continues_after_its_connection_is_lost(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
     async with open_relay(shared_redis) as way:
@@ -262,7 +262,7 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.pool.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the reply to its claim has arrived too
             way.cut()
             await until_asked_twice(way)
             await until_waiting(backend, "w")
@@ -272,17 +272,17 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
     assert claimed.result() == ["a"]
 
 
-async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile(
+async def test_a_delayed_push_runs_only_if_the_task_was_not_lost_meanwhile(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """As for a worker that was stopped while it waited: others have its tasks by then."""
+    """As for a worker that was stopped while it waited: other workers have its tasks by then."""
     clock = LateClock()
     async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis), clock)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.pool.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the reply to its claim has arrived too
             way.is_clear.clear()
             await issue(backend, lease, "a")
             await backend.tasks.leave("w")
@@ -295,10 +295,10 @@ async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile
     assert claimed.result() == ["b"]
 
 
-async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
+async def test_a_push_for_an_earlier_wait_ends_the_later_wait(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """Else it would be handed tasks again while it runs these."""
+    """Otherwise it would get further pushes while it runs these tasks."""
     async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis))
         async with asyncio.TaskGroup() as group:
@@ -318,10 +318,10 @@ async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
     await until_waiting(backend)
 
 
-async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
+async def test_a_worker_whose_calls_moved_to_another_server_gets_pushes_from_there(
     shared_redis: RedisServer, own_redis: RedisServer, backend: RedisBackend
 ) -> None:
-    """What is said on a replica is said to those whom its server does not count as hearing."""
+    """A message on a replica reaches subscribers that its server does not count as receivers."""
     there = await opened(own_redis.url)
     async with open_relay(shared_redis) as way:
         word = get_password(own_redis)
@@ -349,7 +349,7 @@ async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
 
 
 async def until_called(backend: RedisBackend) -> None:
-    """Until its calls are answered again, by whichever server."""
+    """Waits until its calls are answered again, by either server."""
 
     async def look() -> bytes | None:
         try:
@@ -369,7 +369,7 @@ async def until_asked_twice(way: RedisRelay) -> None:
     await wait_until(lambda: way.asked.count(b"SUBSCRIBE") == 2)
 
 
-async def test_a_task_that_is_dropped_by_the_commit_that_issues_it_is_handed_to_nobody(
+async def test_a_task_dropped_by_the_commit_that_issues_it_is_pushed_to_no_worker(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:

@@ -51,7 +51,9 @@ async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) ->
     assert all(work.calls for work in works)
 
 
-async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path: Path) -> None:
+async def test_another_engine_finishes_the_executions_of_one_that_stopped(
+    url: str, tmp_path: Path
+) -> None:
     first_work, second_work = WorkHandler(), WorkHandler()
     first_work.gate("b")
     async with open_engine(
@@ -66,7 +68,7 @@ async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path:
     assert second_work.calls
 
 
-async def test_an_engine_goes_on_after_the_server_has_restarted(
+async def test_an_engine_continues_after_a_restart_of_the_server(
     url: str, tmp_path: Path, shared_redis: RedisServer
 ) -> None:
     work = WorkHandler()

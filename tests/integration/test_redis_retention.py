@@ -1,4 +1,4 @@
-"""Executions on a Redis without an archive are deleted with all that belongs to them."""
+"""Executions on a Redis without an archive are deleted with all their data."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -35,7 +35,7 @@ async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 
 class Kept:
-    """Writes executions as their owner would, and tells which are left."""
+    """Writes executions as their owner does, and lists those that remain."""
 
     def __init__(self, backend: RedisBackend) -> None:
         self.backend = backend
@@ -80,7 +80,7 @@ def retention(backend: RedisBackend) -> RedisRetention:
     return RedisRetention(backend.pool, backend.keys, backend.layout)
 
 
-async def test_what_ended_so_and_long_enough_ago_is_deleted(
+async def test_executions_that_ended_in_the_state_before_the_time_are_deleted(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(
@@ -102,9 +102,7 @@ async def test_what_ended_so_and_long_enough_ago_is_deleted(
         await kept.backend.blobs.get("x1/out")
 
 
-async def test_at_most_as_many_as_asked_for_are_deleted(
-    kept: Kept, retention: RedisRetention
-) -> None:
+async def test_at_most_the_limit_is_deleted(kept: Kept, retention: RedisRetention) -> None:
     await kept.write(*[ended(f"x{number}") for number in range(5)])
 
     counts = [await retention.delete_finished(S.COMPLETED, before=50.0, limit=2) for _ in range(4)]
@@ -112,7 +110,7 @@ async def test_at_most_as_many_as_asked_for_are_deleted(
     assert counts == [2, 2, 1, 0]
 
 
-async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
+async def test_a_tree_is_deleted_completely_and_only_if_all_of_it_is_final(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(ended("x1"), ended("x1.a.1", parent="x1"))
@@ -124,7 +122,7 @@ async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
     assert await kept.left() == ["x2", "x2.a.1"]
 
 
-async def test_those_that_stay_do_not_hide_others_behind_them(
+async def test_executions_that_stay_do_not_hide_later_ones(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 3)
@@ -138,7 +136,7 @@ async def test_those_that_stay_do_not_hide_others_behind_them(
     assert await kept.left() == [each.execution_id for each in old]
 
 
-async def test_one_that_changed_since_it_was_looked_at_stays(
+async def test_an_execution_that_changed_meanwhile_is_not_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"))
@@ -147,7 +145,7 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
     async def after_a_change(*args: object, **named: object) -> object:
         monkeypatch.undo()
         await kept.write(make_header("x1"))
-        return await run(*args, **named)  # type: ignore[arg-type]  # handed on as they came
+        return await run(*args, **named)  # type: ignore[arg-type]  # passed on unchanged
 
     monkeypatch.setattr(kept.backend.pool, "run_script", after_a_change)
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
@@ -156,7 +154,7 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
     assert await kept.left() == ["x1"]
 
 
-async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_for_long(
+async def test_orphaned_blobs_are_deleted_after_their_idle_time(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 2)
@@ -170,7 +168,7 @@ async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_fo
     assert await kept.backend.blobs.delete("") == 3
 
 
-async def test_a_list_goes_on_while_what_is_on_it_is_deleted(
+async def test_listing_continues_while_executions_are_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"), ended("x2", state=S.FAILED), ended("x3"))

@@ -1,4 +1,4 @@
-"""Concurrency keys end with their process, and so does all that they were told."""
+"""Concurrency keys end with their process, and so do their messages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,13 +34,13 @@ async def home(backend: SqliteBackend) -> LeaseOwner:
 
 @pytest.fixture
 async def other(backend: SqliteBackend, home: LeaseOwner) -> LeaseOwner:
-    """Owns the partition of the execution that asks."""
+    """Owns the partition of the execution that requests the key."""
     other = await owner_of(backend, OTHER)
     await other.commit(Commit(sequence=0, headers=[make_header()]))
     return other
 
 
-async def test_a_key_and_who_asks_for_it_hear_each_other_between_partitions(
+async def test_a_concurrency_key_and_its_requester_communicate_between_partitions(
     home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
@@ -50,7 +50,7 @@ async def test_a_key_and_who_asks_for_it_hear_each_other_between_partitions(
     assert await other.read_commands() == [GRANT]
 
 
-async def test_what_keys_and_attempts_were_told_ends_with_their_process(
+async def test_messages_of_concurrency_keys_end_with_their_process(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner, tmp_path: Path
 ) -> None:
     await tell(other, ACQUIRE)
@@ -64,7 +64,7 @@ async def test_what_keys_and_attempts_were_told_ends_with_their_process(
     assert found == [[], []]
 
 
-async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
+async def test_messages_to_a_concurrency_key_wait_for_the_next_owner_of_its_partition(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
@@ -76,7 +76,7 @@ async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
     assert await again.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_a_partition_that_is_given_up_gives_back_the_keys_of_its_attempts(
+async def test_a_released_partition_releases_the_concurrency_keys_of_its_attempts(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
@@ -86,7 +86,7 @@ async def test_a_partition_that_is_given_up_gives_back_the_keys_of_its_attempts(
     assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_keys_are_given_back_once(
+async def test_concurrency_keys_are_released_once(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE, RELEASE)
@@ -96,10 +96,10 @@ async def test_keys_are_given_back_once(
     assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_a_grant_that_was_given_back_meanwhile_is_not_delivered(
+async def test_a_grant_that_was_released_meanwhile_is_not_delivered(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    """The partition is left and taken again while its key is slow to answer."""
+    """The partition is released and acquired again while its key is slow to answer."""
     await tell(other, ACQUIRE)
     asked = await home.read()
     await backend.store.release(other.lease)

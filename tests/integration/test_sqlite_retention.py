@@ -1,4 +1,4 @@
-"""Executions of an embedded engine are deleted with all that belongs to them."""
+"""Executions of an embedded engine are deleted with all their data."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ async def test_a_tree_is_deleted_with_its_history_and_its_blobs(tmp_path: Path) 
     assert len(list((tmp_path / "blobs").rglob("*.blob"))) == 1
 
 
-async def test_what_has_a_running_child_is_kept_and_dead_letters_go_with_the_rest(
+async def test_a_root_with_a_running_child_is_kept_and_dead_letters_are_deleted_with_their_root(
     tmp_path: Path,
 ) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
@@ -76,7 +76,7 @@ def ended(id_: str) -> ExecutionHeader:
     return structs.replace(make_header(id_, state=S.FAILED), finished_at=5.0)
 
 
-async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Path) -> None:
+async def test_old_orphaned_blobs_are_deleted(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
     lease = await backend.store.acquire(await backend.claim_home_partition("one"), "one")
     await backend.store.commit(lease, Commit(sequence=1, headers=[make_header("x1")]))
@@ -94,7 +94,7 @@ async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Pat
     await backend.close()
 
 
-async def test_a_command_that_is_not_stored_leaves_no_blob(tmp_path: Path) -> None:
+async def test_a_command_that_was_not_stored_leaves_no_blob(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
     await backend.close()
 

@@ -1,4 +1,4 @@
-"""The history of a busy key is folded: it takes the room of who holds and waits, not of who did."""
+"""The history of a busy key is compacted: its size depends on current holders and waiters only."""
 
 from runnel.backends.sqlite.partition import COMPACT_BYTES_MIN, LimitHistories
 from runnel.core.codec import encode_entry
@@ -8,7 +8,7 @@ from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.conformance.suite import LIMIT_ID, make_token
 
 
-def test_a_key_that_is_never_free_takes_no_more_room() -> None:
+def test_the_history_of_a_key_that_is_never_free_does_not_grow() -> None:
     limits = LimitHistories()
     apply(limits, *(LimitQueued(holder=make_token(f"n{each}"), limit=1) for each in range(3)))
 
@@ -25,7 +25,7 @@ def test_a_key_that_is_never_free_takes_no_more_room() -> None:
     assert not found.holders
 
 
-def test_a_fold_keeps_holders_and_the_order_of_waiters() -> None:
+def test_compaction_keeps_holders_and_the_order_of_waiters() -> None:
     limits = LimitHistories()
     many = [make_token(f"n{each}") for each in range(500)]
     for each in many:

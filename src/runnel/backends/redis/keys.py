@@ -82,10 +82,10 @@ class RedisKeyNames:
         # per kind of records: a hash of key to "<revision> <data>", and a sorted set of keys by
         # name; and the last revision that was assigned
         self.records = tag + "records:"
-        # one sorted set per caller of the API: its requests within the rate window, by time
-        self.window = tag + "window:"
         self.record_names = tag + "record-names:"
         self.revisions = tag + "revisions"
+        # one sorted set per caller of the API: its requests within the rate window, by time
+        self.window = tag + "window:"
         # one string per blob; sorted set: the keys of all blobs, by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"
