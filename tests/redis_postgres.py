@@ -87,19 +87,26 @@ class ArchivedEngine:
     async def submit_all(self, definitions: Sequence[Workflow]) -> list[ExecutionId]:
         return list(
             await asyncio.gather(
-                *[self.client.submit(each, {"items": [1, 2, 3, 4]}) for each in definitions]
+                *[
+                    self.client.submit(definition, {"items": [1, 2, 3, 4]})
+                    for definition in definitions
+                ]
             )
         )
 
     async def ends(self, ids: Sequence[ExecutionId]) -> list[str]:
         """Waits for the final states."""
-        waits = [self.client.wait_for_end(each, timeout_s=DEADLINE_S) for each in ids]
+        waits = [
+            self.client.wait_for_end(execution_id, timeout_s=DEADLINE_S) for execution_id in ids
+        ]
         return [str(header.state) for header in await asyncio.gather(*waits)]
 
     async def archive_all(self) -> None:
         """Waits until all journals are empty."""
         async with asyncio.timeout(DEADLINE_S):
-            while sum([await self.backend.journal.length(each) for each in range(PARTITIONS)]):
+            while sum(
+                [await self.backend.journal.length(partition) for partition in range(PARTITIONS)]
+            ):
                 await self.backend.ledger.cursor(0)
 
 

@@ -42,19 +42,19 @@ class RedisRelay:
         self.connections += 1
         task = asyncio.current_task()
         self._serving.add(task)
-        there, back = await asyncio.open_connection(LOOPBACK, self.server_port)
-        ways = {writer, back}
+        server_reader, server_writer = await asyncio.open_connection(LOOPBACK, self.server_port)
+        ways = {writer, server_writer}
         self._writers |= ways
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._ask(reader, back))
-                group.create_task(self._answer(there, writer))
+                group.create_task(self._ask(reader, server_writer))
+                group.create_task(self._answer(server_reader, writer))
         except* ConnectionError:
             self.cut()
         finally:
             self._writers -= ways
             writer.close()
-            back.close()
+            server_writer.close()
             self._serving.discard(task)
 
     async def end(self) -> None:
@@ -64,14 +64,14 @@ class RedisRelay:
         if serving:
             await asyncio.wait(serving)
 
-    async def _ask(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(PIECE_BYTES):
             self.asked += data
-            back.write(data)
-        back.write_eof()
+            server_writer.write(data)
+        server_writer.write_eof()
 
-    async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await there.read(PIECE_BYTES):
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(PIECE_BYTES):
             await self.is_clear.wait()
             writer.write(data)
         writer.close()
@@ -82,18 +82,18 @@ async def open_relay(
     server: RedisServer, *, path: Path | None = None, certificate: Path | None = None
 ) -> AsyncIterator[RedisRelay]:
     """Opens a relay at a socket file with `path`, else at a port; over TLS with a `certificate`."""
-    found = RedisRelay(server.port)
+    relay = RedisRelay(server.port)
     if path is not None:
-        listening = await asyncio.start_unix_server(found.serve, path)
+        listening = await asyncio.start_unix_server(relay.serve, path)
     else:
         context = None
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
-        listening = await asyncio.start_server(found.serve, LOOPBACK, 0, ssl=context)
-        found.port = listening.sockets[0].getsockname()[1]
+        listening = await asyncio.start_server(relay.serve, LOOPBACK, 0, ssl=context)
+        relay.port = listening.sockets[0].getsockname()[1]
     try:
-        yield found
+        yield relay
     finally:
         listening.close()
-        await found.end()
+        await relay.end()

@@ -76,9 +76,11 @@ async def test_the_archive_has_every_commit_of_redis_exactly_once(
 
 
 async def check_headers(running: ArchivedEngine, *, count: int) -> None:
-    wanted = ExecutionFilter(with_children=True, limit=1_000)
-    archived = await running.backend.archive.list_headers(wanted)
-    kept = [await running.backend.redis.archive.get_header(each.execution_id) for each in archived]
+    criteria = ExecutionFilter(with_children=True, limit=1_000)
+    archived = await running.backend.archive.list_headers(criteria)
+    kept = [
+        await running.backend.redis.archive.get_header(header.execution_id) for header in archived
+    ]
 
     assert len(archived.headers) == count
     assert kept == list(archived)
@@ -88,11 +90,11 @@ async def check_log(running: ArchivedEngine) -> None:
     """Checks that every history equals that of Redis, and that no commit of a partition is
     missing.
     """
-    found = await fetch_rows(
+    rows = await fetch_rows(
         running.backend, "SELECT aggregate_id, entry FROM audit_log ORDER BY sequence, ordinal"
     )
     histories: dict[str, list[bytes]] = {}
-    for aggregate_id, entry in found:
+    for aggregate_id, entry in rows:
         histories.setdefault(aggregate_id, []).append(entry)
     for execution_id, entries in histories.items():
         assert entries == list(await running.backend.store.load(execution_id))

@@ -40,11 +40,11 @@ async def accepted(redis: RedisServer, *, partitions: int) -> list[ExecutionId]:
         redis.url, RedisOptions(partitions=partitions), clock=clock, ids=ids
     )
     client = StoreClient(backend, clock, ids, get_completion=lambda _id: Completion())
-    found = [await client.submit(each, LARGE) for each in (TREE, CHAIN)]
-    found += [await client.submit(each) for each in [TREE, CHAIN] * 9]
-    await client.cancel(found[1])
+    submitted = [await client.submit(workflow, LARGE) for workflow in (TREE, CHAIN)]
+    submitted += [await client.submit(workflow) for workflow in [TREE, CHAIN] * 9]
+    await client.cancel(submitted[1])
     await backend.close()
-    return found
+    return submitted
 
 
 @pytest.mark.parametrize("partitions", [PARTITIONS, 16])
@@ -61,7 +61,7 @@ async def test_commands_accepted_before_there_was_an_archive_run_with_it(
         assert states == ["COMPLETED", "CANCELLED", *["COMPLETED"] * 18]
         await running.archive_all()
         listed = await running.backend.archive.list_headers(ExecutionFilter(limit=100))
-        assert {each.execution_id for each in listed} == set(ids)
+        assert {header.execution_id for header in listed} == set(ids)
         versions = await fetch_rows(
             running.backend,
             "SELECT DISTINCT definitions.version, executions.version FROM executions "
@@ -163,10 +163,12 @@ async def test_an_orchestrator_started_before_the_archive_makes_no_more_decision
         await plain.store.acquire(0, "one")
     with pytest.raises(StoreError, match="POSTGRES_URL"):
         await plain.store.heartbeat_orchestrator("one")
-    assert [each.owner for each in await backend.store.heartbeat_orchestrator("two")] == ["two"]
+    assert [
+        orchestrator.owner for orchestrator in await backend.store.heartbeat_orchestrator("two")
+    ] == ["two"]
     lease = await backend.store.restore(await backend.store.acquire(0, "two"))
     await backend.store.commit(lease, Commit(sequence=1))
-    assert [each.sequence for each in await backend.journal.read(lease, after=0, limit=9)] == [1]
+    assert [entry.sequence for entry in await backend.journal.read(lease, after=0, limit=9)] == [1]
     await plain.close()
     await backend.close()
 
@@ -177,8 +179,8 @@ async def recorded(redis: RedisServer, postgres: PostgresServer, schema: str) ->
     backend = await open_archived_backend(
         redis, postgres, RealClock(), RandomIdGenerator(), schema=schema
     )
-    found = await fetch_rows(
+    rows = await fetch_rows(
         backend, "SELECT execution_id FROM commands UNION ALL SELECT id FROM executions"
     )
     await backend.close()
-    return [*found]
+    return [*rows]

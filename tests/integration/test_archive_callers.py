@@ -227,18 +227,18 @@ async def test_without_postgresql_redis_data_can_be_read_but_no_command_is_accep
         await asyncio.to_thread(own_postgres.kill)
         client = running.client
 
-        found = [await client.find(id_), await client.find(id_[:-1]), await client.find(held)]
-        view, told = await client.get(id_), await client.history(id_)
+        ids = [await client.find(id_), await client.find(id_[:-1]), await client.find(held)]
+        view, history = await client.get(id_), await client.history(id_)
         waiting = await client.get(held)
 
-        for asked in (client.cancel(id_), client.signal(id_, "go"), client.trigger(held, {})):
+        for call in (client.cancel(id_), client.signal(id_, "go"), client.trigger(held, {})):
             with pytest.raises(StoreError, match="PostgreSQL"):
-                await asked
+                await call
         gate.set()
-    assert found == [id_, id_, held]
+    assert ids == [id_, id_, held]
     assert (str(view.status), str(waiting.status)) == ("RUNNING", "PENDING")
     assert view.nodes["a"].output == LARGE
-    assert told
+    assert history
 
 
 async def test_a_pending_execution_can_be_read_without_postgresql(
@@ -279,14 +279,16 @@ async def test_two_callers_that_create_the_same_executions_in_another_order_do_n
         version=1,
         created_at=1.0,
     )
-    asked = [(0, msgspec.structs.replace(create, execution_id=each)) for each in "abc"]
+    creations = [
+        (0, msgspec.structs.replace(create, execution_id=execution_id)) for execution_id in "abc"
+    ]
     async with (
         asyncio.timeout(DEADLINE_S),
         asyncio.TaskGroup() as group,
         backend.database.transaction() as connection,
     ):
         await connection.execute(SQL["record"], *build_record_values([(0, create)]))
-        for number, commands in enumerate([asked, asked[::-1]], start=1):
+        for number, commands in enumerate([creations, creations[::-1]], start=1):
             group.create_task(ledger.record(commands))
             while await looking.fetchval(WAITING, schema) < number:
                 """It waits for the third, or for the first."""

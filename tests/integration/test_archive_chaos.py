@@ -99,7 +99,7 @@ async def test_every_execution_ends_exactly_once_despite_random_server_faults(
 
         await engines[0].archive_all()
         settled = await settlements(engines[0])
-        views = [await engines[0].client.get(each) for each in ids]
+        views = [await engines[0].client.get(execution_id) for execution_id in ids]
 
     assert len(final) == len(ids) > ROUNDS, happened
     assert {settled[id_, "", None] for id_ in ids} == {1}, happened
@@ -109,12 +109,14 @@ async def test_every_execution_ends_exactly_once_despite_random_server_faults(
 
 async def submit_some(running: ArchivedEngine, chance: Random) -> list[ExecutionId]:
     """Submits some executions; a refused one was not promised."""
-    wanted = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
-    asked = [running.client.submit(each, {"items": [1, 2, 3, 4]}) for each in wanted]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    problems = [each for each in answers if isinstance(each, Exception)]
-    assert all(isinstance(each, StoreError) for each in problems)
-    return [ExecutionId(each) for each in answers if isinstance(each, str)]
+    workflows = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
+    submissions = [
+        running.client.submit(workflow, {"items": [1, 2, 3, 4]}) for workflow in workflows
+    ]
+    answers = await asyncio.gather(*submissions, return_exceptions=True)
+    problems = [answer for answer in answers if isinstance(answer, Exception)]
+    assert all(isinstance(answer, StoreError) for answer in problems)
+    return [ExecutionId(answer) for answer in answers if isinstance(answer, str)]
 
 
 async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, str]:
@@ -122,21 +124,21 @@ async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, 
     final: dict[str, str] = {}
     async with asyncio.timeout(120):
         while len(final) < len(ids):
-            found = await fetch_rows(
+            rows = await fetch_rows(
                 running.backend,
                 "SELECT id, state FROM executions WHERE finished_at IS NOT NULL AND id = ANY ($1)",
                 ids,
             )
-            final = dict(found)
+            final = dict(rows)
     return final
 
 
 async def settlements(running: ArchivedEngine) -> Counter[tuple[object, ...]]:
     """Counts how often each execution, node and item ended, from the audit log."""
-    found = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
+    rows = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
     return Counter(
         (id_, getattr(event, "node", ""), getattr(event, "item", None))
-        for id_, entry in found
+        for id_, entry in rows
         for event in decode_entry(entry).events
         if isinstance(event, ENDS)
     )

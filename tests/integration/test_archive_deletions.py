@@ -67,11 +67,13 @@ async def test_a_deleted_execution_does_not_run_again_after_a_rollback_of_redis(
         await running.archive_all()
 
         assert len(work.calls) == calls + 3 * len(new)
-        assert [await running.backend.archive.get_header(each) for each in ids] == [None] * len(ids)
+        assert [await running.backend.archive.get_header(execution_id) for execution_id in ids] == [
+            None
+        ] * len(ids)
         redis = running.backend.redis
         assert await redis.pool.call("HLEN", redis.keys.task_locations) == 0
-        found = await fetch_rows(running.backend, "SELECT DISTINCT aggregate_id FROM audit_log")
-        assert {id_ for (id_,) in found} == {*kept, *new}
+        rows = await fetch_rows(running.backend, "SELECT DISTINCT aggregate_id FROM audit_log")
+        assert {id_ for (id_,) in rows} == {*kept, *new}
 
 
 async def test_a_deleted_execution_is_not_created_again_after_a_rollback_of_redis(
@@ -94,7 +96,7 @@ async def test_a_deleted_execution_is_not_created_again_after_a_rollback_of_redi
     lease = await own(backend)
 
     entries = await backend.store.read_inbox(lease, limit=10, wait_s=0)
-    assert [each.command and each.command.aggregate_id for each in entries] == ["waiting"]
+    assert [entry.command and entry.command.aggregate_id for entry in entries] == ["waiting"]
     assert await backend.archive.get_header(ExecutionId("old")) is None
     assert await backend.archive.get_header(ExecutionId("waiting")) is not None
     await backend.close()

@@ -39,9 +39,11 @@ def final(id_: str) -> ExecutionHeader:
     return structs.replace(make_header(id_, state=S.COMPLETED, parent=parent), finished_at=2.0)
 
 
-async def left(backend: RedisPostgresBackend, ids: Sequence[str]) -> list[str]:
-    found = [await backend.redis.archive.get_header(ExecutionId(each)) for each in ids]
-    return [each.execution_id for each in found if each is not None]
+async def list_remaining(backend: RedisPostgresBackend, ids: Sequence[str]) -> list[str]:
+    headers = [
+        await backend.redis.archive.get_header(ExecutionId(execution_id)) for execution_id in ids
+    ]
+    return [header.execution_id for header in headers if header is not None]
 
 
 async def test_final_roots_are_forgotten_up_to_a_commit(
@@ -56,8 +58,8 @@ async def test_final_roots_are_forgotten_up_to_a_commit(
     gone = await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ)
 
     assert gone == 2
-    assert await left(backend, ids) == ["x3"]
-    assert [len(await backend.store.load(each)) for each in ids] == [0, 0, 1]
+    assert await list_remaining(backend, ids) == ["x3"]
+    assert [len(await backend.store.load(execution_id)) for execution_id in ids] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("children", [3, 1_200])
@@ -68,14 +70,17 @@ async def test_a_tree_is_forgotten_completely(
     await backend.blobs.put("x1.n.1/a", b"large")
     await backend.blobs.put("x10/a", b"of another")
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[final(each) for each in ["x1", "x10", *below[1:]]])
+        lease,
+        Commit(
+            sequence=1, headers=[final(execution_id) for execution_id in ["x1", "x10", *below[1:]]]
+        ),
     )
     await backend.store.commit(
         lease, Commit(sequence=2, headers=[make_header(below[0], parent="x1")])
     )
 
     counts = [await backend.journal.forget(lease, upto=9, inbox_position=NOTHING_READ)]
-    kept = await left(backend, ["x1", "x10", *below])
+    kept = await list_remaining(backend, ["x1", "x10", *below])
     await backend.blobs.put("x10/a", b"of another")
     await backend.store.commit(lease, Commit(sequence=3, headers=[final(below[0])]))
     counts.append(await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ))
@@ -83,7 +88,7 @@ async def test_a_tree_is_forgotten_completely(
 
     assert counts == [1, 0, children + 1]
     assert len(kept) == children + 1
-    assert await left(backend, ["x1", *below]) == []
+    assert await list_remaining(backend, ["x1", *below]) == []
     assert await backend.redis.pool.call("ZRANGE", backend.redis.keys.blobs, 0, -1) == [b"x10/a"]
 
 
@@ -91,17 +96,20 @@ async def test_roots_that_stay_do_not_hide_later_roots_from_a_batch(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     stay = [f"a{number}" for number in range(250)]
-    running = [make_header(f"{each}.n.1", parent=each) for each in stay]
+    running = [make_header(f"{execution_id}.n.1", parent=execution_id) for execution_id in stay]
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[*(final(each) for each in stay), *running])
+        lease,
+        Commit(sequence=1, headers=[*(final(execution_id) for execution_id in stay), *running]),
     )
     go = [f"b{number}" for number in range(450)]
-    await backend.store.commit(lease, Commit(sequence=2, headers=[final(each) for each in go]))
+    await backend.store.commit(
+        lease, Commit(sequence=2, headers=[final(execution_id) for execution_id in go])
+    )
 
     gone = await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ)
 
     assert gone == len(go)
-    assert len(await left(backend, stay)) == len(stay)
+    assert len(await list_remaining(backend, stay)) == len(stay)
 
 
 async def test_nothing_is_forgotten_before_the_owner_has_read_the_inbox(
@@ -131,4 +139,4 @@ async def test_a_former_owner_can_not_forget_or_resend(
     with pytest.raises(FencedError):
         await backend.journal.resend(lease, [make_message("again")])
 
-    assert await left(backend, ["x1"]) == ["x1"]
+    assert await list_remaining(backend, ["x1"]) == ["x1"]

@@ -39,13 +39,13 @@ LARGE = make_workflow(
 async def check_once(running: ArchivedEngine, ids: list[ExecutionId]) -> None:
     """Checks by the audit log that every node settled once, and that the journal is empty."""
     await running.archive_all()
-    found = await fetch_rows(
+    rows = await fetch_rows(
         running.backend,
         "SELECT aggregate_id, convert_from(entry, 'UTF8') FROM audit_log",
     )
     settled = Counter(
         (id_, kind)
-        for id_, entry in found
+        for id_, entry in rows
         for kind in ("ExecutionCreated", "ExecutionFinished")
         for _ in range(entry.count(f'"type":"{kind}"'))
     )
@@ -310,25 +310,25 @@ async def test_an_archived_final_execution_leaves_redis_and_can_still_be_read(
         ids = await running.submit_all([LARGE, parent])
         await running.ends(ids)
         keys = running.backend.redis.keys
-        left = 1
+        remaining = 1
 
         async def count() -> None:
-            nonlocal left
+            nonlocal remaining
             sizes = [
-                await running.backend.redis.pool.call(*asked)
-                for asked in (
+                await running.backend.redis.pool.call(*command)
+                for command in (
                     ("HLEN", keys.headers),
                     ("ZCARD", keys.ids_by_created_at),
                     ("ZCARD", keys.ids),
                     ("ZCARD", keys.blobs),
                 )
             ]
-            left = sum(sizes)
+            remaining = sum(sizes)
 
         async with asyncio.timeout(10):
-            while left:
+            while remaining:
                 await count()
-        views = [await running.client.get(each) for each in ids]
+        views = [await running.client.get(execution_id) for execution_id in ids]
 
         assert await running.backend.redis.pool.call("KEYS", keys.history + "*") == []
         assert await running.backend.redis.pool.call("KEYS", keys.blob + "*") == []
@@ -410,7 +410,9 @@ async def test_unarchived_commits_from_before_a_wipe_are_discarded(
 
     assert lease.sequence == 2
     assert list(await backend.store.running(0)) == ["both", "new"]
-    assert [len(await backend.store.load(each)) for each in ("old", "both", "new")] == [0, 1, 2]
+    assert [
+        len(await backend.store.load(execution_id)) for execution_id in ("old", "both", "new")
+    ] == [0, 1, 2]
     assert await backend.redis.archive.get_header(ExecutionId("old")) is None
-    assert [each.sequence for each in await backend.journal.read(lease, after=2, limit=9)] == [3]
+    assert [entry.sequence for entry in await backend.journal.read(lease, after=2, limit=9)] == [3]
     await backend.close()

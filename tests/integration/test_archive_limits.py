@@ -253,45 +253,45 @@ async def test_a_list_shows_the_redis_state_of_executions_that_are_not_final_in_
 
     everything = await backend.archive.list_headers(ExecutionFilter())
     pending = ExecutionFilter(states=(ExecutionState.PENDING,))
-    assert [(each.execution_id, str(each.state)) for each in everything] == [
+    assert [(header.execution_id, str(header.state)) for header in everything] == [
         ("x2", "PENDING"),
         ("x1", "COMPLETED"),
     ]
-    assert [each.execution_id for each in await backend.archive.list_headers(pending)] == ["x2"]
+    assert [header.execution_id for header in await backend.archive.list_headers(pending)] == ["x2"]
 
 
 async def test_an_execution_that_ended_in_the_archive_is_final_although_redis_was_rolled_back(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
-    begun = HistoryRecord(aggregate_id="x1", entry=b"[1,1.0,[]]")
+    started = HistoryRecord(aggregate_id="x1", entry=b"[1,1.0,[]]")
     ended = HistoryRecord(aggregate_id="x1", entry=b"[1,2.0,[]]")
     done = structs.replace(make_header("x1", state=ExecutionState.COMPLETED), finished_at=2.0)
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[make_header("x1")], histories=[begun])
+        lease, Commit(sequence=1, headers=[make_header("x1")], histories=[started])
     )
     former_life = [
-        JournalEntry(sequence=1, headers=[make_header("x1")], histories=[begun]),
+        JournalEntry(sequence=1, headers=[make_header("x1")], histories=[started]),
         JournalEntry(sequence=2, headers=[done], histories=[ended]),
     ]
     await backend.ledger.append(0, former_life, after=0, epoch=lease.epoch)
 
-    found = await backend.archive.get_header(ExecutionId("x1"))
+    header = await backend.archive.get_header(ExecutionId("x1"))
 
-    assert found == done
-    assert list(await backend.archive.load(ExecutionId("x1"))) == [begun.entry, ended.entry]
+    assert header == done
+    assert list(await backend.archive.load(ExecutionId("x1"))) == [started.entry, ended.entry]
 
 
 async def test_a_page_is_filled_although_some_states_in_redis_are_newer(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     ids = [f"x{number}" for number in range(9)]
-    await backend.mailbox.send([creation(each) for each in ids])
-    begun = [make_header(each) for each in ids[2:8]]
+    await backend.mailbox.send([creation(execution_id) for execution_id in ids])
+    started = [make_header(execution_id) for execution_id in ids[2:8]]
 
-    await backend.store.commit(lease, Commit(sequence=1, headers=begun))
+    await backend.store.commit(lease, Commit(sequence=1, headers=started))
 
     pending = ExecutionFilter(states=(ExecutionState.PENDING,), limit=2)
-    found = await backend.archive.list_headers(pending)
-    rest = await backend.archive.list_headers(structs.replace(pending, after=found.next))
-    assert [each.execution_id for each in found] == ["x8", "x1"]
-    assert [each.execution_id for each in rest] == ["x0"]
+    first = await backend.archive.list_headers(pending)
+    second = await backend.archive.list_headers(structs.replace(pending, after=first.next))
+    assert [header.execution_id for header in first] == ["x8", "x1"]
+    assert [header.execution_id for header in second] == ["x0"]

@@ -138,7 +138,7 @@ async def test_a_redis_with_two_known_addresses_is_accepted_at_either(
     backend = await open_as("127.0.0.1")
 
     [(places,)] = await fetch_rows(backend, "SELECT redis_places FROM meta")
-    assert [each.partition(":")[0] for each in places] == ["127.0.0.1", "localhost"]
+    assert [place.partition(":")[0] for place in places] == ["127.0.0.1", "localhost"]
     await backend.close()
 
 

@@ -49,12 +49,12 @@ class RecordingEventBus(EventBus):
         super().event(name, **fields)
 
 
-def archiver_of(backend: RedisPostgresBackend, lease: Lease, told: RecordingEventBus) -> Archiver:
+def archiver_of(backend: RedisPostgresBackend, lease: Lease, events: RecordingEventBus) -> Archiver:
     return Archiver(
         backend.journal,
         backend.ledger,
         FakeClock(),
-        told,
+        events,
         hot_blobs=backend.hot_blobs,
         cold_blobs=backend.cold_blobs,
         leases=lambda: [lease],
@@ -78,17 +78,17 @@ async def test_a_refused_execution_does_not_block_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
-    lease, told = await own(backend), RecordingEventBus()
+    lease, events = await own(backend), RecordingEventBus()
     for number, ids in enumerate((["x1"], ["x1", LONG, "x2"], ["x2", LONG], ["x1"]), start=1):
         await backend.store.commit(lease, commit_of(number, *ids))
-    archiver = archiver_of(backend, lease, told)
+    archiver = archiver_of(backend, lease, events)
 
     while await archiver.tick():
         pass
     await asyncio.to_thread(own_redis.wipe)
     lease = await own(backend)
 
-    [(name, fields)] = told.told
+    [(name, fields)] = events.told
     assert (name, fields["execution_id"]) == (names.ARCHIVE_SET_ASIDE, LONG)
     assert "exceeds" in str(fields["reason"])
     assert (await backend.ledger.cursor(0)).sequence == 4
@@ -96,8 +96,8 @@ async def test_a_refused_execution_does_not_block_the_archive(
         backend, "SELECT aggregate_id, sequence FROM audit_log ORDER BY sequence, ordinal"
     )
     assert archived == [("x1", 1), ("x1", 2), ("x2", 2), ("x2", 3), ("x1", 4)]
-    found = [await backend.store.load(each) for each in ("x1", "x2", LONG)]
-    assert [[each[:4] for each in entries] for entries in found] == [
+    histories = [await backend.store.load(execution_id) for execution_id in ("x1", "x2", LONG)]
+    assert [[entry[:4] for entry in entries] for entries in histories] == [
         [b"[1,1", b"[1,2", b"[1,4"],
         [b"[1,2", b"[1,3"],
         [b"[1,2", b"[1,3"],
@@ -116,12 +116,12 @@ async def test_a_quarantined_execution_can_be_read_after_redis_has_forgotten_it(
 
     await asyncio.to_thread(own_redis.wipe)
 
-    found = await backend.archive.get_header(ExecutionId(LONG))
+    header = await backend.archive.get_header(ExecutionId(LONG))
     facts = await read_archive_facts(
         shared_postgres.url, PostgresOptions(schema=backend.database.schema), RealClock()
     )
     assert (facts.quarantined, facts.unreadable) == (1, 0)
-    assert found == make_header(LONG)
+    assert header == make_header(LONG)
     assert list(await backend.archive.load(ExecutionId(LONG))) == [encode_entry(1.0, [])]
     await backend.close()
 
@@ -140,10 +140,10 @@ async def test_a_partly_quarantined_history_is_read_from_a_given_entry_on(
     await asyncio.to_thread(own_redis.wipe)
 
     x1 = ExecutionId("x1")
-    found = [list(await backend.archive.load(x1, after=after)) for after in range(4)]
+    tails = [list(await backend.archive.load(x1, after=after)) for after in range(4)]
 
     entries = [encode_entry(1.0, []), encode_entry(2.0, []), b"third"]
-    assert found == [entries, entries[1:], entries[2:], []]
+    assert tails == [entries, entries[1:], entries[2:], []]
     await backend.close()
 
 
@@ -197,7 +197,7 @@ async def test_a_quarantined_execution_continues_after_a_wipe(
 
         assert set(ends) == {"COMPLETED"}
         listed = await running.backend.archive.list_headers(ExecutionFilter())
-        assert {str(each.state) for each in listed} == {"COMPLETED"}
+        assert {str(header.state) for header in listed} == {"COMPLETED"}
         settled = await fetch_rows(
             running.backend,
             "SELECT digest, count(*) FROM set_aside WHERE kind = 'history' "
@@ -234,15 +234,15 @@ async def test_an_unreadable_command_does_not_block_other_commands(
 
         assert set(await running.ends([*before, *later])) == {"COMPLETED"}
         is_newer = body.startswith(b"[99")
-        found: list[int] = []
+        counts: list[int] = []
 
-        async def look() -> None:
+        async def poll() -> None:
             query = "SELECT count(*) FROM commands WHERE problem IS NOT NULL"
-            while found != [0 if is_newer else 4]:
-                found[:] = [(await fetch_rows(running.backend, query))[0][0]]
+            while counts != [0 if is_newer else 4]:
+                counts[:] = [(await fetch_rows(running.backend, query))[0][0]]
 
         async with asyncio.timeout(DEADLINE_S):
-            await look()
+            await poll()
         assert await fetch_rows(
             running.backend, "SELECT count(*) FROM commands WHERE kind = 'Later'"
         ) == [(4,)]

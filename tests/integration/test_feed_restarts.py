@@ -84,11 +84,11 @@ async def test_writes_of_another_process_to_a_data_directory_are_published(tmp_p
     owner = await owner_of(writing)
 
     async with asyncio.TaskGroup() as group:
-        found = group.create_task(read_states(reading.feed, end, wait_s=60))
+        states = group.create_task(read_states(reading.feed, end, wait_s=60))
         await asyncio.sleep(0)
         await owner.commit(make_changes("x1"))
 
-    assert found.result() == [("x1", None)]
+    assert states.result() == [("x1", None)]
     await reading.close()
     await writing.close()
 
@@ -116,7 +116,7 @@ async def test_a_position_survives_a_restart_of_the_server(own_redis: RedisServe
 
         page = await read_once_it_answers(backend, end)
 
-    assert [each.execution_id for each in page.changes] == ["x2"]
+    assert [change.execution_id for change in page.changes] == ["x2"]
     assert not page.has_gap
 
 

@@ -249,7 +249,7 @@ async def test_retention_deletes_a_batch_of_old_executions_with_all_their_rows(
 
     deleted = await retention.delete_finished(ExecutionState.FAILED, before=30.0, limit=5)
 
-    left = await connection.fetch(
+    remaining = await connection.fetch(
         "SELECT id FROM executions WHERE state = 'FAILED' ORDER BY finished_at LIMIT 1"
     )
     counts = [
@@ -257,7 +257,7 @@ async def test_retention_deletes_a_batch_of_old_executions_with_all_their_rows(
         for table in ("node_executions", "audit_log", "commands", "dead_letters", "blobs")
     ]
     assert deleted == 5
-    assert left[0][0] == "x000031"
+    assert remaining[0][0] == "x000031"
     assert counts == [
         (EXECUTIONS - 5) * NODES,
         (EXECUTIONS - 5) * NODES,

@@ -59,9 +59,9 @@ class Member:
 
     async def said(self, *lines: str) -> None:
         """Waits until it has printed each of the lines, as often as given."""
-        wanted = Counter(lines)
+        expected = Counter(lines)
         async with asyncio.timeout(DEADLINE_S):
-            while wanted - Counter(self.lines):
+            while expected - Counter(self.lines):
                 self._news.clear()
                 await self._news.wait()
 
@@ -92,8 +92,8 @@ class Cluster:
                 await clock.sleep(0.01)
 
     async def _workers(self) -> dict[str, str]:
-        found = await self.backend.tasks.workers(with_dead=True)
-        return {record.worker: str(record.state) for record in found}
+        workers = await self.backend.tasks.workers(with_dead=True)
+        return {record.worker: str(record.state) for record in workers}
 
     async def owners(self) -> Counter[str]:
         return Counter([await self._owner(number) for number in range(PARTITIONS)])
@@ -122,7 +122,9 @@ class Cluster:
         clock = RealClock()
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                headers = [await self.backend.archive.get_header(each) for each in ids]
+                headers = [
+                    await self.backend.archive.get_header(execution_id) for execution_id in ids
+                ]
                 states = [header.state for header in headers if header is not None]
                 if all(state in FINAL_EXECUTION_STATES for state in states):
                     return Counter(map(str, states))
@@ -179,11 +181,11 @@ def is_even(owners: Counter[str]) -> bool:
 
 
 async def test_a_killed_orchestrator_is_replaced_within_its_lease(cluster: Cluster) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(is_even)
 
-    await one.kill()
+    await orchestrator.kill()
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
     assert took_s <= LEASE_S + late_s()
@@ -192,36 +194,36 @@ async def test_a_killed_orchestrator_is_replaced_within_its_lease(cluster: Clust
 async def test_an_orchestrator_that_shuts_down_releases_its_partitions_at_once(
     cluster: Cluster,
 ) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(is_even)
 
-    one.send(signal.SIGTERM)
+    orchestrator.send(signal.SIGTERM)
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
     assert took_s <= LEASE_S / 2 + late_s()
-    assert await one.process.wait() == 0
+    assert await orchestrator.process.wait() == 0
 
 
 async def test_a_paused_orchestrator_that_resumes_changes_no_state(
     cluster: Cluster,
 ) -> None:
     nap = make_workflow(make_node("nap", handler="sleep", config={"seconds": 3}))
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.until_owned(lambda owners: owners == {"one": PARTITIONS})
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(lambda owners: owners["two"] > 0)
     ids = await cluster.submit(nap, 20)
 
-    one.send(signal.SIGSTOP)
+    orchestrator.send(signal.SIGSTOP)
     ones = await cluster.owned_by("one")
     await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
     ended = await cluster.ends(ids)
     before = await cluster.state()
-    one.send(signal.SIGCONT)
-    await one.said(*[f"partition.released {number}" for number in ones])
+    orchestrator.send(signal.SIGCONT)
+    await orchestrator.said(*[f"partition.released {number}" for number in ones])
     await cluster.until_owned(is_even)
-    lost = [number for number in ones if f"partition.lost {number}" in one.lines]
+    lost = [number for number in ones if f"partition.lost {number}" in orchestrator.lines]
 
     assert ended == {"COMPLETED": len(ids)}
     assert len(lost) >= len(ones) - 1 > 0  # one may have been released just then
@@ -265,13 +267,13 @@ async def test_a_task_without_a_worker_becomes_a_dead_letter_and_its_node_fails(
     assert ended == {"FAILED": 3}
     assert sorted(letter.token.execution_id for letter in letters) == sorted(ids)
     assert {letter.queue for letter in letters} == {"tasks:gpu"}
-    assert all("no handler registered for 'tasks:gpu'" in str(each.error) for each in letters)
+    assert all("no handler registered for 'tasks:gpu'" in str(letter.error) for letter in letters)
 
 
 async def test_a_task_that_the_server_lost_is_issued_again(
     cluster: Cluster,
 ) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     ids = await cluster.submit(make_workflow(make_node("a", config={"seconds": 0})), 1)
     keys, call = cluster.backend.keys, cluster.backend.pool.call
     async with asyncio.timeout(DEADLINE_S):
@@ -279,7 +281,7 @@ async def test_a_task_that_the_server_lost_is_issued_again(
             await RealClock().sleep(0.01)
 
     await call("DEL", keys.task_locations, f"{keys.tasks}tasks:work")
-    await one.said("execution.repaired")
+    await orchestrator.said("execution.repaired")
     await cluster.start("worker", "w")
 
     assert await cluster.ends(ids) == {"COMPLETED": 1}
@@ -290,7 +292,7 @@ async def test_a_worker_is_listed_from_its_start_to_its_end(cluster: Cluster) ->
     leaves = await cluster.start("worker", "leaves")
     dies = await cluster.start("worker", "dies", "tasks:work", "tasks:gpu")
     await cluster.until_workers({"leaves": "alive", "dies": "alive"})
-    records = {each.worker: each for each in await cluster.backend.tasks.workers()}
+    records = {record.worker: record for record in await cluster.backend.tasks.workers()}
 
     leaves.send(signal.SIGTERM)
     await dies.kill()
@@ -303,7 +305,7 @@ async def test_a_worker_is_listed_from_its_start_to_its_end(cluster: Cluster) ->
 
 
 async def test_processes_that_ended_leave_no_keys(cluster: Cluster) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     worker = await cluster.start("worker", "w")
     gone = await cluster.start("worker", "gone")
     await cluster.until_workers({"w": "alive", "gone": "alive"})
@@ -312,20 +314,20 @@ async def test_processes_that_ended_leave_no_keys(cluster: Cluster) -> None:
     )
     ended = await cluster.ends(await cluster.submit(quick, 20))
     await gone.kill()
-    await one.said("worker.dead gone")
+    await orchestrator.said("worker.dead gone")
 
-    for member in (worker, one):
+    for member in (worker, orchestrator):
         member.send(signal.SIGTERM)
         assert await member.process.wait() == 0
 
-    left = {key.decode().split(":")[2] for key in await cluster.state()}
+    keys = {key.decode().split(":")[2] for key in await cluster.state()}
     assert ended == {"COMPLETED": 20}
     assert await cluster.owners() == {"nobody": PARTITIONS}
     # The key of tasks exists only if a task was queued; tasks that a worker waited for were not.
-    assert left | {"tasks"} == LASTS | {"dead", "inbox", "queues", "tasks"}
+    assert keys | {"tasks"} == LASTS | {"dead", "inbox", "queues", "tasks"}
     assert {await cluster.backend.store.unread_s(number) for number in range(PARTITIONS)} == {0.0}
     assert await cluster.backend.pool.call("KEYS", "*:orchestrators") == []
-    assert {each.depth for each in await cluster.backend.tasks.queues()} == {0}
+    assert {queue.depth for queue in await cluster.backend.tasks.queues()} == {0}
 
 
 async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None:

@@ -85,13 +85,13 @@ async def test_a_commit_with_the_maximum_number_of_tasks_can_be_claimed_and_drop
     names = [f"t{number}" for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=1, tasks=[make_task(name) for name in names]))
     claimed = await backend.tasks.claim("w", None, limit=MANY, wait_s=0)
-    started = await backend.tasks.start("w", [each.token for each in claimed], now=1.0)
+    started = await backend.tasks.start("w", [task.token for task in claimed], now=1.0)
 
     await backend.store.commit(
         lease, Commit(sequence=2, dropped=[make_token(name) for name in names])
     )
 
-    assert [each.token.node_id for each in claimed] == names
+    assert [task.token.node_id for task in claimed] == names
     assert all(started)
     orders = await backend.tasks.beat("w", [make_token(name) for name in names])
     assert len(orders.stop) == MANY
@@ -104,12 +104,12 @@ async def test_a_commit_with_the_maximum_number_of_timers_can_be_set_and_cleared
     lease = await backend.store.acquire(0, "one")
     timers = [make_timer(f"t{number:04}", due=float(number)) for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=1, timers_set=timers))
-    found = await backend.store.due_timers(lease, float(MANY), limit=MANY)
+    due = await backend.store.due_timers(lease, float(MANY), limit=MANY)
 
     keys = [make_timer_key(f"t{number:04}") for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=2, timers_cleared=keys))
 
-    assert list(found) == timers
+    assert list(due) == timers
     assert await backend.store.next_due(lease) is None
 
 
@@ -160,9 +160,9 @@ async def test_a_dead_letter_has_the_fields_of_its_task_and_its_error(
     await backend.store.commit(lease, Commit(sequence=1, dead_letters=[make_dead_letter("a")]))
 
     [[_, fields]] = await backend.pool.call("XRANGE", f"{backend.keys.letters}default", "-", "+")
-    found = dict(zip(fields[::2], fields[1::2], strict=True))
-    assert found.pop(b"letter")
-    assert found == {
+    stored = dict(zip(fields[::2], fields[1::2], strict=True))
+    assert stored.pop(b"letter")
+    assert stored == {
         b"execution_id": b"x1",
         b"node_id": b"a",
         b"item": b"-1",
@@ -188,9 +188,9 @@ async def test_the_dead_letters_of_a_queue_are_limited_to_the_newest(
     await few.store.commit(lease, Commit(sequence=1, dead_letters=letters))
 
     await few.close()
-    found = await backend.archive.list_dead_letters(DeadLetterFilter(limit=1_000))
-    assert 100 <= len(found) <= 200
-    assert found[0].token.node_id == "n999"
+    kept = await backend.archive.list_dead_letters(DeadLetterFilter(limit=1_000))
+    assert 100 <= len(kept) <= 200
+    assert kept[0].token.node_id == "n999"
 
 
 async def test_the_store_measures_how_long_the_oldest_inbox_entry_is_unread(

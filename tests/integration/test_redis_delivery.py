@@ -40,9 +40,9 @@ async def opened(url: str, clock: RealClock | None = None) -> RedisBackend:
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
     flush_server(shared_redis)
-    found = await opened(shared_redis.url)
-    yield found
-    await found.close()
+    backend = await opened(shared_redis.url)
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ async def lease(backend: RedisBackend) -> Lease:
 async def until_waiting(backend: RedisBackend, *workers: str) -> None:
     """Waits until exactly these workers wait for tasks."""
 
-    async def look() -> bool | None:
-        found = await backend.pool.call("HKEYS", backend.keys.waiting)
-        return {each.decode() for each in found} == set(workers) or None
+    async def poll() -> bool | None:
+        workers_waiting = await backend.pool.call("HKEYS", backend.keys.waiting)
+        return {name.decode() for name in workers_waiting} == set(workers) or None
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
 async def issue(backend: RedisBackend, lease: Lease, *names: str, sequence: int = 1) -> None:
@@ -69,20 +69,20 @@ def waiting(
     group: asyncio.TaskGroup, backend: RedisBackend, worker: str, limit: int = 4
 ) -> asyncio.Task[list[str]]:
     async def claim() -> list[str]:
-        found = await backend.tasks.claim(
+        tasks = await backend.tasks.claim(
             worker, None, limit=limit, wait_s=LONG_S, starts_tasks=True
         )
-        return names_of(found)
+        return names_of(tasks)
 
     return group.create_task(claim())
 
 
 def names_of(tasks: Iterable[TaskMessage]) -> list[str]:
-    return [each.token.node_id for each in tasks]
+    return [task.token.node_id for task in tasks]
 
 
 async def queued(backend: RedisBackend) -> int:
-    return sum(each.depth for each in await backend.tasks.queues())
+    return sum(queue.depth for queue in await backend.tasks.queues())
 
 
 async def test_a_task_is_pushed_to_a_waiting_worker_without_being_queued(
@@ -105,8 +105,13 @@ async def test_waiting_workers_share_new_tasks(backend: RedisBackend, lease: Lea
         await until_waiting(backend, "v", "w")
         await issue(backend, lease, "a", "b", "c", "d")
 
-    assert sorted(len(each.result()) for each in claimed) == [2, 2]
-    assert sorted(name for each in claimed for name in each.result()) == ["a", "b", "c", "d"]
+    assert sorted(len(claim_task.result()) for claim_task in claimed) == [2, 2]
+    assert sorted(name for claim_task in claimed for name in claim_task.result()) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
 async def test_a_matching_worker_is_found_among_many_for_other_queues(
@@ -115,8 +120,8 @@ async def test_a_matching_worker_is_found_among_many_for_other_queues(
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
-        others = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
-        await backend.pool.call("HSET", backend.keys.waiting, *others)
+        waiting_workers = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
+        await backend.pool.call("HSET", backend.keys.waiting, *waiting_workers)
         await issue(backend, lease, "a")
 
     assert claimed.result() == ["a"]
@@ -131,8 +136,8 @@ async def test_many_waiting_workers_share_new_tasks(backend: RedisBackend, lease
         await until_waiting(backend, *workers)
         await issue(backend, lease, *names)
 
-    assert sorted(name for each in claimed for name in each.result()) == sorted(names)
-    assert {len(each.result()) for each in claimed} == {1}
+    assert sorted(name for claim_task in claimed for name in claim_task.result()) == sorted(names)
+    assert {len(claim_task.result()) for claim_task in claimed} == {1}
 
 
 async def test_tasks_beyond_the_limit_of_the_workers_are_queued(
@@ -181,11 +186,11 @@ async def until_heard(backend: RedisBackend, *workers: str) -> None:
     """Waits until exactly these workers are subscribed to their channels."""
     prefix = backend.keys.push_channel
 
-    async def look() -> bool | None:
-        found = await backend.pool.call("PUBSUB", "CHANNELS", "*")
-        return {each.decode() for each in found} == {prefix + each for each in workers} or None
+    async def poll() -> bool | None:
+        channels = await backend.pool.call("PUBSUB", "CHANNELS", "*")
+        return {name.decode() for name in channels} == {prefix + name for name in workers} or None
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
 async def test_a_task_pushed_after_a_cancelled_claim_is_returned_by_the_next_claim(
@@ -221,7 +226,7 @@ async def test_a_pushed_task_that_was_lost_meanwhile_is_not_returned(
 
     assert claimed.result() == ["b"]
     entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
-    assert [each.command.token for each in entries if isinstance(each.command, TaskLost)] == [
+    assert [entry.command.token for entry in entries if isinstance(entry.command, TaskLost)] == [
         make_token("a")
     ]
 
@@ -322,11 +327,11 @@ async def test_a_worker_whose_calls_moved_to_another_server_gets_pushes_from_the
     shared_redis: RedisServer, own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     """A message on a replica reaches subscribers that its server does not count as receivers."""
-    there = await opened(own_redis.url)
+    moved = await opened(own_redis.url)
     async with open_relay(shared_redis) as way:
         word = get_password(own_redis)
         await backend.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
-        await there.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+        await moved.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
         far = await opened(f"redis://both:{word}@localhost:{way.port}/0")
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
@@ -337,12 +342,12 @@ async def test_a_worker_whose_calls_moved_to_another_server_gets_pushes_from_the
         await until_called(far)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
-            await until_waiting(there, "w")
+            await until_waiting(moved, "w")
             await until_heard(backend)
-            lease = await there.store.acquire(0, "one")
-            await issue(there, lease, "a")
+            lease = await moved.store.acquire(0, "one")
+            await issue(moved, lease, "a")
         await far.close()
-    await there.close()
+    await moved.close()
     await backend.pool.call("ACL", "DELUSER", "both")
 
     assert claimed.result() == ["a"]
@@ -351,14 +356,14 @@ async def test_a_worker_whose_calls_moved_to_another_server_gets_pushes_from_the
 async def until_called(backend: RedisBackend) -> None:
     """Waits until its calls are answered again, by either server."""
 
-    async def look() -> bytes | None:
+    async def poll() -> bytes | None:
         try:
-            found: bytes = await backend.pool.call("PING")
+            reply: bytes = await backend.pool.call("PING")
         except StoreError:
             return None
-        return found
+        return reply
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
 def url_over(way: RedisRelay, server: RedisServer) -> str:

@@ -63,12 +63,12 @@ async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_heartbeat_int
     reaper = Reaper(
         backend.store, backend.tasks, clock, EventBus(), dead_after_s=USUAL.heartbeat_timeout_s
     )
-    found = [await reaper.tick()]
+    counts = [await reaper.tick()]
     for seconds in (USUAL.heartbeat_timeout_s, 95.0, 1.0):
         await clock.advance(seconds)
-        found.append(await reaper.tick())
+        counts.append(await reaper.tick())
 
-    assert found == [0, 0, 0, 1]
+    assert counts == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("silent_s", "state"), [(104.0, "alive"), (106.0, "silent")])

@@ -134,8 +134,8 @@ async def test_the_reply_to_a_cancelled_call_never_reaches_another_call(
             ]
             for _ in range(turns):
                 await asyncio.sleep(0)
-            for each in given_up:
-                each.cancel()
+            for call in given_up:
+                call.cancel()
         record = await backend.store.observe(0)
         assert record is not None
         assert record.owner == "one"
@@ -156,8 +156,8 @@ async def test_many_waiting_claims_do_not_delay_a_call(backend: RedisBackend) ->
         tasks = [make_task(f"t{number}") for number in range(40)]
         await backend.store.commit(lease, Commit(sequence=1, tasks=tasks))
 
-    claimed = sorted(each.token.node_id for claim in waiting for each in claim.result())
-    assert claimed == sorted(each.token.node_id for each in tasks)
+    claimed = sorted(task.token.node_id for claim in waiting for task in claim.result())
+    assert claimed == sorted(task.token.node_id for task in tasks)
 
 
 async def test_a_claim_with_a_lost_reply_is_lost_after_two_heartbeats(

@@ -43,25 +43,27 @@ class Kept:
         self._sequences: dict[int, int] = {}
 
     async def write(self, *headers: ExecutionHeader) -> None:
-        for each in headers:
-            number = await self.backend.store.route(each.execution_id)
+        for header in headers:
+            number = await self.backend.store.route(header.execution_id)
             if number not in self._leases:
                 self._leases[number] = await self.backend.store.acquire(number, "one")
             self._sequences[number] = self._sequences.get(number, 0) + 1
-            history = HistoryRecord(aggregate_id=each.execution_id, entry=b"entry")
+            history = HistoryRecord(aggregate_id=header.execution_id, entry=b"entry")
             await self.backend.store.commit(
                 self._leases[number],
                 Commit(
                     sequence=self._sequences[number],
-                    headers=[each],
+                    headers=[header],
                     histories=[history],
                 ),
             )
-            await self.backend.blobs.put(f"{each.execution_id}/out", b"large")
+            await self.backend.blobs.put(f"{header.execution_id}/out", b"large")
 
     async def left(self) -> list[str]:
-        wanted = ExecutionFilter(with_children=True, limit=1_000)
-        return sorted(each.execution_id for each in await self.backend.archive.list_headers(wanted))
+        criteria = ExecutionFilter(with_children=True, limit=1_000)
+        return sorted(
+            header.execution_id for header in await self.backend.archive.list_headers(criteria)
+        )
 
 
 def ended(
@@ -133,7 +135,7 @@ async def test_executions_that_stay_do_not_hide_later_ones(
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
 
     assert deleted == 2
-    assert await kept.left() == [each.execution_id for each in old]
+    assert await kept.left() == [header.execution_id for header in old]
 
 
 async def test_an_execution_that_changed_meanwhile_is_not_deleted(
@@ -162,7 +164,7 @@ async def test_orphaned_blobs_are_deleted_after_their_idle_time(
     for key in ("x0/a", "x1.a/b.1/out", "x2/a", "x2.b/a", "x30/a"):
         await kept.backend.blobs.put(key, b"large")
 
-    counts = [await retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, 0, 0)]
+    counts = [await retention.delete_orphaned_blobs(idle_s=idle_s) for idle_s in (3_600, 0, 0)]
 
     assert counts == [0, 4, 0]
     assert await kept.backend.blobs.delete("") == 3
@@ -176,11 +178,11 @@ async def test_listing_continues_while_executions_are_deleted(
     run = kept.backend.pool.run_script
 
     async def delete_after_the_first(*args: Any, **how: Any) -> Any:
-        found = await run(*args, **how)
+        reply = await run(*args, **how)
         if args[0] == "list_headers":
             monkeypatch.setattr(kept.backend.pool, "run_script", run)
             await retention.delete_finished(S.COMPLETED, before=1e10, limit=9)
-        return found
+        return reply
 
     monkeypatch.setattr(kept.backend.pool, "run_script", delete_after_the_first)
 

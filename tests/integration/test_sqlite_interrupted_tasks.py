@@ -61,11 +61,11 @@ async def test_the_next_owner_knows_which_tasks_were_running(open_backend: Open)
 
     second = await open_backend("two")
     await second.store.acquire(0, "two")
-    asked = [make_token("ended"), make_token("running"), make_token("queued"), make_token("ahead")]
+    tokens = [make_token("ended"), make_token("running"), make_token("queued"), make_token("ahead")]
 
-    unknown = await second.store.unknown_tasks(0, asked)
+    unknown = await second.store.unknown_tasks(0, tokens)
 
-    assert unknown == dict(zip(asked, [None, True, None, None], strict=True))
+    assert unknown == dict(zip(tokens, [None, True, None, None], strict=True))
 
 
 async def test_no_task_is_blamed_for_the_end_of_a_draining_process(

@@ -43,8 +43,8 @@ async def other(backend: SqliteBackend, home: LeaseOwner) -> LeaseOwner:
 async def test_a_concurrency_key_and_its_requester_communicate_between_partitions(
     home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
-    await tell(home, GRANT)
+    await deliver(other, ACQUIRE)
+    await deliver(home, GRANT)
 
     assert await home.read_commands() == [ACQUIRE]
     assert await other.read_commands() == [GRANT]
@@ -53,23 +53,25 @@ async def test_a_concurrency_key_and_its_requester_communicate_between_partition
 async def test_messages_of_concurrency_keys_end_with_their_process(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner, tmp_path: Path
 ) -> None:
-    await tell(other, ACQUIRE)
-    await tell(home, GRANT)
+    await deliver(other, ACQUIRE)
+    await deliver(home, GRANT)
     await backend.close()
 
     successor = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("two"))
-    found = [await (await owner_of(successor, each)).read_commands() for each in (HOME, OTHER)]
+    commands = [
+        await (await owner_of(successor, partition)).read_commands() for partition in (HOME, OTHER)
+    ]
     await successor.close()
 
-    assert found == [[], []]
+    assert commands == [[], []]
 
 
 async def test_messages_to_a_concurrency_key_wait_for_the_next_owner_of_its_partition(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
+    await deliver(other, ACQUIRE)
     await backend.store.release(home.lease)
-    await tell(other, RELEASE)
+    await deliver(other, RELEASE)
 
     again = await owner_of(backend, HOME)
 
@@ -79,7 +81,7 @@ async def test_messages_to_a_concurrency_key_wait_for_the_next_owner_of_its_part
 async def test_a_released_partition_releases_the_concurrency_keys_of_its_attempts(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
+    await deliver(other, ACQUIRE)
 
     await backend.store.release(other.lease)
 
@@ -89,7 +91,7 @@ async def test_a_released_partition_releases_the_concurrency_keys_of_its_attempt
 async def test_concurrency_keys_are_released_once(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE, RELEASE)
+    await deliver(other, ACQUIRE, RELEASE)
 
     await backend.store.release(other.lease)
 
@@ -100,13 +102,13 @@ async def test_a_grant_that_was_released_meanwhile_is_not_delivered(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     """The partition is released and acquired again while its key is slow to answer."""
-    await tell(other, ACQUIRE)
-    asked = await home.read()
+    await deliver(other, ACQUIRE)
+    entries = await home.read()
     await backend.store.release(other.lease)
     again = await owner_of(backend, OTHER)
-    await tell(again, ACQUIRE)
+    await deliver(again, ACQUIRE)
 
-    await home.commit(Commit(sequence=0, consumed=asked[-1].position, messages=[GRANT]))
+    await home.commit(Commit(sequence=0, consumed=entries[-1].position, messages=[GRANT]))
     since = await home.read()
     entry = encode_entry(
         1.0, [LimitHeld(holder=make_token("a"), limit=1), LimitReleased(holder=make_token("a"))]
@@ -123,5 +125,5 @@ async def owner_of(backend: SqliteBackend, partition: int) -> LeaseOwner:
     return LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
 
 
-async def tell(owner: LeaseOwner, *commands: Command) -> None:
+async def deliver(owner: LeaseOwner, *commands: Command) -> None:
     await owner.commit(Commit(sequence=0, messages=list(commands)))

@@ -107,7 +107,7 @@ async def test_a_backend_that_could_not_be_opened_completely_is_closed(
 
 def handles_in(folder: Path) -> list[str]:
     """Returns the files below the folder that this process has open."""
-    targets = [str(each.resolve()) for each in Path("/proc/self/fd").iterdir()]
+    targets = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
     return [target for target in targets if target.startswith(str(folder))]
 
 

@@ -54,13 +54,13 @@ async def test_all_durable_data_is_available_after_reopening(open_backend: Open)
     second = await open_backend("two")
     again = LeaseOwner(second.store, await second.store.acquire(owner.partition, "two"))
 
-    found = await second.archive.get_header(ROOT_ID)
+    header = await second.archive.get_header(ROOT_ID)
     definition = await second.archive.get_definition(DefinitionHash("hash"))
     timers = await second.store.due_timers(again.lease, 9.0, limit=READ_LIMIT)
     assert again.lease.epoch == owner.lease.epoch + 1
     assert again.lease.sequence == 1
     assert list(await second.store.load(ROOT_ID)) == [b"entry"]
-    assert found == make_header()
+    assert header == make_header()
     assert definition is not None
     assert list(timers) == [make_timer("a", due=1.0)]
     assert list(await second.archive.list_dead_letters()) == [make_dead_letter("a")]

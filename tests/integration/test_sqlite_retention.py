@@ -26,17 +26,17 @@ async def test_a_tree_is_deleted_with_its_history_and_its_blobs(tmp_path: Path) 
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         backend = engine.backend
         ids = [await engine.client.submit(PARENT) for _ in range(3)]
-        for each in ids:
-            await wait_for_end(engine, each)
+        for execution_id in ids:
+            await wait_for_end(engine, execution_id)
         now = engine.clock.now()
         assert isinstance(backend, SqliteBackend)
 
         early = await backend.retention.delete_finished(S.COMPLETED, before=now - 60, limit=9)
         deleted = await backend.retention.delete_finished(S.COMPLETED, before=now + 60, limit=2)
 
-        left = await backend.archive.list_headers(ExecutionFilter(with_children=True))
+        remaining = await backend.archive.list_headers(ExecutionFilter(with_children=True))
         assert (early, deleted) == (0, 2)
-        assert [each.execution_id.partition(".")[0] for each in left] == [ids[2], ids[2]]
+        assert [header.execution_id.partition(".")[0] for header in remaining] == [ids[2], ids[2]]
         assert not await backend.archive.load(ids[0])
         assert await backend.archive.load(ids[2])
     assert len(list((tmp_path / "blobs").rglob("*.blob"))) == 1
@@ -86,11 +86,11 @@ async def test_old_orphaned_blobs_are_deleted(tmp_path: Path) -> None:
     (folder / ".half.new").write_bytes(b"lar")
 
     counts = [
-        await backend.retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, -60, -60)
+        await backend.retention.delete_orphaned_blobs(idle_s=idle_s) for idle_s in (3_600, -60, -60)
     ]
 
     assert counts == [0, 3, 0]
-    assert len([each for each in (tmp_path / "blobs").rglob("*") if each.is_file()]) == 2
+    assert len([path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]) == 2
     await backend.close()
 
 

@@ -131,11 +131,11 @@ async def test_concurrent_sends_each_keep_their_order(
 
     await asyncio.gather(*sends)
 
-    found = await owner.read_commands()
-    assert len(found) == 120
+    commands = await owner.read_commands()
+    assert len(commands) == 120
     for start in range(0, 120, 3):
-        first = getattr(found[start], "reason", "").partition("-")[0]
-        assert found[start : start + 3] == [
+        first = getattr(commands[start], "reason", "").partition("-")[0]
+        assert commands[start : start + 3] == [
             make_message(f"{first}-{number}") for number in range(3)
         ]
 

@@ -10,10 +10,10 @@ def test_a_dropped_task_is_removed_from_a_queue_without_workers() -> None:
         board.issue(0, make_task(node, queue="unserved"))
 
     board.drop(make_token("a"))
-    left = len(board.ready)
+    remaining = len(board.ready)
     board.drop_partition(0)
 
-    assert (left, len(board.ready)) == (2, 0)
+    assert (remaining, len(board.ready)) == (2, 0)
 
 
 def test_the_tasks_around_a_dropped_one_keep_their_order() -> None:

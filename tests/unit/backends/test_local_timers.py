@@ -28,10 +28,10 @@ def test_due_timers_equal_those_of_a_sorted_list(
             expected[name] = make_timer(name, due=due)
         timers.due(now, limit=limit)
 
-    found = timers.due(now, limit=limit)
-    dues = sorted(each.due for each in expected.values())
-    assert [each.due for each in found] == [due for due in dues if due <= now][:limit]
-    assert all(expected[each.key.node_id] == each for each in found)
+    listed = timers.due(now, limit=limit)
+    dues = sorted(timer.due for timer in expected.values())
+    assert [timer.due for timer in listed] == [due for due in dues if due <= now][:limit]
+    assert all(expected[timer.key.node_id] == timer for timer in listed)
     assert timers.next_due() == (dues[0] if dues else None)
 
 

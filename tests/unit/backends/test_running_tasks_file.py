@@ -26,24 +26,24 @@ def path(tmp_path: Path) -> Path:
 def after_a_kill(path: Path, *tokens: TaskToken) -> RunningTasksFile:
     """Returns the file as the next process finds it after a kill: it was not closed."""
     former = RunningTasksFile(path)
-    for each in tokens:
-        former.add(each)
+    for token in tokens:
+        former.add(token)
     return RunningTasksFile(path)
 
 
 def blamed(path: Path, *tokens: TaskToken) -> list[bool | None]:
-    found = RunningTasksFile(path)
-    return [found.was_running_at_crash(each) for each in tokens]
+    file = RunningTasksFile(path)
+    return [file.was_running_at_crash(token) for token in tokens]
 
 
 def test_the_next_process_finds_tasks_that_started_and_did_not_end(path: Path) -> None:
     former = RunningTasksFile(path)
-    marks = [former.add(each) for each in (A, B, C)]
+    marks = [former.add(token) for token in (A, B, C)]
     former.remove(marks[1])
 
-    found = RunningTasksFile(path)
+    file = RunningTasksFile(path)
 
-    assert [found.was_running_at_crash(each) for each in (A, B, C)] == [True, None, True]
+    assert [file.was_running_at_crash(token) for token in (A, B, C)] == [True, None, True]
 
 
 def test_there_is_no_file_before_the_first_start_or_after_a_regular_end(path: Path) -> None:
@@ -81,10 +81,10 @@ def test_no_task_is_blamed_for_the_end_of_a_process_that_was_asked_to_stop(path:
     former.add(A)
     former.mark_clean_shutdown()
 
-    found = RunningTasksFile(path)
-    found.add(C)
+    file = RunningTasksFile(path)
+    file.add(C)
 
-    assert [found.was_running_at_crash(each) for each in (A, B)] == [False, False]
+    assert [file.was_running_at_crash(token) for token in (A, B)] == [False, False]
     assert blamed(path, C) == [True]
 
 
@@ -108,9 +108,9 @@ def test_marking_a_clean_shutdown_creates_no_file(path: Path) -> None:
 def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    found = RunningTasksFile(path)
-    before = found.was_running_at_crash(A)
-    found.add(A)
+    file = RunningTasksFile(path)
+    before = file.was_running_at_crash(A)
+    file.add(A)
 
     assert before is None
     assert blamed(path, A) == [True]
@@ -123,13 +123,13 @@ def test_a_partially_written_slot_matches_no_task(path: Path, torn: bytes) -> No
     content[SLOT_OFFSETS[1] + 1 : SLOT_OFFSETS[1] + 1 + len(torn)] = torn
     path.write_bytes(content)
 
-    found = RunningTasksFile(path)
+    file = RunningTasksFile(path)
 
-    assert (found.was_running_at_crash(A), found.was_running_at_crash(B)) == (
+    assert (file.was_running_at_crash(A), file.was_running_at_crash(B)) == (
         True,
         None if torn else True,
     )
-    assert [found.add(B), found.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
+    assert [file.add(B), file.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
 
 
 def test_tasks_run_unrecorded_if_the_file_can_not_be_created(tmp_path: Path) -> None:
