@@ -8,6 +8,7 @@ import msgspec
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 
 Column: TypeAlias = str | int | float | bytes | None
@@ -56,3 +57,7 @@ def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
         error=row[10],
         rerun_of=row[11],
     )
+
+
+def decode_definition_row(row: Sequence[Any]) -> Definition:
+    return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

@@ -1,6 +1,7 @@
 """The task queue of a store whose tasks live in this process.
 
-Also holds its token buckets, result cache, request windows and list of orchestrators.
+Also holds its token buckets, result cache, request windows, list of orchestrators, and the
+methods of the Store port that need nothing else.
 """
 
 from collections import OrderedDict, deque
@@ -13,8 +14,10 @@ from runnel.backends.local.task_board import TaskBoard
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
+from runnel.ports.store import Lease
 from runnel.ports.workers import (
     HeartbeatReply,
     OrchestratorRecord,
@@ -262,3 +265,47 @@ class LocalMembership:
     def unregister_orchestrator(self, owner: str, counter: int | None) -> None:
         if counter is None or self._counters.get(owner) == counter:
             self._counters.pop(owner, None)
+
+
+# -- methods that stores with tasks in memory share --------------------------------------------
+
+
+class LocalState(Protocol):
+    board: TaskBoard
+    membership: LocalMembership
+
+
+class LocalStore:
+    """The methods of the Store port that need only the tasks and orchestrators in memory."""
+
+    def __init__(self, state: LocalState, clock: Clock) -> None:
+        self._local = state
+        self._clock = clock
+
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
+        return self._local.membership.heartbeat_orchestrator(owner)
+
+    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
+        self._local.membership.unregister_orchestrator(owner, counter)
+
+    async def unread_s(self, partition: int) -> float:
+        return 0.0
+
+    async def unarchived(self, partition: int) -> int:
+        return 0
+
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
+        return self._local.board.remove_dead_worker(record)
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        before = self._clock.now() - waiting_s
+        return self._local.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
+
+    async def forget_queue(self, record: QueueRecord) -> bool:
+        """Does nothing: this store keeps no record of empty queues."""
+        return True

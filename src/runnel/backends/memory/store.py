@@ -7,12 +7,11 @@ from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.local.tasks import LocalMembership, LocalStore
 from runnel.backends.mailboxes import build_definition_deleted_error, route_by_hash
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter, TimerKey
 from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError, NotFoundError
 from runnel.ports.archive import Definition
@@ -29,7 +28,6 @@ from runnel.ports.store import (
     TimerRecord,
     make_pending_header,
 )
-from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 # -- state: only one event loop changes it, and never across an await --------------------------
 
@@ -107,15 +105,15 @@ class MemoryState:
                     raise build_definition_deleted_error(command)
 
 
-class MemoryStore:
+class MemoryStore(LocalStore):
     has_shared_failures = False
 
     def __init__(
         self, state: MemoryState, *, clock: Clock, ids: IdGenerator, limits: CommitLimits
     ) -> None:
+        super().__init__(state, clock)
         self.limits = limits
         self._state = state
-        self._clock = clock
         self._ids = ids
 
     async def partitions(self) -> Sequence[int]:
@@ -144,9 +142,6 @@ class MemoryStore:
         state.inbox.rewind()
         return state.lease
 
-    async def restore(self, lease: Lease) -> Lease:
-        return lease
-
     async def renew(self, lease: Lease) -> None:
         self._get_owned(lease).counter += 1
 
@@ -155,12 +150,6 @@ class MemoryStore:
         if state.is_held_by(lease):
             state.lease = None
             state.inbox.arrived.set()
-
-    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        return self._state.membership.heartbeat_orchestrator(owner)
-
-    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
-        self._state.membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         partition = self._get_owned(lease)
@@ -229,25 +218,6 @@ class MemoryStore:
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
         timers = self._state.partitions[partition].timers
         return [key for key in keys if key not in timers]
-
-    async def unread_s(self, partition: int) -> float:
-        return 0.0
-
-    async def unarchived(self, partition: int) -> int:
-        return 0
-
-    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        return self._state.board.remove_dead_worker(record)
-
-    async def reject_tasks(
-        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
-    ) -> int:
-        before = self._clock.now() - waiting_s
-        return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
-
-    async def forget_queue(self, record: QueueRecord) -> bool:
-        """Does nothing: this store keeps no record of empty queues."""
-        return True
 
     def _get_owned(self, lease: Lease) -> MemoryPartition:
         partition = self._state.partitions[lease.partition]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,13 @@ from runnel.backends.matching import (
 from runnel.backends.postgres.database import SQL, PostgresDatabase, parse_row_count
 from runnel.backends.postgres.projection import replace_nul
 from runnel.backends.postgres.quarantine import compute_digest
-from runnel.backends.row_codec import decode_header, decode_header_row, decode_letter, encode
+from runnel.backends.row_codec import (
+    decode_definition_row,
+    decode_header,
+    decode_header_row,
+    decode_letter,
+    encode,
+)
 from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -209,15 +214,15 @@ class PostgresArchive:
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_workflows", replace_nul(after), limit)
-        return [_decode_definition(row) for row in rows]
+        return [decode_definition_row(row) for row in rows]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_versions", replace_nul(name), limit)
-        return [_decode_definition(row) for row in rows]
+        return [decode_definition_row(row) for row in rows]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         row = await self._database.row("find_version", replace_nul(name), version)
-        return None if row is None else _decode_definition(row)
+        return None if row is None else decode_definition_row(row)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         [row] = await self._database.rows(
@@ -288,7 +293,3 @@ def _build_letter_values(criteria: DeadLetterFilter) -> tuple[object, ...]:
         execution + LAST_CHARACTER,
         criteria.before,
     )
-
-
-def _decode_definition(row: Sequence[Any]) -> Definition:
-    return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

@@ -38,7 +38,7 @@ class RedisDeadLetters:
         self._pool = pool
         self._keys = keys
 
-    async def list(self, criteria: DeadLetterFilter) -> Sequence[DeadLetter]:
+    async def list(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> Sequence[DeadLetter]:
         """Returns one page of letters, newest first.
 
         A stream is in the order of commits, which can differ from the order of rejection.
@@ -49,7 +49,7 @@ class RedisDeadLetters:
                 letters.append(letter)
         return build_letter_page(letters, criteria)
 
-    async def count(self, criteria: DeadLetterFilter) -> int:
+    async def count(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         count = 0
         for queue in await self._list_queues(criteria.queue):
             async for _, letter, _body in self._iterate_letters(queue):
@@ -102,7 +102,10 @@ class RedisArchive:
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool
         self._keys = keys
-        self._letters = RedisDeadLetters(pool, keys)
+        letters = RedisDeadLetters(pool, keys)
+        self.list_dead_letters = letters.list
+        self.count_dead_letters = letters.count
+        self.delete_dead_letters = letters.delete
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         keys = [
@@ -231,17 +234,6 @@ class RedisArchive:
                 break
             first = b"(" + page[-1]
         return ids[:limit]
-
-    async def list_dead_letters(
-        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
-    ) -> Sequence[DeadLetter]:
-        return await self._letters.list(criteria)
-
-    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        return await self._letters.count(criteria)
-
-    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        return await self._letters.delete(letters)
 
 
 # -- descendants of a root, found by the prefix of their ids ------------------------------------

@@ -6,11 +6,11 @@ from typing import Any
 
 from runnel.backends.redis.archive import list_descendants
 from runnel.backends.redis.commits import is_after
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.leases import (
     STREAM_START,
-    build_restart_error,
+    RestartFence,
     parse_run_id,
     run_fenced_script,
 )
@@ -35,14 +35,12 @@ class RedisJournal:
 
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         key = f"{self._keys.journal}{lease.partition}"
-        try:
+        with RestartFence(lease):
             stream = await self._pool.call(
                 *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
                 expected_run_id=parse_run_id(lease),
                 is_large=True,
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
         entries = [decode_journal_entry(entry_id, fields) for entry_id, fields in stream]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
@@ -51,12 +49,10 @@ class RedisJournal:
 
     async def trim(self, lease: Lease, *, upto: int) -> None:
         key = f"{self._keys.journal}{lease.partition}"
-        try:
+        with RestartFence(lease):
             await self._pool.call(
                 "XTRIM", key, "MINID", "=", f"{upto + 1}-0", expected_run_id=parse_run_id(lease)
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
 
     async def length(self, partition: int) -> int:
         length: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
@@ -150,18 +146,7 @@ class RedisJournal:
         await self._run_fenced(lease, "forget_executions", self._build_keys(lease), ids)
 
     def _build_keys(self, lease: Lease) -> Sequence[str]:
-        keys, number = self._keys, lease.partition
-        return [
-            keys.headers,
-            keys.ids_by_created_at,
-            keys.ids,
-            f"{keys.ended}{number}",
-            f"{keys.ended_children}{number}",
-            keys.blobs,
-            f"{keys.running}{number}",
-            keys.history,
-            keys.blob,
-        ]
+        return self._keys.list_execution_keys(lease.partition)[1:]
 
     async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]

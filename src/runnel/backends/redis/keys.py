@@ -63,6 +63,15 @@ class RedisKeyNames:
         self._set_archive_keys(tag)
         self._set_task_keys(tag)
 
+    def list_execution_keys(self, partition: int) -> list[str]:
+        """Returns the keys that the Lua function `forget_executions` takes."""
+        return [
+            f"{self.partition}{partition}",
+            *(self.headers, self.ids_by_created_at, self.ids),
+            *(f"{self.ended}{partition}", f"{self.ended_children}{partition}"),
+            *(self.blobs, f"{self.running}{partition}", self.history, self.blob),
+        ]
+
     def _set_archive_keys(self, tag: str) -> None:
         """Sets the key names of executions, definitions, records and blobs."""
         # hash: execution id to header; sorted sets: ids by created_at, and ids by name

@@ -98,28 +98,17 @@ class RedisLeases:
         )
 
     async def renew(self, lease: Lease) -> None:
-        is_held, *reply = await self._pool.run_script(
-            "renew_lease",
-            self._build_keys(lease),
-            [lease.epoch, lease.nonce],
-            expected_run_id=parse_run_id(lease),
-        )
-        if not is_held:
-            raise build_fenced_error(lease, epoch=int(reply[0]))
+        await run_fenced_script(self._pool, self._keys, lease, "renew_lease")
 
     async def release(self, lease: Lease) -> None:
         """Releases the lease, even on a restarted server: the next owner then need not wait."""
         self._states.pop(lease.nonce, None)
-        await self._pool.run_script(
-            "release_partition", self._build_keys(lease), [lease.epoch, lease.nonce]
-        )
+        key = f"{self._keys.partition}{lease.partition}"
+        await self._pool.run_script("release_partition", [key], [lease.epoch, lease.nonce])
 
     def get_state(self, lease: Lease) -> LeaseState:
         """Returns the state of the lease; a new one each time for a lease that is not held."""
         return self._states.get(lease.nonce) or LeaseState(lease.partition, is_current=False)
-
-    def _build_keys(self, lease: Lease) -> list[str]:
-        return [f"{self._keys.partition}{lease.partition}"]
 
     def _forget(self, partition: int) -> None:
         """Removes the states of older leases of the partition; the new lease ends them."""
@@ -143,8 +132,8 @@ async def run_fenced_script(
     lease: Lease,
     name: str,
     *,
-    keys: Sequence[str],
-    args: Sequence[Arg],
+    keys: Sequence[str] = (),
+    args: Sequence[Arg] = (),
 ) -> Sequence[Any]:
     """Runs a script that first returns whether the lease is held; returns the other values.
 
@@ -152,26 +141,34 @@ async def run_fenced_script(
     acquired, raises FencedError before anything is sent.
     """
     reply: list[Any]
-    try:
+    with RestartFence(lease):
         is_held, *reply = await pool.run_script(
             name,
             [f"{key_names.partition}{lease.partition}", *keys],
             [lease.epoch, lease.nonce, *args],
             expected_run_id=parse_run_id(lease),
         )
-    except ServerChangedError as error:
-        raise build_restart_error(lease) from error
     if not is_held:
         raise build_fenced_error(lease, epoch=int(reply[0]))
     return reply
 
 
-def build_restart_error(lease: Lease) -> FencedError:
-    return FencedError(
-        lease.partition,
-        held=f"epoch {lease.epoch} from before a restart of Redis",
-        current="a later run of Redis",
-    )
+class RestartFence:
+    """Raises FencedError if the server has restarted since the lease was acquired."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ServerChangedError):
+            raise FencedError(
+                self._lease.partition,
+                held=f"epoch {self._lease.epoch} from before a restart of Redis",
+                current="a later run of Redis",
+            ) from error
 
 
 # -- orchestrators: a hash of the last heartbeat of each ---------------------------------------

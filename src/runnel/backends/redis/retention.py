@@ -104,20 +104,7 @@ class RedisRetention:
         return tree
 
     async def _delete_if_unchanged(self, ids: Sequence[bytes], headers: Sequence[bytes]) -> bool:
-        number = self._layout.route(ids[0].decode())
-        keys = self._keys
-        names = [
-            f"{keys.partition}{number}",
-            keys.headers,
-            keys.ids_by_created_at,
-            keys.ids,
-            f"{keys.ended}{number}",
-            f"{keys.ended_children}{number}",
-            keys.blobs,
-            f"{keys.running}{number}",
-            keys.history,
-            keys.blob,
-        ]
+        names = self._keys.list_execution_keys(self._layout.route(ids[0].decode()))
         return bool(await self._pool.run_script("delete_finished", names, [*ids, *headers]))
 
 

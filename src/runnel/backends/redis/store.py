@@ -11,14 +11,14 @@ from runnel.backends.redis.commits import (
     is_after,
     measure_unread_s,
 )
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_timer_key, encode
 from runnel.backends.redis.leases import (
     RedisLeases,
     RedisMembership,
+    RestartFence,
     build_fenced_error,
-    build_restart_error,
     parse_run_id,
     run_fenced_script,
 )
@@ -118,10 +118,7 @@ class RedisStore:
         return await self._restorer.restore(lease)
 
     async def renew(self, lease: Lease) -> None:
-        try:
-            await self._leases.renew(lease)
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
+        await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
@@ -167,18 +164,16 @@ class RedisStore:
 
     async def _run_commit(self, lease: Lease, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Sends the commit; raises FencedError instead if the server has restarted since."""
-        try:
+        with RestartFence(lease):
             return await self._pool.run_script(
                 "commit", keys, args, expected_run_id=parse_run_id(lease)
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         state = self._leases.get_state(lease)
         key = f"{self._keys.inbox}{lease.partition}"
         arguments = ("COUNT", limit, "STREAMS", key, state.position)
-        try:
+        with RestartFence(lease):
             if wait_s > 0:
                 reply = await self._pool.call_blocking(
                     "XREAD", *arguments, wait_s=wait_s, expected_run_id=parse_run_id(lease)
@@ -187,8 +182,6 @@ class RedisStore:
                 reply = await self._pool.call(
                     "XREAD", *arguments, expected_run_id=parse_run_id(lease)
                 )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
         entries = decode_inbox_entries(reply[0][1]) if reply else []
         if entries:
             state.position = entries[-1].position

@@ -9,14 +9,10 @@ from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.redis.archive import RedisArchive
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.errors import StoreError
 from runnel.ports.archive import (
-    ALL_DEAD_LETTERS,
-    ALL_EXECUTIONS,
-    DeadLetterFilter,
     Definition,
-    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
 )
@@ -40,6 +36,14 @@ class RedisPostgresArchive:
     def __init__(self, hot: RedisArchive, cold: PostgresArchive) -> None:
         self._hot = hot
         self._cold = cold
+        self.delete_versions = cold.delete_versions
+        self.list_workflows = cold.list_workflows
+        self.list_versions = cold.list_versions
+        self.find_version = cold.find_version
+        # The counts of the archive can lag by one flush of the archiver.
+        self.count_headers = cold.count_headers
+        self.list_dead_letters = cold.list_dead_letters
+        self.count_dead_letters = cold.count_dead_letters
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         version = await self._cold.put_definition(name, hash_, document)
@@ -54,18 +58,6 @@ class RedisPostgresArchive:
             if definition is not None:
                 await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
         return definition
-
-    async def delete_versions(self, name: str) -> int:
-        return await self._cold.delete_versions(name)
-
-    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        return await self._cold.list_workflows(after=after, limit=limit)
-
-    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        return await self._cold.list_versions(name, limit=limit)
-
-    async def find_version(self, name: str, version: int) -> Definition | None:
-        return await self._cold.find_version(name, version)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         header = await self._hot.get_header(execution_id)
@@ -131,12 +123,6 @@ class RedisPostgresArchive:
                 remaining, after=page.next, limit=criteria.limit - len(headers)
             )
 
-    async def count_headers(
-        self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
-        """Counts the executions in the archive, which can lag by one flush of the archiver."""
-        return await self._cold.count_headers(criteria)
-
     async def _refresh_headers(self, page: Sequence[ExecutionHeader]) -> Sequence[ExecutionHeader]:
         unfinished = [
             header.execution_id for header in page if header.state not in FINAL_EXECUTION_STATES
@@ -157,14 +143,6 @@ class RedisPostgresArchive:
             if not ids:
                 raise
             return ids
-
-    async def list_dead_letters(
-        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
-    ) -> Sequence[DeadLetter]:
-        return await self._cold.list_dead_letters(criteria)
-
-    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        return await self._cold.count_dead_letters(criteria)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Deletes the letters in PostgreSQL, which has all of them, and their copies in Redis."""

@@ -10,10 +10,10 @@ from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.restore_queries import ArchivedExecution, RestoreQueries
 from runnel.backends.redis.commits import get_header_kind
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal, decode_journal_entry
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_token, encode
-from runnel.backends.redis.leases import build_restart_error, parse_run_id, run_fenced_script
+from runnel.backends.redis.leases import RestartFence, parse_run_id, run_fenced_script
 from runnel.backends.redis_postgres.pairing import Pairing
 from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
@@ -184,9 +184,8 @@ class ArchiveRestorer:
         if await self._is_verified(lease.partition, parse_run_id(lease)):
             return lease
         try:
-            sequence = await self._compare_with_archive(lease)
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
+            with RestartFence(lease):
+                sequence = await self._compare_with_archive(lease)
         except FencedError:
             raise
         except StoreError as error:

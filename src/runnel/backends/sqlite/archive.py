@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
 
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.matching import (
@@ -15,7 +14,12 @@ from runnel.backends.matching import (
     is_unindexed,
     scan_headers,
 )
-from runnel.backends.row_codec import Column, decode_header_row, decode_letter
+from runnel.backends.row_codec import (
+    Column,
+    decode_definition_row,
+    decode_header_row,
+    decode_letter,
+)
 from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.backends.sqlite.database import (
     SQL,
@@ -60,7 +64,7 @@ class SqliteArchive:
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
         rows = self._reader.rows("get_definition", (hash_,))
-        return _decode_definition(rows[0]) if rows else None
+        return decode_definition_row(rows[0]) if rows else None
 
     async def delete_versions(self, name: str) -> int:
         return await self._writer.submit(
@@ -68,18 +72,16 @@ class SqliteArchive:
         )
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        return [
-            _decode_definition(row) for row in self._reader.rows("list_workflows", (after, limit))
-        ]
+        rows = self._reader.rows("list_workflows", (after, limit))
+        return [decode_definition_row(row) for row in rows]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        return [
-            _decode_definition(row) for row in self._reader.rows("list_versions", (name, limit))
-        ]
+        rows = self._reader.rows("list_versions", (name, limit))
+        return [decode_definition_row(row) for row in rows]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         rows = self._reader.rows("find_version", (name, version))
-        return _decode_definition(rows[0]) if rows else None
+        return decode_definition_row(rows[0]) if rows else None
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         rows = self._reader.rows("get_header", (execution_id,))
@@ -205,11 +207,6 @@ def _build_letter_values(criteria: DeadLetterFilter) -> dict[str, Column]:
         "end": criteria.execution + LAST_CHARACTER,
         "before": criteria.before,
     }
-
-
-def _decode_definition(row: Sequence[Any]) -> Definition:
-    hash_, name, version, document = row
-    return Definition(hash=hash_, name=name, version=version, document=document)
 
 
 # -- retention: deletes executions that ended long enough ago, with their blobs ----------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
+from runnel.backends.local.tasks import LocalMembership
 from runnel.backends.sqlite.database import SqliteReader
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
 from runnel.backends.sqlite.wakeup_socket import WakeupListener
@@ -289,6 +290,7 @@ class SqliteProcessState:
     def __init__(self, reader: SqliteReader) -> None:
         self.owned = PartitionRegistry()
         self.board = TaskBoard(self.owned.deliver)
+        self.membership = LocalMembership()
         self.routes = PartitionRoutes(reader)
         self.limit_histories = LimitHistories()
         self.limit_messages = LimitMessages(self.owned, self.routes)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.inbox import NO_ROW
-from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.local.tasks import LocalStore
 from runnel.backends.row_codec import build_header_row
 from runnel.backends.sqlite.database import (
     SQL,
@@ -26,7 +26,6 @@ from runnel.backends.sqlite.partition import (
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, TaskToken, get_root_id
-from runnel.core.retry import ErrorInfo
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (
@@ -38,7 +37,6 @@ from runnel.ports.store import (
     LeaseRecord,
     TimerRecord,
 )
-from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 # -- one commit as one write job: the fence first, then one bulk statement per table ------------
 #
@@ -173,7 +171,7 @@ def _write_timers(db: sqlite3.Connection, partition: int, commit: Commit) -> Non
 POLL_INTERVAL_S = 1.0
 
 
-class SqliteStore:
+class SqliteStore(LocalStore):
     """Implements the Store port.
 
     Orchestrators are registered per process: processes do not share partitions in embedded mode.
@@ -194,13 +192,12 @@ class SqliteStore:
         commits: CommitWriter,
         limits: CommitLimits,
     ) -> None:
+        super().__init__(state, clock)
         self.limits = limits
         self._state = state
-        self._clock = clock
         self._reader = reader
         self._leases = leases
         self._commits = commits
-        self._membership = LocalMembership()
 
     async def partitions(self) -> Sequence[int]:
         return [row[0] for row in self._reader.rows("list_partitions")]
@@ -225,20 +222,11 @@ class SqliteStore:
         """Ignores `expected`, because the kernel frees the lock of a dead process."""
         return await self._leases.acquire(partition, owner)
 
-    async def restore(self, lease: Lease) -> Lease:
-        return lease
-
     async def renew(self, lease: Lease) -> None:
         await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
-
-    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        return self._membership.heartbeat_orchestrator(owner)
-
-    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
-        self._membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         self.limits.check(commit)
@@ -292,25 +280,6 @@ class SqliteStore:
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
         owned = self._state.owned.by_number.get(partition)
         return [key for key in keys if owned is None or key not in owned.timers]
-
-    async def unread_s(self, partition: int) -> float:
-        return 0.0
-
-    async def unarchived(self, partition: int) -> int:
-        return 0
-
-    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        return self._state.board.remove_dead_worker(record)
-
-    async def reject_tasks(
-        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
-    ) -> int:
-        before = self._clock.now() - waiting_s
-        return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
-
-    async def forget_queue(self, record: QueueRecord) -> bool:
-        """Does nothing: this store keeps no record of empty queues."""
-        return True
 
     def _take_entries(self, owned: OwnedPartition, limit: int) -> Sequence[InboxEntry]:
         entries = owned.inbox.take(limit)
