@@ -161,12 +161,9 @@ async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskTo
     Consumed entries are trimmed from the stream.
     """
     tokens: set[TaskToken] = set()
-    start = "-"
-    while page := await pool.call("XRANGE", key, start, "+", "COUNT", INBOX_PAGE_SIZE):
-        entries = decode_inbox_entries(page)
-        commands = [entry.command for entry in entries]
+    async for page in pool.read_stream(key, page_size=INBOX_PAGE_SIZE):
+        commands = [entry.command for entry in decode_inbox_entries(page)]
         tokens |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
-        start = f"({entries[-1].position}"
     return tokens
 
 

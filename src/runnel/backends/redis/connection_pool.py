@@ -7,7 +7,7 @@ ever sent twice. Each connection knows the run id of its server.
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TypeAlias
@@ -144,6 +144,14 @@ class RedisConnectionPool:
         return await self._send(
             str(args[0]), packed, expected_run_id=expected_run_id, is_large=is_large
         )
+
+    async def read_stream(
+        self, key: str, *, page_size: int, start: str = "-"
+    ) -> AsyncIterator[list[tuple[bytes, list[bytes]]]]:
+        """Yields the entries of a stream from `start` on, page by page."""
+        while page := await self.call("XRANGE", key, start, "+", "COUNT", page_size):
+            yield page
+            start = f"({page[-1][0].decode()}"
 
     async def run_script(
         self,

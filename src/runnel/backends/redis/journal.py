@@ -68,22 +68,18 @@ class RedisJournal:
     async def read_unread(self, partition: int) -> set[bytes]:
         """Returns the encoded messages in the inbox of the partition."""
         messages: set[bytes] = set()
-        start = "-"
         key = f"{self._keys.inbox}{partition}"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
             messages |= {fields[1] for _, fields in page}
-            start = f"({page[-1][0].decode()}"
         return messages
 
     async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
         """Removes messages from the inbox, before the new owner of the partition reads it."""
-        start = "-"
         key = f"{self._keys.inbox}{lease.partition}"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
             entry_ids = [entry_id for entry_id, fields in page if is_dropped(fields[1])]
             if entry_ids:
                 await self._pool.call("XDEL", key, *entry_ids, expected_run_id=parse_run_id(lease))
-            start = f"({page[-1][0].decode()}"
 
     async def list_running(self, partition: int) -> Sequence[ExecutionId]:
         members = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)

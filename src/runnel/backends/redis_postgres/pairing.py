@@ -78,11 +78,9 @@ class PendingCommandImport:
 
     async def _read_pages(self, partition: int) -> AsyncIterator[tuple[str, Sequence[Command]]]:
         """Yields each page of an inbox: the id of its last message, and the commands."""
-        key, start = f"{self._keys.inbox}{partition}", "-"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", COMMAND_PAGE_SIZE):
-            last = page[-1][0].decode()
-            yield last, [_decode_or_refuse(fields[1]) for _, fields in page]
-            start = f"({last}"
+        key = f"{self._keys.inbox}{partition}"
+        async for page in self._pool.read_stream(key, page_size=COMMAND_PAGE_SIZE):
+            yield page[-1][0].decode(), [_decode_or_refuse(fields[1]) for _, fields in page]
 
     async def _record(self, commands: Sequence[Command], layout: RedisLayout) -> None:
         """Records commands; repeating this after an interruption is safe."""

@@ -266,12 +266,11 @@ class ArchiveRestorer:
         diverged: set[ExecutionId] = set()
         if common_sequence == lease.sequence:
             return diverged
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", JOURNAL_PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=JOURNAL_PAGE_SIZE, start=start):
             for entry in (decode_journal_entry(entry_id, fields) for entry_id, fields in page):
                 ids = [history.aggregate_id for history in entry.histories]
                 diverged |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
                 diverged |= {header.execution_id for header in entry.headers}
-            start = f"({page[-1][0].decode()}"
         return diverged
 
     async def _drop_executions(self, lease: Lease, ids: Sequence[ExecutionId]) -> None:
