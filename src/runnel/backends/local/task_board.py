@@ -334,7 +334,7 @@ class TaskBoard:
         return len(held)
 
     def list_workers(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
-        living = [
+        live = [
             WorkerRecord(
                 worker=name,
                 counter=worker.counter,
@@ -345,7 +345,7 @@ class TaskBoard:
             for name, worker in self._workers.items()
             if worker.is_listed
         ]
-        return [*living, *self._dead.values()] if with_dead else living
+        return [*live, *self._dead.values()] if with_dead else live
 
     def reject_unclaimed(
         self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int

@@ -55,12 +55,14 @@ class SqliteArchive:
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         def run(db: sqlite3.Connection) -> int:
-            known = db.execute(SQL["get_version"], (hash_,)).fetchall()
-            added = known or db.execute(SQL["add_definition"], (hash_, name, document)).fetchall()
-            return int(added[0][0])
+            version_rows = db.execute(SQL["get_version"], (hash_,)).fetchall()
+            if not version_rows:
+                values = (hash_, name, document)
+                version_rows = db.execute(SQL["add_definition"], values).fetchall()
+            return int(version_rows[0][0])
 
-        known = self._reader.rows("get_version", (hash_,))
-        return int(known[0][0]) if known else await self._writer.submit(run)
+        version_rows = self._reader.rows("get_version", (hash_,))
+        return int(version_rows[0][0]) if version_rows else await self._writer.submit(run)
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
         rows = self._reader.rows("get_definition", (hash_,))
@@ -249,6 +251,8 @@ class SqliteRetention:
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         keys = await self._blobs.list_written_before(self._clock.now() - idle_s)
         roots = {key: get_root_id(ExecutionId(key.partition("/")[0])) for key in keys}
-        known = {root for root in set(roots.values()) if self._reader.rows("get_header", (root,))}
-        ownerless = [key for key, root in roots.items() if root not in known]
-        return sum([await self._blobs.delete(key) for key in ownerless])
+        orphaned_roots = {
+            root for root in set(roots.values()) if not self._reader.rows("get_header", (root,))
+        }
+        orphaned = [key for key, root in roots.items() if root in orphaned_roots]
+        return sum([await self._blobs.delete(key) for key in orphaned])

@@ -184,7 +184,7 @@ class SqliteLeases:
             return _acquire(db, partition, owner, nonce)
 
         try:
-            taken = await self._writer.submit(run, self._start_owning)
+            acquired = await self._writer.submit(run, self._start_owning)
         except BaseException:
             # Removed before the lock is freed: the job may still be queued, and must not fence out
             # the next process that gets the lock.
@@ -194,7 +194,7 @@ class SqliteLeases:
                 self.locks.unlock(partition)
             raise
         del self._acquiring[partition]
-        return taken.lease
+        return acquired.lease
 
     async def renew(self, lease: Lease) -> None:
         key = (lease.partition, lease.epoch, lease.nonce)
