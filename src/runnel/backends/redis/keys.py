@@ -267,9 +267,10 @@ _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(
 
 
 def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
-    """Returns three parts of TaskLost: before its token, after it if started, and if not.
+    """Splits the message TaskLost at its token.
 
-    A script inserts the token, so it builds a message without knowing the format. Without
+    Returns the text before the token, the text after it for a started task, and the text after it
+    for any other task. A script inserts the token, so it needs no knowledge of the format. Without
     `is_crash` both endings are equal: a regular shutdown does not count towards a crash loop.
     """
     not_started = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason))
