@@ -51,7 +51,7 @@ coverage: setup ## the whole suite but its measurements, with the lines and bran
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
 	@$(BIN)/python -m simulation --seed $(SEED) --count $(COUNT)
 
-chaos: setup ## kill, pause, wipe and set back a real deployment: SEED=... COUNT=how many executions
+chaos: setup ## kill, pause, wipe and roll back the servers of a real deployment: SEED=... COUNT=how many executions
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --executions $(COUNT)
 
 bench: setup ## measure everything, or what ARGS say: ARGS="--quick", see bench/README.md

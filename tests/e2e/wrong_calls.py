@@ -143,8 +143,7 @@ CALLS = [
     ),
     Call(
         "run good.yaml --data-dir good.yaml",
-        "expected the data directory good.yaml to be a folder, a file is in its place: "
-        "name another one",
+        "the data directory good.yaml is a file, expected a folder: choose another path",
     ),
     Call(
         "run strict.yaml",
