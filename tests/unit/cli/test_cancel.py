@@ -71,4 +71,4 @@ def test_help_tells_what_force_does(capsys: pytest.CaptureFixture[str]) -> None:
     printed = " ".join(capsys.readouterr().out.split())
     assert code == 0
     assert "--force" in printed
-    assert "Also end its clean-up nodes." in printed
+    assert "Also cancel clean-up nodes." in printed

@@ -4,7 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from runnel.cli.options import ExecutionSelection, build_filter, parse_past_time
+from runnel.cli.options import parse_past_time
+from runnel.cli.selection import ExecutionSelection, build_filter
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 from runnel.app.engine import Engine
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.app.wiring import build_engine
-from runnel.cli import errors as exits
+from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress_view import is_live_terminal
 from runnel.cli.render.text import STATE_STYLES, format_count, format_duration, to_compact_json
 from runnel.cli.session.batch_feeder import (
@@ -270,7 +270,7 @@ class BatchRun:
             print_continue_hint(self._partial_output)
         if self.signal is not None and self._unfinished_count:
             return SIGNAL_EXIT_BASE + self.signal
-        return exits.FAILED if self.tally.failures else exits.OK
+        return FAILED if self.tally.failures else OK
 
     @property
     def _unfinished_count(self) -> int:

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 from runnel.cli.options import StoreLocation
+from runnel.settings.variables import hide_password
 
 DEFAULT_LOCATION = StoreLocation()
 
@@ -60,11 +61,7 @@ class CommandHints:
         if self.location.data_dir is not None:
             return ["--data-dir", str(self.location.data_dir)]
         if self.location.server is not None:
-            from runnel.settings.variables import hide_password
-
             return ["--server", hide_password(self.location.server)]
         if self.location.redis_url is not None:
-            from runnel.settings.variables import hide_password
-
             return ["--redis-url", hide_password(self.location.redis_url)]
         return []

@@ -3,18 +3,20 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from runnel.authoring.documents import load_file
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
+from runnel.authoring.functions import NotImportableError, import_function
 from runnel.authoring.input_schema import parse_assignments
+from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.cli.streams import reserve_stdout
 from runnel.core.graph import Graph
+from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
-from runnel.errors import InputError
-
-if TYPE_CHECKING:
-    from runnel.settings.model import Settings
-
+from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
+from runnel.handlers import create_builtin_registry
+from runnel.settings.model import Settings
 
 STDIN = "-"
 
@@ -77,14 +79,11 @@ def _describe_type(value: Json) -> str:
     return kinds.get(type(value), "nothing")
 
 
-def load_graph(path: Path, settings: "Settings") -> Graph:
+def load_graph(path: Path, settings: Settings) -> Graph:
     """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
 
     What a node's `retry` does not say is what the settings say now: that stays with it.
     """
-    from runnel.core.validation import find_problems
-    from runnel.errors import InvalidWorkflowError
-
     workflow = _load_workflow(path, settings)
     problems = list(find_problems(workflow))
     if not settings.is_remote:  # the workers of a server may have handlers of their own
@@ -96,44 +95,32 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
 
 def get_file_path(path: Path) -> Path:
     """The file itself: of `flow.py:name` without the name of the workflow in it."""
-    from runnel.authoring.python_files import parse_python_path
-
     file = parse_python_path(str(path))
     return path if file is None else file.path
 
 
 def get_import_folder(path: Path) -> Path:
     """Where the functions of a workflow are imported from."""
-    from runnel.authoring.python_files import parse_python_path
-
     file = parse_python_path(str(path))
     return path.parent.resolve() if file is None else file.folder
 
 
-def _load_workflow(path: Path, settings: "Settings") -> Workflow:
+def _load_workflow(path: Path, settings: Settings) -> Workflow:
     """A Python file is imported, and what it prints meanwhile is no result."""
-    from runnel.authoring.documents import load_file
-    from runnel.authoring.python_files import parse_python_path
-    from runnel.cli.streams import reserve_stdout
-
     file = parse_python_path(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
-    from runnel.authoring.python_files import load_workflow
-
     with reserve_stdout():
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> None:
+def check_functions(workflow: Workflow, source: Path, settings: Settings) -> None:
     """Raises InvalidWorkflowError for functions that can't be imported: found now, not after hours.
 
     Those of `process` mode are left to their process: importing them may be what must not happen
     here. Nothing is imported that the settings do not allow.
     """
-    from runnel.app.wiring import build_local_functions
-    from runnel.authoring.functions import NotImportableError, import_function
-    from runnel.errors import InvalidWorkflowError, NotAllowedError
+    from runnel.app.wiring import build_local_functions  # an engine: `validate` needs none
 
     allowed = build_local_functions(settings)
     problems = []
@@ -160,8 +147,6 @@ def make_importable(folders: Iterable[Path | str]) -> None:
 
 def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
     """Only built-in handlers can be reached from here: no worker would ever know another."""
-    from runnel.handlers import create_builtin_registry
-
     known = {*create_builtin_registry().names(), *CORE_HANDLERS}
     for node in _iterate_nodes(workflow):
         if node.handler not in known:
