@@ -116,7 +116,9 @@ def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
     done = program.run(*WITH_OUTPUT)
 
     assert (refused.returncode, done.returncode) == (2, 0)
-    assert "--output results.jsonl: another process writes it; name another" in refused.stderr
+    assert (
+        "--output results.jsonl: another process writes this file; name another" in refused.stderr
+    )
     assert lines_in(tmp_path / "results.jsonl") == [1]
 
 
@@ -136,7 +138,7 @@ def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> 
 
     assert done.returncode == 1
     assert "error: --output /dev/full: it can't be written: No space left on device" in done.stderr
-    assert "what is done is stored: go on with the same command" in done.stderr
+    assert "finished documents are stored: continue with the same command" in done.stderr
     assert program.run(*CALL, "--output", "/dev/null").returncode == 0
 
 
@@ -221,7 +223,7 @@ async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> 
 
     assert code == 130
     assert "stopping: what runs may finish" in err
-    assert "go on with the same command; results so far: results.jsonl.part" in err
+    assert "continue with the same command; results so far: results.jsonl.part" in err
     assert "Traceback" not in err
     assert f": {len(so_far)} completed, {48 - len(so_far)} unfinished" in out
     assert done.returncode == 0

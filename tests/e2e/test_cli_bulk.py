@@ -50,10 +50,10 @@ def test_what_failed_is_rerun_together(
     again = program.run("rerun", "--workflow", "reading", "--yes")
 
     assert unsure == 2
-    assert "2 executions would be rerun; say so with --yes" in said
+    assert "2 executions would be rerun; confirm with --yes" in said
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["5", "5"]
-    assert "left out: 2 executions that had been rerun so before" in again.stderr
+    assert "skipped: 2 executions that were already rerun in this way" in again.stderr
     counts = [each["count"] for each in program.documents("list", "--count") if each["count"]]
     assert counts == [2, 2]
 
@@ -80,7 +80,7 @@ def test_what_waits_is_cancelled_together_also_when_nobody_runs_it(
     printed = capsys.readouterr().out
 
     assert (unsure, code) == (2, 0)
-    assert "2 executions would be cancelled; say so with --yes" in said
+    assert "2 executions would be cancelled; confirm with --yes" in said
     assert printed == "asked 2 executions to end\n"
     found = program.documents("list")
     assert [(each["status"], each["error"]) for each in found] == [

@@ -1,4 +1,4 @@
-"""What a killed WorkflowExecutor leaves in a data directory is nobody else's to go on with."""
+"""No other process resumes the executions of a killed WorkflowExecutor."""
 
 import subprocess
 import sys
@@ -77,7 +77,7 @@ async def test_who_watches_it_is_told_the_same(program: Program) -> None:
 
 async def test_resume_takes_over_the_others(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
     program.run("signal", "@last", "approve")
 
     program.run("resume")

@@ -24,7 +24,7 @@ def program(tmp_path: Path) -> Program:
 async def waiting(program: Program) -> AsyncIterator[RunningProgram]:
     """A run whose first node is done and whose second one waits for a signal."""
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
         yield running
 
 
@@ -70,7 +70,7 @@ async def test_resume_prints_one_object_per_execution(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: go on with")
+        await other.says("approve: continue with")
         await kill(other)
     await kill(waiting)
     for each in (waiting, other):
@@ -86,7 +86,7 @@ async def test_resume_of_one_leaves_the_others_alone(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: go on with")
+        await other.says("approve: continue with")
         await kill(other)
     await kill(waiting)
     program.run("signal", id_of(other), "approve")
@@ -166,13 +166,13 @@ async def test_a_cancel_takes_effect_when_no_process_runs_the_execution(
 
 async def test_a_cancel_without_a_process_leaves_clean_up_to_resume(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
         await kill(running)
 
     cancelled = program.run("cancel", "@last")
     resumed = program.documents("resume")[0]
 
-    assert f"go on with: runnel resume {id_of(running)}" in cancelled.stdout
+    assert f"continue with: runnel resume {id_of(running)}" in cancelled.stdout
     assert resumed["status"] == "CANCELLED"
     assert resumed["nodes"]["tidy"]["output"] == {"tidied": True}
 

@@ -89,7 +89,7 @@ async def test_an_interrupted_run_says_how_to_go_on_and_exits_with_130(program: 
 
     assert (code, out) == (130, "")
     execution_id = running.lines[0].split()[1]
-    assert err.splitlines()[-1] == f"interrupted; go on with: runnel resume {execution_id}"
+    assert err.splitlines()[-1] == f"interrupted; continue with: runnel resume {execution_id}"
 
 
 async def test_a_terminated_run_exits_with_143(program: Program) -> None:
@@ -145,7 +145,7 @@ def test_a_full_disk_under_stdout_is_told_in_a_sentence(program: Program) -> Non
 
     assert ended.returncode == 1
     assert ended.stderr == (
-        "error: the output can't be written: no space left on device; make room for it\n"
+        "error: the output can't be written: no space left on device; free some space\n"
     )
 
 

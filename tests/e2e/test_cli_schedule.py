@@ -91,7 +91,7 @@ def test_a_schedule_is_paused_and_goes_on(desk: CommandLine) -> None:
     assert "every 1h 30m" in paused[1]
     assert "is paused" in paused[1]
     assert none == ["none: schedule 'often' is paused"]
-    assert resumed[0] == "schedule 'often' goes on"
+    assert resumed[0] == "schedule 'often' is resumed"
     assert again == ["schedule 'often' is paused"]
     assert document["is_paused"] is False
     assert document["interval_s"] == 5_400

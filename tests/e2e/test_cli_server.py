@@ -232,7 +232,7 @@ def test_dead_letters_are_retried_and_purged_there(played: Played, places: Store
     purged = places.there("dlq", "purge", "--workflow", "parsing", "--yes")
 
     assert (retried.code, json.loads(watched.out)["output"]) == (0, {"said": "GOOD"})
-    assert "say so with --yes" in refused.err
+    assert "confirm with --yes" in refused.err
     assert purged.out == "removed: 1 dead letter\n"
     assert places.check_same("dlq", "list", "--workflow", "parsing").out == "no dead letters\n"
 

@@ -55,7 +55,7 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
     assert again == [
         "error: there is a webhook 'chain' already: remove that one first, or take another name"
     ]
-    assert replaced[1] == "by anybody who can reach the server: it has no secret"
+    assert replaced[1] == "it has no secret: anyone who can reach the server can start it"
     assert listed[0].split() == ["WORKFLOW", "KIND", "SECRET", "ADDED", "PATH"]
     assert listed[1].split()[:3] == ["chain", "token", "hook"]
     facts = [line.split(maxsplit=1) for line in shown[1:-1]]

@@ -101,7 +101,7 @@ def test_a_workflow_is_deleted_when_that_is_meant(
     deleted = desk.ask("workflows", "report", "--delete", "--yes")
 
     assert unsure == 2
-    assert "workflow 'report' (up to version 2) would be deleted; say so with --yes" in said
+    assert "workflow 'report' (up to version 2) would be deleted; confirm with --yes" in said
     assert deleted == "deleted: 2 versions of 'report'\n"
     assert [line.split()[0] for line in desk.ask("workflows").splitlines()] == ["WORKFLOW", "chain"]
     assert "report" in desk.ask("show", "@last") + desk.ask("list", "--workflow", "report")

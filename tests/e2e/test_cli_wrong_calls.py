@@ -57,7 +57,7 @@ def test_an_unexpected_error_says_that_it_is_a_bug(
     assert code == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: unexpected ZeroDivisionError: division by zero",
-        "this is a bug of Runnel: please report it, with what RUNNEL_DEBUG=1 prints",
+        "this is a bug in Runnel: please report it with the output of RUNNEL_DEBUG=1",
     ]
 
 

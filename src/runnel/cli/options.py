@@ -298,7 +298,7 @@ def check_concurrency(settings: Settings, concurrency: int | None) -> None:
     """Raises InputError for `--concurrency` of a command whose work runs on a server."""
     if settings.is_remote and concurrency is not None:
         raise InputError(
-            "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
+            "--concurrency: each worker of a server has its own; give it to 'runnel worker'"
         )
 
 
@@ -373,5 +373,5 @@ def confirm(question: str, refusal: str) -> None:
     asyncio would swallow the first Ctrl-C.
     """
     if not sys.stdin.isatty():
-        raise InputError(f"{refusal}; say so with --yes")
+        raise InputError(f"{refusal}; confirm with --yes")
     typer.confirm(question, abort=True, err=True)

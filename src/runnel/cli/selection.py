@@ -99,9 +99,9 @@ def build_filter(
 def check_selection(execution_id: str | None, selection: ExecutionSelection) -> None:
     """Raises InputError unless the user gave either an id or a filter."""
     if execution_id is None and selection.is_empty:
-        raise InputError("give the id of an execution, or say which ones: --workflow, --label, …")
+        raise InputError("give the id of an execution, or a filter: --workflow, --label, …")
     if execution_id is not None and not selection.is_empty:
-        raise InputError("give the id of an execution, or options that say which ones; not both")
+        raise InputError("give the id of an execution, or filters; not both")
 
 
 def _parse_states(

@@ -56,19 +56,19 @@ def test_the_lines_of_a_csv_file_are_objects_of_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("a.jsonl", "\n \n", "there is no document in it"),
+        ("a.jsonl", "\n \n", "it has no documents"),
         ("a.jsonl", "1\n{", "line 2 is not JSON"),
         ("a.jsonl", "[" * 5000, "line 1 is not JSON"),
         ("a.jsonl", "1\n" + "2" * 10_000_001, "line 2 is longer than 10 MB; keep large data in"),
         (
             "a.csv",
             "a,b\n1\n",
-            "a.csv: line 2 has 1 columns, and the first line 2; expected as many",
+            "a.csv: line 2 has 1 columns; expected 2, as in the first line",
         ),
-        ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns, and the first line 2"),
+        ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns; expected 2, as in the first line"),
         ("a.csv", "a,b,a\n1,2,3\n", "two columns are named 'a'; give each its own name"),
         ("a.csv", 'a,b\n"1', "is not CSV"),
-        ("a.csv", "a,b\n", "there is no document in it"),
+        ("a.csv", "a,b\n", "it has no documents"),
     ],
 )
 def test_what_can_not_be_read_names_its_line(

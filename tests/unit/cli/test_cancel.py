@@ -33,7 +33,7 @@ async def _submit(data_dir: Path) -> ExecutionId:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "execution {} is cancelled, but its clean-up has to run; go on with: "),
+        ([], "execution {} is cancelled, but its clean-up has to run; continue with: "),
         (["--force"], "execution {} is cancelled\n"),
     ],
 )
@@ -60,7 +60,7 @@ def test_what_could_not_be_applied_is_not_called_cancelled(
 
     code = run_command(["cancel", "@last", "--data-dir", str(tmp_path)])
 
-    sentence = f"execution {execution_id} will be cancelled as soon as a process runs it; go on"
+    sentence = f"execution {execution_id} will be cancelled as soon as a process runs it; continue"
     assert code == 0
     assert capsys.readouterr().out.startswith(sentence)
 

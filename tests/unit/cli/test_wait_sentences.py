@@ -74,7 +74,7 @@ def test_only_the_first_of_many_are_told(capsys: pytest.CaptureFixture[str]) -> 
 
     said = said_of(driver, capsys)
 
-    assert said[:2] == ["n0: waits for signal 'go'", "n0: go on with: runnel signal e1 go"]
+    assert said[:2] == ["n0: waits for signal 'go'", "n0: continue with: runnel signal e1 go"]
     assert said[-1] == "and 2 more nodes that wait"
     assert len(said) == 2 * WAITING_NODES_MAX + 1
 

@@ -136,7 +136,9 @@ def batch(
 
 def _choose_name(given: str | None, inputs: str) -> str:
     if inputs == STDIN and given is None:
-        raise InputError("--inputs -: give the batch a --name, so that it can be gone on with")
+        raise InputError(
+            "--inputs -: give the batch a --name, so that the same command can continue it"
+        )
     name = Path(inputs).name if given is None else given
     check_text(name, "--name", chars_max=200)
     return name

@@ -79,7 +79,9 @@ async def _cancel_one(
     if is_owned:
         return f"execution {execution_id} is being cancelled by the process that runs it"
     if settings.is_remote:
-        return f"execution {execution_id} {NOT_YET_CANCELLED_MESSAGE}; go on with: {hints.resume()}"
+        return (
+            f"execution {execution_id} {NOT_YET_CANCELLED_MESSAGE}; continue with: {hints.resume()}"
+        )
     await apply_commands(settings, frozenset({partition.partition}))
     async with stores.open_store_session(settings) as store:
         execution = await store.client.load(execution_id)
@@ -88,7 +90,7 @@ async def _cancel_one(
     is_applied = execution.outcome is not None
     what = "is cancelled, but its clean-up has to run" if is_applied else NOT_YET_CANCELLED_MESSAGE
     hint = hints.resume(get_root_id(execution_id))
-    return f"execution {execution_id} {what}; go on with: {hint}"
+    return f"execution {execution_id} {what}; continue with: {hint}"
 
 
 async def _wait_until_final(
@@ -136,7 +138,7 @@ async def _cancel_all(
     if not unowned:
         return
     if settings.is_remote:
-        print(f"no process runs some of them; go on with: {hints.resume()}")
+        print(f"no process runs some of them; continue with: {hints.resume()}")
     else:
         await apply_commands(settings, unowned)
 

@@ -363,7 +363,7 @@ def _edit_config(config: Json, letter: DeadLetterView) -> Json:
         _run_editor(path)
         changed = read_data(path)
     if changed == config:
-        raise InputError("the config was left as it was: nothing is retried; leave out --edit")
+        raise InputError("--edit: the config did not change, nothing is retried; leave out --edit")
     return changed
 
 

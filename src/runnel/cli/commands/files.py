@@ -46,8 +46,8 @@ def graph(
         print(draw_graph(compiled, columns=_get_columns()))
     elif len(compiled) > SVG_NODES_MAX:
         raise InputError(
-            f"--svg: {len(compiled):,} nodes make no picture that can be read, at most "
-            f"{SVG_NODES_MAX} do; --json has all of them"
+            f"--svg: {len(compiled):,} nodes are too many to draw, at most "
+            f"{SVG_NODES_MAX} can be drawn; --json prints all of them"
         )
     else:
         print(render_svg(compiled))

@@ -123,7 +123,7 @@ def _print_executions(executions: ListedExecutions, limit: int, *, as_json: bool
     )
     if searched_back_to is not None and len(executions.headers) < limit:
         time = format_time(searched_back_to)
-        print(f"(looked back to {time}; go on with --until {time})", file=sys.stderr)
+        print(f"(searched back to {time}; continue with --until {time})", file=sys.stderr)
 
 
 def _build_execution_row(header: ExecutionHeader, now: float) -> list[Cell]:
@@ -207,7 +207,7 @@ async def _print_stuck(
     if as_json:
         print_json_lines(stuck)
     elif not stuck:
-        print("nothing is unfinished")
+        print("no unfinished executions")
     else:
         now = session.clock.now()
         for execution in stuck:
@@ -311,7 +311,7 @@ def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
     if is_lost:
         print(f"    · {PROGRAM_ONLY_MESSAGE}")
     for command in stuck.commands:
-        lead = "end it with" if is_lost else "go on with"
+        lead = "end it with" if is_lost else "continue with"
         print_styled([Cell(f"    {lead}: ", "dim"), Cell(command, "cyan")])
 
 

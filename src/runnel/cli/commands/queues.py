@@ -25,7 +25,7 @@ async def queues(*, as_json: AsJson = False, location: ServerLocation) -> None:
         QUEUE_HEADERS,
         build_queue_row,
         as_json=as_json,
-        empty="no queues: nothing has been handed to workers lately",
+        empty="no queues: no task was queued recently",
         to_json=msgspec.to_builtins,
     )
 

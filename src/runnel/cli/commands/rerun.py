@@ -113,7 +113,7 @@ def rerun(
         new_input = (input_file, assignments or [])
         return _rerun_one(execution_id, rerun_spec, new_input, settings, hints, as_json=as_json)
     if input_file is not None or assignments:
-        raise InputError("another input can be given to one execution only: name it by its id")
+        raise InputError("--input and --input-file change one execution only; give its id")
     return _rerun_selected(selection, rerun_spec, settings, hints, is_sure=is_sure, as_json=as_json)
 
 
@@ -213,7 +213,7 @@ class BulkReruns:
             known += step.known
         if known:
             print_to_stderr(
-                f"left out: {format_count(known, 'execution')} that had been rerun so before"
+                f"skipped: {format_count(known, 'execution')} that were already rerun in this way"
             )
         return started
 

@@ -41,8 +41,8 @@ async def resume(
     settings = configure(location, concurrency=concurrency)
     if settings.is_remote:
         raise InputError(
-            "nothing has to be resumed on servers: orchestrators take up what is unfinished by "
-            "themselves; 'runnel watch ID' follows an execution"
+            "executions on servers need no resume: orchestrators continue them; 'runnel watch ID' "
+            "follows one"
         )
     if execution_id is None and not has_data(settings):
         print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)

@@ -234,7 +234,7 @@ async def _set_paused(
     if as_json:
         print_json_lines([view])
         return
-    print(f"schedule '{view.id}' {'is paused' if view.is_paused else 'goes on'}")
+    print(f"schedule '{view.id}' {'is paused' if view.is_paused else 'is resumed'}")
     _print_next_tick(view, "")
 
 

@@ -47,7 +47,7 @@ async def signal(
     print(f"signal '{name}' sent to execution {full_id}")
     if not is_owned:
         hint = CommandHints(location, settings.is_remote).resume(full_id)
-        print(f"no process runs it now; go on with: {hint}")
+        print(f"no process runs it now; continue with: {hint}")
 
 
 def read_payload(texts: list[str]) -> Json:

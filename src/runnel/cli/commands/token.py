@@ -80,7 +80,7 @@ async def list_tokens(*, as_json: AsJson = False, location: StoreLocation) -> No
         ["ID", "NAME", "SCOPES", "CREATED", "GOOD UNTIL"],
         lambda token: _build_row(token, now),
         as_json=as_json,
-        empty="no tokens: the API answers to this machine only",
+        empty="no tokens: the API accepts requests from this machine only",
     )
 
 

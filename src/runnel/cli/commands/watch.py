@@ -25,7 +25,7 @@ async def watch(
             is_owned = await session.find_owner(full_id) is not None
             message = ""
             if not is_owned and summary.state not in FINAL_EXECUTION_STATES:
-                message = f"no process runs it now; go on with: {hints.resume(full_id)}"
+                message = f"no process runs it now; continue with: {hints.resume(full_id)}"
                 if is_bound_to_program(await session.load_workflow(full_id)):
                     remedy = f"end it with: {hints.force_cancel(full_id)}"
                     message = f"no process runs it now; {PROGRAM_ONLY_MESSAGE}; {remedy}"

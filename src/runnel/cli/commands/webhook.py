@@ -135,7 +135,7 @@ async def add_webhook(
         return
     print(f"workflow '{view.workflow}' is started by: POST {_format_path(view)}")
     if view.secret is None:
-        print("by anybody who can reach the server: it has no secret")
+        print("it has no secret: anyone who can reach the server can start it")
     else:
         variable = f"RUNNEL_SECRET_{view.secret.upper()}"
         print(f"its secret is {variable}, where 'runnel api' or 'runnel dev' runs")
