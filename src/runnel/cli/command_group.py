@@ -105,7 +105,9 @@ def adapt_command(command: AnyCommand) -> AnyCommand:
 
     call.__doc__ = command.__doc__
     keyword_only = inspect.Parameter.KEYWORD_ONLY
-    signature = inspect.Signature([each.replace(kind=keyword_only) for each in parameters])
+    signature = inspect.Signature(
+        [parameter.replace(kind=keyword_only) for parameter in parameters]
+    )
     vars(call)["__signature__"] = signature
     return call
 

@@ -67,8 +67,8 @@ def api(
 ) -> int:
     """Serve the HTTP API for executions on a Redis server.
 
-    Orchestrators and workers are processes of their own. Without tokens the API accepts requests
-    from this machine only: [bold]runnel token create[/bold] makes one.
+    Orchestrators and workers are processes of their own. Without tokens the API listens on this
+    machine only: [bold]runnel token create[/bold] makes one.
 
     Each process serves its own metrics: the first on --metrics-port, the second on the next port,
     and so on.

@@ -87,10 +87,12 @@ async def _cancel_one(
         execution = await store.client.load(execution_id)
     if execution.is_final:
         return f"execution {execution_id} is {execution.state.lower()}"
-    is_applied = execution.outcome is not None
-    what = "is cancelled, but its clean-up has to run" if is_applied else NOT_YET_CANCELLED_MESSAGE
+    if execution.outcome is not None:
+        state = "is cancelled, but its clean-up has to run"
+    else:
+        state = NOT_YET_CANCELLED_MESSAGE
     hint = hints.resume(get_root_id(execution_id))
-    return f"execution {execution_id} {what}; continue with: {hint}"
+    return f"execution {execution_id} {state}; continue with: {hint}"
 
 
 async def _wait_until_final(

@@ -17,7 +17,8 @@ def config(
 ) -> None:
     """Print every setting, its value and its source.
 
-    Settings are environment variables; docs/settings.md describes each one. Secrets are hidden.
+    Settings are environment variables; docs/reference/settings.md describes each one. Secrets are
+    hidden.
     """
     lines = list_settings(read_sourced_settings())
     if as_json:

@@ -41,7 +41,7 @@ def dev(
         bool,
         typer.Option(
             "--with-servers",
-            help="Start a private Redis and PostgreSQL; they are deleted when this command ends.",
+            help="Start a private Redis and PostgreSQL; both are removed when this command ends.",
         ),
     ] = False,
     app: AppOption = None,

@@ -66,7 +66,7 @@ LetterName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A dead letter as listed: execution/node. The first characters of the execution do.",
+        help="A dead letter as listed: execution/node. A prefix of the execution's id is enough.",
         show_default=False,
     ),
 ]

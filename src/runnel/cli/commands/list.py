@@ -184,8 +184,8 @@ class StuckExecution(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     is_of_program: bool
     commands: tuple[str, ...]
-    """What the user can type to continue the execution, or to end it if it `is_of_program` that
-    has died; empty if the execution continues by itself.
+    """Commands that continue the execution, or end it if it `is_of_program` that has died; empty if
+    the execution continues by itself.
     """
 
 

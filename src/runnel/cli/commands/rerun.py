@@ -248,7 +248,10 @@ def print_started(
     if as_json:
         print_json_lines(
             started,
-            lambda each: {"execution_id": each.execution_id, "workflow": each.workflow.name},
+            lambda execution: {
+                "execution_id": execution.execution_id,
+                "workflow": execution.workflow.name,
+            },
         )
     elif started:
         print_to_stderr(f"workers run them; see: {hints.watch_again(started[0].execution_id)}")

@@ -358,6 +358,6 @@ def _list_facts(view: ScheduleView) -> Iterator[tuple[str, str]]:
     last = "" if view.last_tick is None else format_local_time(view.last_tick)
     yield "last", f"{last} {view.last_execution_id or ''}".strip()
     counts = {"skipped": view.skipped, "missed": view.missed, "failed": view.failed}
-    others = [f"{number:,} {name}" for name, number in counts.items() if number]
-    yield "ticks", ", ".join([f"{view.fired:,} fired", *others])
+    other_counts = [f"{number:,} {name}" for name, number in counts.items() if number]
+    yield "ticks", ", ".join([f"{view.fired:,} fired", *other_counts])
     yield "problem", view.last_error or ""

@@ -101,7 +101,7 @@ async def revoke(
 
 
 app = make_command_group(
-    "Create, list and revoke tokens of the HTTP API.\n\nWithout a token, the API answers to this "
+    "Create, list and revoke tokens of the HTTP API.\n\nWithout a token, the API listens on this "
     "machine only. As soon as one exists, every call needs one.",
     first_command="runnel token create ci",
     commands={

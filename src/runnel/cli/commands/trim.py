@@ -24,7 +24,7 @@ from runnel.telemetry.logs import LogTelemetry
 
 
 class TrimResult(NamedTuple):
-    """What was deleted; `blobs` are large values that belonged to no execution."""
+    """The number of deleted things; `blobs` are large values that belonged to no execution."""
 
     executions: int
     blobs: int

@@ -180,7 +180,9 @@ def _print_definition(definition: Definition, *, as_json: bool) -> None:
 
 
 def _print_diff(former: Definition, later: Definition, *, as_json: bool) -> None:
-    before, after = (f"{each.name} (version {each.version})" for each in (former, later))
+    before, after = (
+        f"{definition.name} (version {definition.version})" for definition in (former, later)
+    )
     texts = _to_yaml(former).splitlines(), _to_yaml(later).splitlines()
     lines = list(unified_diff(*texts, fromfile=before, tofile=after, lineterm=""))
     if as_json:

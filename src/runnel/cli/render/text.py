@@ -25,14 +25,14 @@ def format_duration(seconds: float) -> str:
     seconds = max(0.0, seconds)
     if seconds < 9.95:  # noqa: PLR2004  # 9.95 would round to 10.0
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < MINUTE_S:
-        return f"{whole} s"
-    if whole < HOUR_S:
-        return f"{whole // MINUTE_S}m {whole % MINUTE_S:02}s"
-    if whole < DAY_S:
-        return f"{whole // HOUR_S}h {whole % HOUR_S // MINUTE_S:02}m"
-    return f"{whole // DAY_S}d {whole % DAY_S // HOUR_S}h"
+    rounded = round(seconds)
+    if rounded < MINUTE_S:
+        return f"{rounded} s"
+    if rounded < HOUR_S:
+        return f"{rounded // MINUTE_S}m {rounded % MINUTE_S:02}s"
+    if rounded < DAY_S:
+        return f"{rounded // HOUR_S}h {rounded % HOUR_S // MINUTE_S:02}m"
+    return f"{rounded // DAY_S}d {rounded % DAY_S // HOUR_S}h"
 
 
 def format_local_time(at: float) -> str:
