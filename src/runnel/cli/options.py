@@ -78,7 +78,6 @@ WorkflowFile: TypeAlias = Annotated[
     typer.Argument(
         metavar="FILE",
         help="A workflow: YAML, JSON, or a Python file with a @workflow (flow.py, flow.py:name).",
-        show_default=False,
         readable=False,
     ),
 ]
@@ -88,7 +87,6 @@ ExecutionIdArgument: TypeAlias = Annotated[
         metavar="ID",
         help="An execution: its id, the first characters of the id, or @last.",
         autocompletion=complete_id,
-        show_default=False,
     ),
 ]
 OptionalExecutionId: TypeAlias = Annotated[
@@ -98,7 +96,6 @@ OptionalExecutionId: TypeAlias = Annotated[
         help="An execution: its id, the first characters of the id, or @last. Without an id, the "
         "filters choose the executions.",
         autocompletion=complete_id,
-        show_default=False,
     ),
 ]
 SkipConfirmation: TypeAlias = Annotated[
@@ -118,7 +115,6 @@ Concurrency: TypeAlias = Annotated[
         metavar="N",
         min=1,
         help="How many nodes may run at once. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
-        show_default=False,
     ),
 ]
 Assignments: TypeAlias = Annotated[
@@ -128,7 +124,6 @@ Assignments: TypeAlias = Annotated[
         "-i",
         metavar="KEY=VALUE",
         help="Set one value of the input; repeatable: year=2026, user.name=Ada, tags:='[1, 2]'.",
-        show_default=False,
     ),
 ]
 InputFile: TypeAlias = Annotated[
@@ -137,17 +132,12 @@ InputFile: TypeAlias = Annotated[
         "--input-file",
         metavar="FILE",
         help="Read the input from a JSON or YAML file; - reads stdin.",
-        show_default=False,
     ),
 ]
 Labels: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--label",
-        "-l",
-        metavar="KEY=VALUE",
-        help="Add a label to the execution; repeatable.",
-        show_default=False,
+        "--label", "-l", metavar="KEY=VALUE", help="Add a label to the execution; repeatable."
     ),
 ]
 WorkflowVersion: TypeAlias = Annotated[
@@ -157,7 +147,6 @@ WorkflowVersion: TypeAlias = Annotated[
         metavar="N",
         min=1,
         help="Run this version of the workflow instead of the newest.",
-        show_default=False,
     ),
 ]
 DataDir: TypeAlias = Annotated[
@@ -167,7 +156,6 @@ DataDir: TypeAlias = Annotated[
         metavar="DIR",
         help="The directory that stores executions. "
         "[dim]\\[default: $RUNNEL_DATA_DIR or .runnel][/dim]",
-        show_default=False,
         readable=False,
     ),
 ]
@@ -178,7 +166,6 @@ RedisUrl: TypeAlias = Annotated[
         metavar="URL",
         help="Use this Redis server instead of a data directory. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like][/dim]",
-        show_default=False,
     ),
 ]
 DefaultedRedisUrl: TypeAlias = Annotated[
@@ -188,7 +175,6 @@ DefaultedRedisUrl: TypeAlias = Annotated[
         metavar="URL",
         help="The Redis server. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like, or localhost][/dim]",
-        show_default=False,
     ),
 ]
 Server: TypeAlias = Annotated[
@@ -198,7 +184,6 @@ Server: TypeAlias = Annotated[
         metavar="URL",
         help="Use this Runnel server over HTTP, with the token in $RUNNEL_TOKEN. "
         "[dim]\\[default: $RUNNEL_SERVER][/dim]",
-        show_default=False,
     ),
 ]
 

@@ -19,9 +19,7 @@ class ExecutionSelection:
 
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            "--status", help="Only executions in this state; repeatable.", show_default=False
-        ),
+        typer.Option("--status", help="Only executions in this state; repeatable."),
     ] = None
     workflow: Annotated[
         str | None,
@@ -30,7 +28,6 @@ class ExecutionSelection:
             metavar="NAME",
             help="Only executions of this workflow.",
             autocompletion=complete_workflow,
-            show_default=False,
         ),
     ] = None
     labels: Annotated[
@@ -39,7 +36,6 @@ class ExecutionSelection:
             "--label",
             metavar="KEY=VALUE",
             help="Only executions with this label; repeatable, then all must match.",
-            show_default=False,
         ),
     ] = None
     since: Annotated[
@@ -48,7 +44,6 @@ class ExecutionSelection:
             "--since",
             metavar="WHEN",
             help="Only executions created since: 30m, 2h or 7d ago, or 2026-01-31T09:30.",
-            show_default=False,
         ),
     ] = None
     until: Annotated[
@@ -57,7 +52,6 @@ class ExecutionSelection:
             "--until",
             metavar="WHEN",
             help="Only executions created before; the same formats as --since.",
-            show_default=False,
         ),
     ] = None
     search: Annotated[
@@ -66,7 +60,6 @@ class ExecutionSelection:
             "--search",
             metavar="TEXT",
             help="Only executions whose id, workflow, error or label value contains this text.",
-            show_default=False,
         ),
     ] = None
 

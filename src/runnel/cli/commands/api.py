@@ -36,7 +36,6 @@ HostOption: TypeAlias = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="The address to listen on. [dim]\\[default: $RUNNEL_API_HOST or 127.0.0.1][/dim]",
-        show_default=False,
     ),
 ]
 PortOption: TypeAlias = Annotated[
@@ -46,7 +45,6 @@ PortOption: TypeAlias = Annotated[
         max=65_535,
         help="The port to listen on; 0 picks a free port. "
         "[dim]\\[default: $RUNNEL_API_PORT or 8080][/dim]",
-        show_default=False,
     ),
 ]
 

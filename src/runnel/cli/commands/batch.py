@@ -42,7 +42,6 @@ Inputs = Annotated[
         "--inputs",
         metavar="FILE",
         help="The documents: one JSON value per line, or a .csv file; - reads stdin.",
-        show_default=False,
     ),
 ]
 IdField = Annotated[
@@ -51,7 +50,6 @@ IdField = Annotated[
         metavar="NAME",
         help="The field that identifies a document, such as id or meta.number. "
         "[dim]\\[default: its content][/dim]",
-        show_default=False,
     ),
 ]
 BatchName = Annotated[
@@ -60,15 +58,12 @@ BatchName = Annotated[
         metavar="NAME",
         help="The name that identifies the batch. "
         "[dim]\\[default: the name of the inputs file][/dim]",
-        show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Write the result of each document to this file, as JSON lines.",
-        show_default=False,
+        metavar="FILE", help="Write the result of each document to this file, as JSON lines."
     ),
 ]
 RetryFailed = Annotated[
@@ -81,7 +76,6 @@ InFlightMax = Annotated[
         min=1,
         help="How many executions may be unfinished at once. "
         "[dim]\\[default: 100 on a server, 2 for each slot here][/dim]",
-        show_default=False,
     ),
 ]
 AsJsonSummary = Annotated[

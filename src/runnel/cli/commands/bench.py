@@ -41,7 +41,6 @@ BackendName: TypeAlias = Annotated[
         "--backend",
         metavar="NAME",
         help="memory, sqlite or redis. [dim]\\[default: sqlite, or redis with --redis-url][/dim]",
-        show_default=False,
     ),
 ]
 DurabilityName: TypeAlias = Annotated[
@@ -50,27 +49,17 @@ DurabilityName: TypeAlias = Annotated[
         "--durability",
         metavar="NAME",
         help="Durability of SQLite: process or power. [dim]\\[default: process][/dim]",
-        show_default=False,
     ),
 ]
 Slots: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--concurrency",
-        metavar="N",
-        min=1,
-        help="Slots of each worker. [dim]\\[default: 4][/dim]",
-        show_default=False,
+        "--concurrency", metavar="N", min=1, help="Slots of each worker. [dim]\\[default: 4][/dim]"
     ),
 ]
 Workers: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Worker processes on servers. [dim]\\[default: 1][/dim]",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, help="Worker processes on servers. [dim]\\[default: 1][/dim]"),
 ]
 Count: TypeAlias = Annotated[
     int | None,
@@ -79,7 +68,6 @@ Count: TypeAlias = Annotated[
         min=1,
         help="How many executions; for a map, items; for a load, seconds. "
         "[dim]\\[default: 2000 diamonds, and for other workloads what takes as long][/dim]",
-        show_default=False,
     ),
 ]
 Repetitions: TypeAlias = Annotated[
@@ -89,7 +77,6 @@ Repetitions: TypeAlias = Annotated[
         min=1,
         help="How many times to measure; the median is shown. "
         "[dim]\\[default: 3 for diamonds, else 1][/dim]",
-        show_default=False,
     ),
 ]
 BenchRedis: TypeAlias = Annotated[
@@ -99,7 +86,6 @@ BenchRedis: TypeAlias = Annotated[
         metavar="URL",
         help="Use this Redis server. $REDIS_URL is ignored, because a benchmark takes all that a "
         "server has. [dim]\\[default: a private server][/dim]",
-        show_default=False,
     ),
 ]
 BenchPostgres: TypeAlias = Annotated[
@@ -109,7 +95,6 @@ BenchPostgres: TypeAlias = Annotated[
         metavar="URL",
         help="Use this PostgreSQL server as the archive. [dim]\\[default: a private server, or "
         "none with --redis-url][/dim]",
-        show_default=False,
     ),
 ]
 

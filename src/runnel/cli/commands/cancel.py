@@ -42,8 +42,8 @@ def cancel(
 ) -> None:
     """Cancel one execution or all that match the filters.
 
-    Running tasks are told to stop. Clean-up nodes still run, unless [bold]--force[/bold] cancels
-    them as well.
+    Running tasks get a request to stop. Clean-up nodes still run, unless [bold]--force[/bold]
+    cancels them as well.
     """
     check_selection(execution_id, selection)
     settings = configure(location)

@@ -19,7 +19,7 @@ from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli.command_group import make_command_group
-from runnel.cli.commands.rerun import print_started
+from runnel.cli.commands.rerun import run_many
 from runnel.cli.errors import FAILED, OK
 from runnel.cli.options import (
     AsJson,
@@ -47,11 +47,11 @@ from runnel.cli.render.text import (
     to_compact_json,
     to_pretty_json,
 )
-from runnel.cli.session.follow import StartedExecution, run_many_locally
+from runnel.cli.session.follow import StartedExecution
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import make_importable, merge_assignments, read_value
+from runnel.cli.session.inputs import merge_assignments, read_value
 from runnel.cli.session.open_client import ClientSession, has_data, load_workflow, open_client
-from runnel.cli.streams import print_to_stderr, reserve_stdout
+from runnel.cli.streams import print_to_stderr
 from runnel.client.dead_letters import LettersOf, check_editable
 from runnel.client.protocol import Client, DeadLetters
 from runnel.core.ids import ExecutionId, get_root_id
@@ -67,20 +67,14 @@ LetterName: TypeAlias = Annotated[
     typer.Argument(
         metavar="NAME",
         help="A dead letter as listed: execution/node. A prefix of the execution's id is enough.",
-        show_default=False,
     ),
 ]
 QueueOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--queue", metavar="NAME", help="Only dead letters of this queue.", show_default=False
-    ),
+    str | None, typer.Option("--queue", metavar="NAME", help="Only dead letters of this queue.")
 ]
 WorkflowOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--workflow", metavar="NAME", help="Only dead letters of this workflow.", show_default=False
-    ),
+    typer.Option("--workflow", metavar="NAME", help="Only dead letters of this workflow."),
 ]
 
 
@@ -89,8 +83,7 @@ class LetterSelection:
     """The dead letters that the user chose, by name or by filter."""
 
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Dead letters as listed.", show_default=False),
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Dead letters as listed.")
     ] = None
     is_all: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False
     queue: QueueOption = None
@@ -148,15 +141,12 @@ class ConfigChange:
             "-c",
             metavar="KEY=VALUE",
             help="Change one value of the config; repeatable.",
-            show_default=False,
         ),
     ] = None
     payload_file: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="Read the whole config from a JSON or YAML file; - reads stdin.",
-            show_default=False,
+            metavar="FILE", help="Read the whole config from a JSON or YAML file; - reads stdin."
         ),
     ] = None
     is_edited: Annotated[
@@ -239,8 +229,7 @@ def retry_letters(
     *,
     selection: LetterSelection,
     count: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --all: only the N oldest.", show_default=False),
+        int | None, typer.Option(min=1, metavar="N", help="With --all: only the N oldest.")
     ] = None,
     change: ConfigChange,
     concurrency: Concurrency = None,
@@ -262,14 +251,7 @@ def retry_letters(
         print("no dead letters")
         return OK
     retries.configs = change.build_configs(letters)
-    if settings.is_remote:
-        asyncio.run(_submit_to_server(retries, settings, hints, as_json=as_json))
-        code = OK
-    else:
-        make_importable(dict.fromkeys(retries.folders))
-        with reserve_stdout() as out:
-            running = run_many_locally(retries.start_all, settings, hints, out=out, as_json=as_json)
-            code = asyncio.run(running)
+    code = run_many(retries.start_all, retries.folders, settings, hints, as_json=as_json)
     return max(code, FAILED if retries.problems else OK)
 
 
@@ -284,7 +266,6 @@ def purge_letters(
             min=0,
             callback=check_finite,
             help="Only dead letters rejected longer ago.",
-            show_default=False,
         ),
     ] = None,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
@@ -449,11 +430,3 @@ async def _prepare_retries(
             if SOURCE_LABEL in header.labels:
                 retries.folders.append(header.labels[SOURCE_LABEL])
     return letters, retries
-
-
-async def _submit_to_server(
-    retries: LetterRetries, settings: Settings, hints: CommandHints, *, as_json: bool
-) -> None:
-    async with open_client(settings) as session:
-        started = await retries.start_all(session.client)
-    print_started(started, hints, as_json=as_json)

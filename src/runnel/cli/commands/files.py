@@ -22,8 +22,7 @@ def graph(
     file: WorkflowFile,
     *,
     as_mermaid: Annotated[
-        bool,
-        typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages."),
+        bool, typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages.")
     ] = False,
     as_svg: Annotated[
         bool, typer.Option("--svg", help="Print an SVG image, for documents and web pages.")

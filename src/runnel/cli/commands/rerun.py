@@ -1,7 +1,7 @@
 """`runnel rerun [ID]`"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from runnel.cli.render.text import format_count
 from runnel.cli.selection import ExecutionSelection, build_filter, check_selection
 from runnel.cli.session.follow import (
     StartedExecution,
+    StartMany,
     run_locally,
     run_many_locally,
     submit_and_follow,
@@ -57,7 +58,6 @@ class RerunNodes:
             "--from",
             metavar="NODE",
             help="Also run this node and all nodes that depend on it; repeatable.",
-            show_default=False,
         ),
     ] = None
     is_whole: Annotated[bool, typer.Option("--all", help="Run every node.")] = False
@@ -174,6 +174,7 @@ def _rerun_selected(
     reruns = BulkReruns(
         restrict_to_rerunnable(build_filter(selection, RealClock().now()), limit=RERUNS_PER_STEP),
         rerun_spec,
+        settings.is_remote,
     )
     number, folders = asyncio.run(_inspect_selected(reruns.execution_filter, settings))
     if not number:
@@ -182,20 +183,17 @@ def _rerun_selected(
     how_many = format_count(number, "execution")
     if not is_sure:
         confirm(f"Rerun {how_many}?", f"{how_many} would be rerun")
-    if settings.is_remote:
-        code = asyncio.run(_submit_to_server(reruns, settings, hints, as_json=as_json))
-    else:
-        make_importable(folders)
-        with reserve_stdout() as out:
-            running = run_many_locally(reruns.start_all, settings, hints, out=out, as_json=as_json)
-            code = asyncio.run(running)
+    code = run_many(reruns.start_all, folders, settings, hints, as_json=as_json)
     return max(code, FAILED if reruns.failed else OK)
 
 
 @dataclass(slots=True)
 class BulkReruns:
+    """Reruns all executions that match a filter, and counts those that can't be rerun."""
+
     execution_filter: ExecutionFilter
     rerun_spec: RerunSpec
+    is_remote: bool
     failed: int = 0
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
@@ -215,6 +213,8 @@ class BulkReruns:
             print_to_stderr(
                 f"skipped: {format_count(known, 'execution')} that were already rerun in this way"
             )
+        if self.is_remote:
+            print_to_stderr(f"rerun: {format_count(len(started), 'execution')}")
         return started
 
 
@@ -231,20 +231,34 @@ async def _inspect_selected(
     return number, list(folders)
 
 
-async def _submit_to_server(
-    reruns: BulkReruns, settings: Settings, hints: CommandHints, *, as_json: bool
+def run_many(
+    start: StartMany,
+    folders: Iterable[str],
+    settings: Settings,
+    hints: CommandHints,
+    *,
+    as_json: bool,
 ) -> int:
+    """Runs executions in this process, or submits them to a server without following them.
+
+    On a server they may be too many to follow. Returns the exit code.
+    """
+    if settings.is_remote:
+        _print_started(asyncio.run(_submit(start, settings)), hints, as_json=as_json)
+        return OK
+    make_importable(folders)
+    with reserve_stdout() as out:
+        return asyncio.run(run_many_locally(start, settings, hints, out=out, as_json=as_json))
+
+
+async def _submit(start: StartMany, settings: Settings) -> Sequence[StartedExecution]:
     async with open_client(settings) as session:
-        started = await reruns.start_all(session.client)
-    print_to_stderr(f"rerun: {format_count(len(started), 'execution')}")
-    print_started(started, hints, as_json=as_json)
-    return OK
+        return await start(session.client)
 
 
-def print_started(
+def _print_started(
     started: Sequence[StartedExecution], hints: CommandHints, *, as_json: bool
 ) -> None:
-    """Prints the executions that workers of a server run; they may be too many to follow."""
     if as_json:
         print_json_lines(
             started,

@@ -25,7 +25,6 @@ async def resume(
             metavar="[ID]",
             help="An execution: its id, the first characters of the id, or @last. Without an id, "
             "all unfinished executions.",
-            show_default=False,
         ),
     ] = None,
     *,

@@ -61,7 +61,7 @@ FILE_SUFFIXES = (".yaml", ".yml", ".json", ".py")
 ERROR_CHARS_MAX = 80
 
 ScheduleName: TypeAlias = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
+    str, typer.Argument(metavar="NAME", help="The name of the schedule.")
 ]
 
 
@@ -76,7 +76,6 @@ class ScheduleArguments:
             metavar="WORKFLOW",
             help="The name of a stored workflow, or a workflow file, which is then stored.",
             autocompletion=complete_workflow,
-            show_default=False,
         ),
     ]
     cron: Annotated[
@@ -84,12 +83,10 @@ class ScheduleArguments:
         typer.Option(
             metavar="FIELDS",
             help="Minute hour day month weekday: '0 3 * * *'. Or @hourly, @daily, @weekly, …",
-            show_default=False,
         ),
     ] = None
     every: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.", show_default=False),
+        str | None, typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.")
     ] = None
     timezone: Annotated[
         str, typer.Option(metavar="ZONE", help="The time zone, such as Europe/Berlin.")
@@ -107,16 +104,13 @@ class ScheduleArguments:
         ),
     ] = "allow"
     catch_up: Annotated[
-        int,
-        typer.Option(metavar="N", help="How many missed ticks fire after an outage."),
+        int, typer.Option(metavar="N", help="How many missed ticks fire after an outage.")
     ] = 1
     starts_at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Fire no tick before this time.", show_default=False),
+        str | None, typer.Option(metavar="TIME", help="Fire no tick before this time.")
     ] = None
     ends_at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Fire no tick after this time.", show_default=False),
+        str | None, typer.Option(metavar="TIME", help="Fire no tick after this time.")
     ] = None
     is_paused: Annotated[
         bool, typer.Option("--paused", help="Add it paused: it fires after 'schedule resume'.")

@@ -58,7 +58,6 @@ QueuesOption: TypeAlias = Annotated[
         metavar="NAME,NAME",
         help="Take tasks from these queues only. A node's queue is the name of its handler, unless "
         "the node sets another. [default: the queues of its handlers]",
-        show_default=False,
     ),
 ]
 AppOption: TypeAlias = Annotated[
@@ -67,7 +66,6 @@ AppOption: TypeAlias = Annotated[
         metavar="MODULE:NAME",
         help="Your code, imported from the working directory at the start: a HandlerRegistry, or "
         "a module of tasks.",
-        show_default=False,
     ),
 ]
 

@@ -27,27 +27,16 @@ NodeName = Annotated[
         "--node",
         metavar="NODE",
         help="Show this node: its attempts, config, inputs, output and log lines.",
-        show_default=False,
     ),
 ]
 ItemNumber = Annotated[
     int | None,
-    typer.Option(
-        "--item",
-        metavar="N",
-        min=0,
-        help="With --node: show this item of a map.",
-        show_default=False,
-    ),
+    typer.Option("--item", metavar="N", min=0, help="With --node: show this item of a map."),
 ]
 ItemsAfter = Annotated[
     int | None,
     typer.Option(
-        "--after",
-        metavar="N",
-        min=0,
-        help="With --node: list the items of a map after this one.",
-        show_default=False,
+        "--after", metavar="N", min=0, help="With --node: list the items of a map after this one."
     ),
 ]
 

@@ -17,9 +17,7 @@ async def signal(
     execution_id: ExecutionIdArgument,
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="The signal that the node waits for.", show_default=False
-        ),
+        typer.Argument(metavar="NAME", help="The signal that the node waits for."),
     ],
     *,
     payload: Annotated[
@@ -27,7 +25,6 @@ async def signal(
         typer.Option(
             metavar="JSON|KEY=VALUE",
             help="The output of the waiting node: JSON, or assignments (repeatable).",
-            show_default=False,
         ),
     ] = None,
     location: StoreLocation,

@@ -18,26 +18,20 @@ from runnel.views.token import Scope, TokenView
 async def create(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="A name for the user of the token.", show_default=False
-        ),
+        typer.Argument(metavar="NAME", help="A name for the user of the token."),
     ],
     *,
     scope: Annotated[
         list[str] | None,
         typer.Option(
             help="What it allows: read, run (and read), operate (and run), admin (everything); "
-            "repeatable. [dim]\\[default: run][/dim]",
-            show_default=False,
+            "repeatable. [dim]\\[default: run][/dim]"
         ),
     ] = None,
     days: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=36_500,
-            help="How many days it is valid. [dim]\\[default: no limit][/dim]",
-            show_default=False,
+            min=1, max=36_500, help="How many days it is valid. [dim]\\[default: no limit][/dim]"
         ),
     ] = None,
     per_minute: Annotated[
@@ -46,7 +40,6 @@ async def create(
             min=0,
             help="How many requests it allows in a minute; 0 sets no limit. "
             "[dim]\\[default: $RUNNEL_API_TOKEN_RATE_LIMIT][/dim]",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -87,9 +80,7 @@ async def list_tokens(*, as_json: AsJson = False, location: StoreLocation) -> No
 async def revoke(
     token_id: Annotated[
         str,
-        typer.Argument(
-            metavar="ID", help="The id that 'runnel token list' shows.", show_default=False
-        ),
+        typer.Argument(metavar="ID", help="The id that 'runnel token list' shows."),
     ],
     *,
     location: StoreLocation,

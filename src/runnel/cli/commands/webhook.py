@@ -35,10 +35,7 @@ from runnel.views.trigger import Webhook, WebhookKind, WebhookView
 WorkflowArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="WORKFLOW",
-        help="The name of a stored workflow.",
-        autocompletion=complete_workflow,
-        show_default=False,
+        metavar="WORKFLOW", help="The name of a stored workflow.", autocompletion=complete_workflow
     ),
 ]
 
@@ -61,12 +58,10 @@ class WebhookArguments:
         typer.Option(
             metavar="NAME",
             help="The name of the secret: NAME is RUNNEL_SECRET_NAME where the API runs.",
-            show_default=False,
         ),
     ] = None
     header: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The header that holds the secret, for kind token."),
+        str, typer.Option(metavar="NAME", help="The header that holds the secret, for kind token.")
     ] = "X-Webhook-Token"
     mapping: Annotated[
         list[str] | None,
@@ -76,7 +71,6 @@ class WebhookArguments:
             metavar="KEY=VALUE",
             help="Set one value of the input; repeatable: 'branch={{ body.ref }}'. Without any, "
             "the input is body, headers and query.",
-            show_default=False,
         ),
     ] = None
     delivery_id: Annotated[
@@ -84,7 +78,6 @@ class WebhookArguments:
         typer.Option(
             metavar="TEMPLATE",
             help="The id of a call: '{{ body.id }}'. Calls with the same id start one execution.",
-            show_default=False,
         ),
     ] = None
     version: WorkflowVersion = None

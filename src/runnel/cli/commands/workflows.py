@@ -37,14 +37,10 @@ WorkflowNameArgument = Annotated[
         metavar="[NAME]",
         help="List the versions of this workflow.",
         autocompletion=complete_workflow,
-        show_default=False,
     ),
 ]
 VersionOption = Annotated[
-    int | None,
-    typer.Option(
-        "--version", metavar="N", min=1, help="Print this version as YAML.", show_default=False
-    ),
+    int | None, typer.Option("--version", metavar="N", min=1, help="Print this version as YAML.")
 ]
 DiffVersion = Annotated[
     int | None,
@@ -53,7 +49,6 @@ DiffVersion = Annotated[
         metavar="N",
         min=1,
         help="Print the changes from version N to the newest version, or to --version.",
-        show_default=False,
     ),
 ]
 

@@ -48,7 +48,6 @@ MetricsPortOption: TypeAlias = Annotated[
         max=PORT_MAX,
         help="Serve metrics for Prometheus on this port; 0 picks a free port. "
         "[dim]\\[default: $RUNNEL_METRICS_PORT, or no metrics][/dim]",
-        show_default=False,
     ),
 ]
 
