@@ -1,4 +1,4 @@
-"""`runnel batch`: many executions of one workflow, gone on with after any end."""
+"""`runnel batch`: many executions of one workflow, continued after an interruption."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ def test_an_output_that_would_overwrite_its_source_is_refused(tmp_path: Path, ou
     assert {path: path.read_text() for path in before} == before
 
 
-def test_a_file_of_results_is_complete_or_as_it_was(tmp_path: Path) -> None:
+def test_a_file_of_results_is_either_complete_or_unchanged(tmp_path: Path) -> None:
     program, results = prepare(tmp_path, [1, 2]), tmp_path / "results.jsonl"
     program.run(*CALL, "--output", "results.jsonl")
     complete = results.read_text()
@@ -122,7 +122,7 @@ def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
     assert lines_in(tmp_path / "results.jsonl") == [1]
 
 
-def test_results_can_go_where_there_is_no_plain_file(tmp_path: Path) -> None:
+def test_results_can_be_written_to_a_pipe(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1])
 
     done = program.run(*CALL, "--output", "/dev/stderr")
@@ -131,7 +131,7 @@ def test_results_can_go_where_there_is_no_plain_file(tmp_path: Path) -> None:
     assert '"output": {"twice": 2}' in done.stderr
 
 
-def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_under_the_results_is_reported_in_a_sentence(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1])
 
     done = program.run(*CALL, "--output", "/dev/full")
@@ -142,7 +142,7 @@ def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> 
     assert program.run(*CALL, "--output", "/dev/null").returncode == 0
 
 
-def test_a_batch_is_done_once_and_what_failed_is_run_again_when_asked(tmp_path: Path) -> None:
+def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1, -2])
     program.run(*CALL)
     again = json.loads(program.run(*CALL, "--json").stdout)
@@ -158,7 +158,7 @@ def test_a_batch_is_done_once_and_what_failed_is_run_again_when_asked(tmp_path: 
     assert runs(program) == {1: 1, -2: 3}
 
 
-def test_documents_that_were_added_are_the_only_ones_that_are_run(tmp_path: Path) -> None:
+def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1, 2])
     program.run(*CALL)
     (tmp_path / "docs.jsonl").write_text('{"n": 9}\n{"n": 2}\n{"n": 1}\n')
@@ -186,7 +186,7 @@ def test_a_changed_workflow_or_document_is_not_mixed_into_a_batch(tmp_path: Path
     assert "but was submitted with version 1 of the workflow; give this" in workflow.stderr
 
 
-async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
+async def test_a_killed_batch_continues_without_repeating_a_finished_document(
     tmp_path: Path,
 ) -> None:
     numbers = list(range(60))
@@ -211,7 +211,7 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     assert not (tmp_path / "results.jsonl.part").exists()
 
 
-async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> None:
+async def test_an_interrupted_batch_stops_gently_and_can_be_continued(tmp_path: Path) -> None:
     numbers = list(range(48))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*WITH_OUTPUT) as first:
@@ -236,7 +236,7 @@ async def completed(program: Program) -> list[dict[str, Any]]:
     return await asyncio.to_thread(program.documents, *words)
 
 
-async def test_two_processes_share_a_batch_and_one_goes_on_when_the_other_is_killed(
+async def test_two_processes_share_a_batch_and_one_continues_when_the_other_is_killed(
     tmp_path: Path,
 ) -> None:
     numbers = list(range(60))

@@ -37,7 +37,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     return Program(tmp_path)
 
 
-def test_what_failed_is_rerun_together(
+def test_all_failed_executions_are_rerun_together(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(2):
@@ -68,7 +68,7 @@ async def leave_waiting(folder: Path) -> None:
         await engine.backend.close()
 
 
-def test_what_waits_is_cancelled_together_also_when_nobody_runs_it(
+def test_waiting_executions_are_cancelled_together_even_if_no_process_runs_them(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):

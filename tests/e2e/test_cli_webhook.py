@@ -71,6 +71,6 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
     assert any("Usage: runnel webhook" in line for line in desk.ask())
 
 
-def test_where_nothing_was_run_there_is_no_webhook(desk: CommandLine) -> None:
+def test_without_a_data_directory_there_are_no_webhooks(desk: CommandLine) -> None:
     assert desk.ask("list", "--data-dir", "none")[0].startswith("no webhooks")
     assert not Path("none").exists()

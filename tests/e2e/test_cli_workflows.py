@@ -93,7 +93,7 @@ def test_two_versions_are_compared_line_by_line(desk: CommandLine) -> None:
     assert (as_json["from"], as_json["to"], as_json["diff"].splitlines()) == (1, 2, newest)
 
 
-def test_a_workflow_is_deleted_when_that_is_meant(
+def test_a_workflow_is_deleted_after_a_confirmation(
     desk: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsure = run_command(["workflows", "report", "--delete"])

@@ -1,4 +1,4 @@
-"""Several processes that answer on one socket show their metrics on ports of their own."""
+"""Processes that share one socket serve their metrics on separate ports."""
 
 import pytest
 
