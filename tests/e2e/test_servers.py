@@ -379,4 +379,4 @@ def test_resuming_is_not_needed_on_servers(
     monkeypatch.setenv("REDIS_HOST", "nowhere.example")
 
     assert run_command(["resume"]) == 2
-    assert "orchestrators take up what is unfinished by themselves" in capsys.readouterr().err
+    assert "executions on servers need no resume: orchestrators continue them" in capsys.readouterr().err
