@@ -122,7 +122,7 @@ def test_looking_for_tokens_makes_no_data_directory(tmp_path: Path) -> None:
 
     assert (listed.returncode, listed.stdout) == (
         0,
-        "no tokens: the API answers to this machine only\n",
+        "no tokens: the API accepts requests from this machine only\n",
     )
     assert not (tmp_path / ".runnel").exists()
 

@@ -61,12 +61,12 @@ WRONG_SETTINGS = [
     (
         "run any.yaml --concurrency 8",
         {"REDIS_HOST": "h"},
-        "--concurrency: on a server it is that of each worker; give it to 'runnel worker'",
+        "--concurrency: each worker of a server has its own; give it to 'runnel worker'",
     ),
     (
         "worker --queues a,,b",
         {},
-        "--queues: expected names with commas between them, got 'a,,b'",
+        "--queues: expected names separated by commas, got 'a,,b'",
     ),
     (
         "worker --app nowhere:app",

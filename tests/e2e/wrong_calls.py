@@ -119,8 +119,8 @@ CALLS = [
     ),
     Call(
         "run good.yaml --input-file list.json --input a=1",
-        "--input adds to an object, but --input-file list.json holds a list; give the "
-        "whole input by --input-file",
+        "--input sets values of an object, but --input-file list.json holds a list; give the "
+        "whole input with --input-file",
         {"list.json": "[1]"},
     ),
     Call(

@@ -25,7 +25,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs good.yaml --output -",
-        "--output -: stdout is for the sum of all; name a file",
+        "--output -: stdout is for the summary; name a file",
     ),
     Call(
         "batch good.yaml",
@@ -37,7 +37,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs -",
-        "--inputs -: give the batch a --name, so that it can be gone on with",
+        "--inputs -: give the batch a --name, so that the same command can continue it",
     ),
     Call(
         "batch good.yaml --inputs list.json --output no/such/folder",
@@ -77,11 +77,11 @@ DAILY_CALLS = [
     ),
     Call(
         "cancel",
-        "give the id of an execution, or say which ones: --workflow, --label, …",
+        "give the id of an execution, or a filter: --workflow, --label, …",
     ),
     Call(
         "cancel x --workflow y",
-        "give the id of an execution, or options that say which ones; not both",
+        "give the id of an execution, or filters; not both",
     ),
     Call(
         "cancel --status failed",
@@ -93,7 +93,7 @@ DAILY_CALLS = [
     ),
     Call(
         "rerun --workflow x --input a=1",
-        "another input can be given to one execution only: name it by its id",
+        "--input and --input-file change one execution only; give its id",
     ),
     Call(
         "init good.yaml",

@@ -1,4 +1,4 @@
-"""What `runnel top` shows fits the terminal."""
+"""The screen of `runnel top` fits the terminal."""
 
 import pytest
 
@@ -21,13 +21,13 @@ from runnel.views.operations import QueueView
         ([100, 100], 4, [3, 3]),
     ],
 )
-def test_lines_are_shared_among_the_sections(
+def test_the_lines_of_a_screen_are_shared_among_the_sections(
     wanted: list[int], lines: int, shares: list[int]
 ) -> None:
     assert allocate_rows(wanted, lines) == shares
 
 
-def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
+def test_a_screen_shows_the_rows_that_fit_and_counts_the_others() -> None:
     headers = [
         ExecutionHeader(
             execution_id=ExecutionId(f"x{number}"),

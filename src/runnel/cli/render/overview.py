@@ -1,4 +1,4 @@
-"""Everything at a glance, as rows of text: executions, queues, workers, and who runs what."""
+"""The rows of `runnel top`: executions, queues, workers and orchestrators."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from runnel.client.operations import to_queue_name
 from runnel.ports.store import ExecutionHeader
 from runnel.views.operations import QueueView, WorkerView
 
-# More are counted as "500+": what is on the screen are a few of them anyway.
+# More are shown as "500+"; the screen lists only a few of them.
 UNFINISHED_COUNTED_MAX = 500
 QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
 WORKER_HEADERS = ("WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
@@ -36,9 +36,9 @@ class OverviewSection(NamedTuple):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What `runnel top` shows.
+    """The content of `runnel top`.
 
-    `queues` and `workers` are None where tasks are in the memory of each process.
+    `queues` and `workers` are None for a data directory: its tasks are in the memory of processes.
     """
 
     at: float

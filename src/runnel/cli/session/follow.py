@@ -273,7 +273,7 @@ async def report_results(
     if follow_session.signal is not None and not follow_session.is_finished:
         left = follow_session.list_unfinished()
         which = left[0].execution_id if len(left) == 1 else ""
-        how = "it goes on; watch" if hints.is_remote else "go on"
+        how = "it continues; watch" if hints.is_remote else "continue"
         _print_to_stderr(f"interrupted; {how} with: {hints.watch_again(which)}")
         return SIGNAL_EXIT_BASE + follow_session.signal
     return max(
@@ -306,7 +306,7 @@ def _print_to_stderr(text: str) -> None:
 
 # Follows an execution that other processes run, until it is final or the user has seen enough.
 
-WATCH_STOP_MESSAGE = "stopping to watch; the execution goes on"
+WATCH_STOP_MESSAGE = "no longer watching; the execution continues"
 
 
 async def follow_until_final(
