@@ -164,15 +164,14 @@ async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
     """Whoever got no answer, in this life or in the one before, looks whether it is there."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
-    headers = page.headers
-    assert len(headers) <= 1, f"expected one execution, found {len(headers)}"
-    assert headers or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
-    if headers:
-        caller.execution_id = headers[0].execution_id
+    executions = page.items
+    assert len(executions) <= 1, f"expected one execution, found {len(executions)}"
+    assert executions or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
+    if executions:
+        caller.execution_id = executions[0].execution_id
         return
-    caller.execution_id = await caller.client.submit(
-        scenario.workflow, scenario.input, is_held=scenario.is_held
-    )
+    begin = caller.client.hold if scenario.is_held else caller.client.submit
+    caller.execution_id = await begin(scenario.workflow, scenario.input)
     caller.record_answer(SUBMITTED)
 
 

@@ -59,6 +59,9 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "app/decorated.py": (rules.imports_on_top,),
     # A call is shared by callers of whom each may give up; its backend ends it.
     "backends/redis/mailbox.py": (rules.tasks_in_groups,),
+    # A command or a run uses one or two parts of a client: only these are loaded.
+    "client/definitions.py": (rules.imports_on_top,),
+    "client/store_client.py": (rules.imports_on_top,),
     # One store is opened, and the packages of another one need not be installed.
     "app/stores.py": (rules.imports_on_top,),
     "app/doctor/__init__.py": (rules.imports_on_top,),

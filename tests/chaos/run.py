@@ -16,8 +16,8 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.chaos.faults import CLOCK, TROUBLES, ChaosDeployment
 from tests.chaos.fleet import Fleet
 from tests.chaos.functions import NOTES
@@ -87,7 +87,7 @@ async def _run(plan: ChaosPlan, scene: ChaosDeployment, look: StoreSession) -> C
     async with asyncio.TaskGroup() as group:
         group.create_task(_submit_all(plan, scene, look.client, report))
         group.create_task(_inject_faults(plan, scene))
-    headers: list[ExecutionHeader] = []
+    headers: list[ExecutionSummary] = []
     try:
         async with asyncio.timeout(plan.deadline_s):
             while len(headers) < report.submitted or filter_unfinished(headers):
@@ -97,13 +97,13 @@ async def _run(plan: ChaosPlan, scene: ChaosDeployment, look: StoreSession) -> C
                     headers = await list_all_headers(look.client)
     except TimeoutError:
         report.problems += [
-            f"{each.workflow} {each.execution_id} is still {each.state}"
+            f"{each.workflow} {each.execution_id} is still {each.status}"
             for each in filter_unfinished(headers)
         ]
         if len(headers) < report.submitted:
             report.problems.append(f"only {len(headers)} of {report.submitted} are known")
     report.seconds = loop.time() - began
-    report.ended.update(str(header.state) for header in headers)
+    report.ended.update(str(header.status) for header in headers)
     if not report.problems:
         report.problems += await find_problems(look.client, headers)
     report.problems += [f"{place} has a traceback" for place in scene.fleet.tracebacks()]

@@ -10,7 +10,6 @@ from runnel.api.sse_messages import (
     KEEPALIVE_COMMENT,
     KEEPALIVE_INTERVAL_S,
     encode_message,
-    make_message_id,
     parse_message_id,
 )
 from runnel.api.state import AppState
@@ -18,6 +17,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import make_event_id
 
 # So many messages at most are handed over at once: one by one, a long history costs ten times it.
 MESSAGES_PER_CHUNK_MAX = 100
@@ -46,7 +46,7 @@ async def stream_execution(
                 sent += len(some)
                 yield b"".join(some)
             if story.is_final:
-                yield encode_message(make_message_id(sent), "end", {"status": story.state})
+                yield encode_message(make_event_id(sent), "end", {"status": story.state})
                 return
             while not await app_state.clock.wait(news, KEEPALIVE_INTERVAL_S):
                 yield KEEPALIVE_COMMENT

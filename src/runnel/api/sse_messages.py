@@ -7,20 +7,19 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from runnel.client.store_client import StoreClient
-from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import ExecutionState
+from runnel.notify.history_reader import HistoryReader
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
 from runnel.views import encode_view
-from runnel.views.execution import HistoryEvent, decode_history
+from runnel.views.execution import EVENT_ID_PREFIX, HistoryEvent, make_event_id
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections on which nothing is heard for a minute or so.
 KEEPALIVE_INTERVAL_S = 15.0
 KEEPALIVE_COMMENT = b": \n\n"
-_EVENT_ID_PREFIX = "n"
 
 
 def encode_message(id_: str, event: str, data: object) -> bytes:
@@ -31,17 +30,13 @@ def encode_message(id_: str, event: str, data: object) -> bytes:
 
 def encode_history_message(number: int, entry: HistoryEvent) -> bytes:
     """What happened, with its place in the history, from 1."""
-    return encode_message(make_message_id(number), entry.event, entry)
-
-
-def make_message_id(number: int) -> str:
-    return _EVENT_ID_PREFIX + str(number)
+    return encode_message(make_event_id(number), entry.event, entry)
 
 
 def parse_message_id(id_: str) -> int:
     """How many messages a client has got; 0 for an id that no message of a history has."""
-    digits = id_.removeprefix(_EVENT_ID_PREFIX)
-    is_known = id_.startswith(_EVENT_ID_PREFIX) and digits.isascii() and digits.isdecimal()
+    digits = id_.removeprefix(EVENT_ID_PREFIX)
+    is_known = id_.startswith(EVENT_ID_PREFIX) and digits.isascii() and digits.isdecimal()
     return int(digits) if is_known and len(digits) <= len(str(2**31)) else 0
 
 
@@ -102,23 +97,25 @@ class HistorySource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowedHistory:
-    """`messages` are those of the history as it was at the last look, each made once."""
+    """The messages of a history as it was at the last read, each encoded once."""
 
     def __init__(self, source: HistorySource, execution_id: ExecutionId) -> None:
         self.messages: list[bytes] = []
-        self.state = ExecutionState.PENDING
         self.followers = 0
         self._source = source
-        self._execution_id = execution_id
+        self._reader = HistoryReader(source.archive, execution_id, source.client.get_header)
         self._lock = asyncio.Lock()
-        self._entries_read = 0
         self._reads_started = 0
         self._last_read = 0
         self._paused_until = 0.0
 
     @property
+    def state(self) -> ExecutionState:
+        return self._reader.state
+
+    @property
     def is_final(self) -> bool:
-        return self.state in FINAL_EXECUTION_STATES
+        return self._reader.is_final
 
     async def refresh(self) -> None:
         """Makes it as it was at some moment after this call; raises NotFoundError.
@@ -136,28 +133,11 @@ class FollowedHistory:
                 await clock.wait(self._source.stopping, rest_s)
             self._reads_started += 1
             number, began = self._reads_started, clock.monotonic()
-            await self._read_new_entries()
+            for event in await self._reader.read_new():
+                self.messages.append(encode_history_message(len(self.messages) + 1, event))
             ended = clock.monotonic()
             self._paused_until = ended + PAUSE_PER_READ * (ended - began)
             self._last_read = number
-
-    async def _read_new_entries(self) -> None:
-        """What is new since the last look; if that is nothing, the header says why."""
-        entries = await self._load_entries()
-        if not entries:
-            header = await self._source.client.get_header(self._execution_id)
-            if header.state in FINAL_EXECUTION_STATES:
-                # It may have ended since: what its header knows to be over is stored as a whole.
-                entries = await self._load_entries()
-            self.state = header.state
-        for event in decode_history(entries):
-            self.messages.append(encode_history_message(len(self.messages) + 1, event))
-            if event.event == ExecutionFinished.__name__:
-                self.state = ExecutionState(event.fields["state"])
-        self._entries_read += len(entries)
-
-    async def _load_entries(self) -> Sequence[bytes]:
-        return await self._source.archive.load(self._execution_id, after=self._entries_read)
 
 
 class HistoryCache:

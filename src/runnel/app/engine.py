@@ -67,7 +67,7 @@ class Engine:
             clock_and_ids.ids,
             get_completion=self.event_bus.get_completion,
             owns=self._owns,
-            listen=self.feed_broadcaster.listen_for_end,
+            feed_reader=self.feed_broadcaster,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
         self._home_partition: int | None = None
@@ -95,10 +95,6 @@ class Engine:
             rate_limits=rate_limits or {},
             secrets=self.secrets,
         )
-
-    async def wait_until_final(self, execution_id: ExecutionId) -> None:
-        """Raises NotFoundError at once for an id that no execution has."""
-        await self.client.wait_for_end(execution_id)
 
     def _build_orchestrator(self, clock_and_ids: ClockAndIds, policy: EnginePolicy) -> Orchestrator:
         parts = OrchestratorDependencies(

@@ -10,7 +10,6 @@ from typing import Any, ParamSpec, TypeVar, overload
 import msgspec
 
 from runnel.app.engine import Engine, SharedResource, SharedResourcePool, run_engine
-from runnel.app.follower import RemoteFollower
 from runnel.app.stores import open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
@@ -204,18 +203,13 @@ def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
 async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
     settings = arguments.settings
     if settings.has_redis:
-        async with open_store_session(settings) as look, asyncio.TaskGroup() as group:
-            remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
-            group.create_task(remote.run())
-            try:
-                yield RunContext(
-                    client=look.client,
-                    backend=look.backend,
-                    clock=look.clock,
-                    event_bus=look.event_bus,
-                )
-            finally:
-                remote.stops.drain.set()
+        async with open_store_session(settings) as session:
+            yield RunContext(
+                client=session.client,
+                backend=session.backend,
+                clock=session.clock,
+                event_bus=session.event_bus,
+            )
         return
     engine = await build_engine(settings)
     async with run_engine(engine, adopts=await _find_abandoned_partition(engine, arguments)):

@@ -1,10 +1,8 @@
 """Opens the store that the settings name: servers that are set, or else the data directory."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -13,7 +11,6 @@ from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.client.operations import StoreOperations
 from runnel.client.store_client import StoreClient
-from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
 from runnel.notify.event_bus import EventBus
@@ -255,10 +252,7 @@ class NoDataError(InputError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreSession:
-    """`event_bus` tells the client how executions end, if a `RemoteFollower` publishes there.
-
-    `has_workers`: tasks are run by workers in processes of their own.
-    """
+    """A client of an open store. `has_workers`: workers in processes of their own run the tasks."""
 
     client: StoreClient
     backend: Backend
@@ -316,9 +310,8 @@ def build_store_session(
     """The backend stays the caller's to close."""
     event_bus = EventBus()
     broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
-    listen = partial(_listen_for_end, broadcaster, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, listen=listen
+        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=broadcaster
     )
     return StoreSession(
         client=client,
@@ -328,18 +321,6 @@ def build_store_session(
         feed_broadcaster=broadcaster,
         has_workers=has_workers,
     )
-
-
-def _listen_for_end(
-    feed_broadcaster: FeedBroadcaster,
-    event_bus: EventBus,
-    execution_id: ExecutionId,
-    wakeup: asyncio.Event,
-) -> AbstractAsyncContextManager[object]:
-    """Who tells the hub of everything tells how an execution ended last: it must not be outrun."""
-    if event_bus.on_awaited is not None:
-        return nullcontext()
-    return feed_broadcaster.listen_for_end(execution_id, wakeup)
 
 
 @asynccontextmanager

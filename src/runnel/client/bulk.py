@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -10,12 +9,12 @@ from msgspec.structs import replace
 from runnel.authoring.payloads import shorten_reason
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.listing import check_filter
-from runnel.client.reruns import RerunSpec
+from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
@@ -27,24 +26,10 @@ FAILURES_MAX = 100
 UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
-class BulkClient(Protocol):
-    """What a step needs of a client."""
-
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
-
-    async def rerun(
-        self,
-        execution_id: ExecutionId,
-        options: RerunSpec | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> ExecutionId: ...
-
-
 class StoreBulk:
     """`Bulk` of a store."""
 
-    def __init__(self, client: BulkClient, archive: Archive, mailbox: Mailbox) -> None:
+    def __init__(self, client: RerunClient, archive: Archive, mailbox: Mailbox) -> None:
         self._client = client
         self._archive = archive
         self._mailbox = mailbox
@@ -52,83 +37,90 @@ class StoreBulk:
     async def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
+        after: str | None = criteria.after
         while True:
-            step = await cancel_many(
-                self._client, self._mailbox, criteria, reason=reason, is_forced=is_forced
+            step = await self.cancel_step(
+                _continue_after(criteria, after), reason=reason, is_forced=is_forced
             )
             yield step
-            if step.next is None:
+            after = step.next
+            if after is None:
                 return
-            criteria = replace(criteria, after=PageCursor(step.next))
 
     async def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
+        after: str | None = criteria.after
         while True:
-            step = await rerun_many(self._client, self._archive, criteria, options, key=key)
+            step = await self.rerun_step(_continue_after(criteria, after), options, key=key)
             yield step
-            if step.next is None:
+            after = step.next
+            if after is None:
                 return
-            criteria = replace(criteria, after=PageCursor(step.next))
+
+    async def cancel_step(
+        self,
+        criteria: ExecutionFilter,
+        *,
+        reason: str = "",
+        is_forced: bool = False,
+        limit: int = CANCELS_PER_STEP,
+    ) -> BulkStep:
+        """Cancels a page of the executions that are not final, from the newest on.
+
+        A repeated cancel has no further effect. Raises InputError for a filter that selects only
+        final executions.
+        """
+        kept_reason = shorten_reason(reason) or "cancelled by request"
+        page = await self._archive.list_headers(restrict_to_cancellable(criteria, limit=limit))
+        commands = [
+            CancelExecution(
+                execution_id=header.execution_id, reason=kept_reason, is_forced=is_forced
+            )
+            for header in page
+        ]
+        if commands:
+            await self._mailbox.send(commands)
+        return BulkStep(ids=[command.execution_id for command in commands], next=page.next)
+
+    async def rerun_step(
+        self,
+        criteria: ExecutionFilter,
+        options: RerunSpec | None = None,
+        *,
+        key: str = "",
+        limit: int = RERUNS_PER_STEP,
+    ) -> BulkStep:
+        """Reruns a page of the executions that failed, or that the filter selects, newest first.
+
+        A step is repeatable: an execution has one bulk rerun of a kind for each `key`. An execution
+        that has this rerun is left out. The rerun itself is not left out if it failed too. Raises
+        InputError for a filter that selects executions that are not final.
+        """
+        kind = options or RerunSpec()
+        own_key = f"bulk {_hash_options(kind, key)}"
+        page = await self._archive.list_headers(restrict_to_rerunnable(criteria, limit=limit))
+        former = await _filter_not_rerun(self._archive, page.headers, own_key)
+        ids: list[ExecutionId] = []
+        failures: list[BulkFailure] = []
+        for header in former:
+            try:
+                ids.append(
+                    await self._client.rerun(header.execution_id, kind, idempotency_key=own_key)
+                )
+            except InputError as error:
+                failures.append(BulkFailure(execution_id=header.execution_id, error=str(error)))
+        return BulkStep(
+            ids=ids,
+            known=len(page.headers) - len(former),
+            failed=len(failures),
+            failures=failures[:FAILURES_MAX],
+            next=page.next,
+        )
 
 
-async def cancel_many(
-    client: BulkClient,
-    mailbox: Mailbox,
-    criteria: ExecutionFilter,
-    *,
-    reason: str = "",
-    is_forced: bool = False,
-    limit: int = CANCELS_PER_STEP,
-) -> BulkStep:
-    """Asks all that are not final to end, from the newest on; asking again is asking once.
-
-    Raises InputError for a filter that wants only what has ended.
-    """
-    kept_reason = shorten_reason(reason) or "cancelled by request"
-    page = await client.list_executions(restrict_to_cancellable(criteria, limit=limit))
-    commands = [
-        CancelExecution(execution_id=header.execution_id, reason=kept_reason, is_forced=is_forced)
-        for header in page
-    ]
-    if commands:
-        await mailbox.send(commands)
-    return BulkStep(ids=[each.execution_id for each in commands], next=page.next)
-
-
-async def rerun_many(
-    client: BulkClient,
-    archive: Archive,
-    criteria: ExecutionFilter,
-    options: RerunSpec | None = None,
-    *,
-    key: str = "",
-    limit: int = RERUNS_PER_STEP,
-) -> BulkStep:
-    """A rerun of each that has failed, or ended as the filter says, from the newest on.
-
-    A step is repeatable: an execution has one bulk rerun of a kind for each `key`. One that was
-    rerun so before is left out, and its rerun, if that has failed too, is not. Raises InputError
-    for a filter that wants what has not ended.
-    """
-    kind = options or RerunSpec()
-    own_key = f"bulk {_hash_options(kind, key)}"
-    page = await client.list_executions(restrict_to_rerunnable(criteria, limit=limit))
-    former = await _filter_not_rerun(archive, page.headers, own_key)
-    ids: list[ExecutionId] = []
-    failures: list[BulkFailure] = []
-    for header in former:
-        try:
-            ids.append(await client.rerun(header.execution_id, kind, idempotency_key=own_key))
-        except InputError as error:
-            failures.append(BulkFailure(execution_id=header.execution_id, error=str(error)))
-    return BulkStep(
-        ids=ids,
-        known=len(page.headers) - len(former),
-        failed=len(failures),
-        failures=failures[:FAILURES_MAX],
-        next=page.next,
-    )
+def _continue_after(criteria: ExecutionFilter, after: str | None) -> ExecutionFilter:
+    return replace(criteria, after=None if after is None else PageCursor(after))
 
 
 async def _filter_not_rerun(

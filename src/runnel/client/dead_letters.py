@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from math import inf, isfinite, nextafter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from runnel.client.operations import to_queue_key, to_queue_name
-from runnel.client.reruns import RerunSpec
+from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
@@ -21,7 +21,7 @@ from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, DeadLetterFilter
 from runnel.ports.clock import Clock
-from runnel.views import Timestamp, build_document
+from runnel.views import Timestamp
 from runnel.views.dead_letter import (
     BulkRetryResult,
     DeadLetterDetail,
@@ -32,20 +32,6 @@ from runnel.views.dead_letter import (
 
 PAGE_SIZE = 500
 RETRIES_PER_STEP = 100
-
-
-class RerunClient(Protocol):
-    """What a retry needs of a client."""
-
-    async def load(self, execution_id: ExecutionId) -> Execution: ...
-
-    async def rerun(
-        self,
-        execution_id: ExecutionId,
-        options: RerunSpec | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> ExecutionId: ...
 
 
 class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,11 +322,6 @@ def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
         "config": msgspec.json.decode(letter.config),
         "rejected_at": Timestamp(letter.rejected_at),
     }
-
-
-def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_letter_view(letter))
-    return document
 
 
 async def read_letter_page(

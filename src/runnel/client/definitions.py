@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from runnel.client.listing import iter_headers, list_newest_headers
+from runnel.client.listing import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
@@ -17,6 +17,7 @@ from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, has
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
+from runnel.views.workflow import ListedWorkflow, StoredWorkflow, WorkflowDocument
 
 # For programs that make up their workflows as they go: what is forgotten is found out again.
 DEFINITIONS_MAX = 1_000
@@ -143,7 +144,7 @@ UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINA
 
 
 class StoredVersion(NamedTuple):
-    """A version of a workflow."""
+    """A version of a workflow with its compiled graph."""
 
     name: str
     version: int
@@ -155,38 +156,50 @@ class WorkflowLibrary:
         self._archive = archive
         self._definitions = definitions
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+    async def list(
+        self, *, after: str = "", limit: int = 50, with_documents: bool = False
+    ) -> Sequence[ListedWorkflow]:
         """The newest version of each, by name; `after` is the last name of the previous page."""
-        return await self._archive.list_workflows(after=after, limit=limit)
+        definitions = await self._archive.list_workflows(after=after, limit=limit)
+        return [_build_listed(each, with_document=with_documents) for each in definitions]
 
-    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+    async def versions(
+        self, name: str, *, limit: int = 50, with_documents: bool = False
+    ) -> Sequence[ListedWorkflow]:
         """Newest first; raises NotFoundError."""
-        _check_name(name)
-        found = await self._archive.list_versions(name, limit=limit)
-        if not found:
-            raise _workflow_not_found_error(name)
-        return found
+        definitions = await self._list_versions(name, limit)
+        return [_build_listed(each, with_document=with_documents) for each in definitions]
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
         """The newest version, or the one that is asked for; raises NotFoundError."""
-        if version is None:
-            found = (await self.versions(name, limit=1))[0]
-        else:
-            found = await self.get(name, version)
-        return StoredVersion(found.name, found.version, await self.load_graph(found.hash))
+        definition = await self._find_definition(name, version)
+        graph = await self.load_graph(definition.hash)
+        return StoredVersion(definition.name, definition.version, graph)
 
-    async def get(self, name: str, version: int) -> Definition:
-        """Raises NotFoundError."""
+    async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
+        """By default the newest version; raises NotFoundError."""
+        return build_workflow_view(await self._find_definition(name, version))
+
+    async def _find_definition(self, name: str, version: int | None) -> Definition:
+        if version is None:
+            return (await self._list_versions(name, 1))[0]
         _check_name(name)
         definition = await self._archive.find_version(name, version)
         if definition is None:
             raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
         return definition
 
+    async def _list_versions(self, name: str, limit: int) -> Sequence[Definition]:
+        _check_name(name)
+        definitions = await self._archive.list_versions(name, limit=limit)
+        if not definitions:
+            raise _workflow_not_found_error(name)
+        return definitions
+
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         return await self._definitions.load_graph(hash_)
 
-    async def store(self, workflow: Workflow) -> StoredVersion:
+    async def store(self, workflow: Workflow) -> StoredWorkflow:
         """Under the version that its content has, or else the next; raises InvalidWorkflowError.
 
         Whatever was deleted is there again then.
@@ -194,7 +207,12 @@ class WorkflowLibrary:
         hash_ = self._definitions.validate_and_hash(workflow)
         self._definitions.forget_versions(workflow.name)
         version = await self._definitions.store(hash_, workflow)
-        return StoredVersion(workflow.name, version, await self.load_graph(hash_))
+        return StoredWorkflow(
+            name=workflow.name,
+            version=version,
+            workflow_definition_id=hash_,
+            nodes=len(workflow.nodes),
+        )
 
     async def delete(self, name: str) -> int:
         """How many versions; raises WrongStateError while executions of it are not final.
@@ -204,9 +222,9 @@ class WorkflowLibrary:
         version, also who does so while it is deleted. Of an execution that was begun while this
         looked for such, the version is there again, as the next.
         """
-        await self.versions(name, limit=1)
+        await self._list_versions(name, 1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
-        if await list_newest_headers(self._archive, structs.replace(unfinished, limit=1)):
+        async for _ in iter_headers(self._archive, unfinished):
             raise _workflow_in_use_error(
                 name, (await self._archive.count_headers(unfinished)).values()
             )
@@ -221,6 +239,26 @@ class WorkflowLibrary:
         definition = await self._archive.get_definition(hash_)
         if definition is not None:
             await self._archive.put_definition(definition.name, hash_, definition.document)
+
+
+def build_workflow_view(definition: Definition) -> WorkflowDocument:
+    listed = _build_listed(definition, with_document=True)
+    return WorkflowDocument(**structs.asdict(listed))
+
+
+def _build_listed(definition: Definition, *, with_document: bool) -> ListedWorkflow:
+    workflow, document = decode_workflow(definition.document), None
+    if with_document:
+        from runnel.authoring.documents.export import to_document
+
+        document = to_document(workflow)
+    return ListedWorkflow(
+        name=definition.name,
+        version=definition.version,
+        workflow_definition_id=definition.hash,
+        nodes=len(workflow.nodes),
+        document=document,
+    )
 
 
 def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> WrongStateError:

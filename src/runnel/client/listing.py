@@ -9,8 +9,10 @@ from runnel.authoring.payloads import check_labels, check_text
 from runnel.core.ids import ExecutionId
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
-from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage
+from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
 from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import ExecutionSummary
+from runnel.views.page import Page
 
 TEXT_CHARS_MAX = 2_000
 
@@ -26,7 +28,7 @@ def check_filter(criteria: ExecutionFilter) -> None:
 async def iter_headers(
     archive: Archive, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionHeader]:
-    """Newest first; `limit` is how many are asked for at once."""
+    """Yields all headers of a filter, newest first; `limit` is the size of a page."""
     while True:
         page = await archive.list_headers(criteria)
         for header in page:
@@ -39,47 +41,34 @@ async def iter_headers(
 class ExecutionLister(Protocol):
     """A client, as far as it lists executions."""
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]: ...
 
 
 async def iter_executions(
     client: ExecutionLister, criteria: ExecutionFilter
-) -> AsyncIterator[ExecutionHeader]:
+) -> AsyncIterator[ExecutionSummary]:
     """Yields all executions of a filter, newest first; `limit` is the size of a page."""
     while True:
         page = await client.list_executions(criteria)
-        for header in page:
-            yield header
+        for summary in page:
+            yield summary
         if page.next is None:
             return
-        criteria = structs.replace(criteria, after=page.next)
+        criteria = structs.replace(criteria, after=PageCursor(page.next))
 
 
 async def list_newest_executions(
     client: ExecutionLister, criteria: ExecutionFilter
-) -> list[ExecutionHeader]:
+) -> list[ExecutionSummary]:
     """Returns `limit` executions if there are so many, however many pages that takes."""
-    headers: list[ExecutionHeader] = []
+    summaries: list[ExecutionSummary] = []
     while True:
         page = await client.list_executions(criteria)
-        headers += page
-        missing = criteria.limit - len(page.headers)
+        summaries += page
+        missing = criteria.limit - len(page.items)
         if page.next is None or missing <= 0:
-            return headers
-        criteria = structs.replace(criteria, after=page.next, limit=missing)
-
-
-async def list_newest_headers(archive: Archive, criteria: ExecutionFilter) -> list[ExecutionHeader]:
-    """As many as `limit` says, if there are, whatever has to be looked through to find them."""
-    found: list[ExecutionHeader] = []
-    after = criteria.after
-    while True:
-        left = criteria.limit - len(found)
-        page = await archive.list_headers(structs.replace(criteria, after=after, limit=left))
-        found += page
-        after = page.next
-        if after is None or len(found) >= criteria.limit:
-            return found
+            return summaries
+        criteria = structs.replace(criteria, after=PageCursor(page.next), limit=missing)
 
 
 # Ids of executions as callers give them.

@@ -14,7 +14,7 @@ from runnel.core.values import Json, Value
 from runnel.core.wording import escape_unprintable, suggest_or_list_names
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
-from runnel.views import build_document, make_timestamp
+from runnel.views import make_timestamp
 from runnel.views.execution import describe_wait, summarize_waiting_items
 from runnel.views.node import (
     AttemptOutcome,
@@ -251,9 +251,3 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
         for taken in event.taken
         if taken.node == node and taken.item != NO_ITEM and taken.output is not None
     }
-
-
-def build_node_document(detail: NodeDetail) -> dict[str, Json]:
-    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = build_document(detail)
-    return document

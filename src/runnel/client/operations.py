@@ -8,7 +8,6 @@ from heapq import nsmallest
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
-from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
@@ -18,7 +17,7 @@ from runnel.ports.store import LeaseRecord, Store, TaskQueue
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord, WorkerState
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
-from runnel.views import Timestamp, build_document
+from runnel.views import Timestamp
 from runnel.views.operations import (
     ConcurrencyKeyView,
     KeyHolder,
@@ -103,11 +102,6 @@ def _build_running_task(task: RunningTaskInfo) -> RunningTask:
         handler=task.handler,
         started_at=Timestamp(task.started_at),
     )
-
-
-def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_worker_view(record, settings))
-    return document
 
 
 def _worker_not_found_error(name: str) -> NotFoundError:

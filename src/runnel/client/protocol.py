@@ -9,54 +9,45 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from runnel.client.dead_letters import LettersOf
-from runnel.client.definitions import StoredVersion
 from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
-from runnel.core.codec import HistoryEntry
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.ports.archive import (
-    ALL_EXECUTIONS,
-    Definition,
-    ExecutionCount,
-    ExecutionFilter,
-    HeaderPage,
-)
-from runnel.ports.feed import Feed
-from runnel.ports.store import ExecutionHeader
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.views.dead_letter import (
     BulkRetryResult,
     DeadLetterDetail,
     DeadLetterView,
     RetriedLetters,
 )
-from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
 from runnel.views.node import NodeDetail
 from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
-from runnel.views.page import BulkStep
+from runnel.views.page import BulkStep, Page
 from runnel.views.token import NewTokenView, Scope, TokenView
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
 
 class Workflows(Protocol):
     """The workflows that are stored, by name and version."""
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
         """The newest version of each, by name; `after` is the last name of the previous page."""
 
-    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Newest first; raises NotFoundError."""
 
-    async def get(self, name: str, version: int) -> Definition:
-        """Raises NotFoundError."""
+    async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
+        """By default the newest version; raises NotFoundError."""
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         """The definition that an execution runs; raises NotFoundError."""
 
-    async def store(self, workflow: Workflow) -> StoredVersion:
+    async def store(self, workflow: Workflow) -> StoredWorkflow:
         """Under the version that its content has, or else the next; raises InvalidWorkflowError."""
 
     async def delete(self, name: str) -> int:
@@ -126,10 +117,6 @@ class Client(Protocol):
 
     @property
     def many(self) -> Bulk: ...
-
-    @property
-    def changes(self) -> Feed:
-        """Tells which executions have changed."""
 
     async def submit(
         self,
@@ -204,17 +191,18 @@ class Client(Protocol):
     async def history(self, execution_id: ExecutionId) -> list[HistoryEvent]:
         """Everything that has happened in it, in order; raises NotFoundError."""
 
-    async def read_entries(
-        self, execution_id: ExecutionId, *, after: int = 0
-    ) -> Sequence[HistoryEntry]:
-        """The history after its first `after` entries; empty for an unknown execution."""
+    def follow(self, execution_id: ExecutionId, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
+        """Yields the events after the first `after` as they happen, until the execution is final.
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage:
+        Raises NotFoundError. An execution that could not be created ends without an event.
+        """
+
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
         """One page, newest first; raises InputError."""
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
+    ) -> Mapping[ExecutionState, StateCount]:
         """How many there are in each state, or how many at least."""
 
     async def find(self, text: str) -> ExecutionId:
@@ -223,7 +211,7 @@ class Client(Protocol):
         Raises NotFoundError.
         """
 
-    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
         """Of the ids that exist."""
 
 

@@ -1,6 +1,7 @@
 """A finished execution once more: the commands that make it, from what the caller wants."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -40,6 +41,20 @@ class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool | None = None
     is_newest: bool = False
     configs: Mapping[str, Json] = {}
+
+
+class RerunClient(Protocol):
+    """A client, as far as bulk commands and retries of dead letters need it."""
+
+    async def load(self, execution_id: ExecutionId) -> Execution: ...
+
+    async def rerun(
+        self,
+        execution_id: ExecutionId,
+        options: RerunSpec | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId: ...
 
 
 def check_rerunnable(former: Execution) -> None:

@@ -1,6 +1,7 @@
 """What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from runnel.authoring.payloads import (
 from runnel.client.bulk import StoreBulk
 from runnel.client.dead_letters import StoreDeadLetters
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
-from runnel.client.execution_views import load_execution_view
+from runnel.client.execution_views import build_execution_summary, load_execution_view
 from runnel.client.idempotency import (
     TriggerGuard,
     build_key_labels,
@@ -35,7 +36,6 @@ from runnel.client.listing import (
 from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeReader
 from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
 from runnel.client.values import PayloadStorage
-from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
@@ -47,14 +47,21 @@ from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
 from runnel.core.workflow import Workflow
 from runnel.errors import WrongStateError
-from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
+from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter
 from runnel.ports import Backend
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.feed import Feed
 from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
-from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
+from runnel.views.execution import (
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    StateCount,
+    decode_history,
+)
 from runnel.views.node import NodeDetail
+from runnel.views.page import Page
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
@@ -93,7 +100,9 @@ PICKUP_POLL_INTERVAL_S = 0.02
 class StoreClient:
     """Every call returns after its write is stored; whoever owns the partition acts on it then.
 
-    `get_completion`, `owns` and `listen` say who tells of endings: see `CompletionSources`.
+    `get_completion` and `owns` know of the executions that this process runs: see
+    `CompletionSources`. `feed_reader` notifies the client of the others; without it, the client
+    polls.
     """
 
     def __init__(
@@ -104,11 +113,13 @@ class StoreClient:
         *,
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
-        listen: ListenForEnd | None = None,
+        feed_reader: FeedBroadcaster | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
+        self._feed_reader = feed_reader
+        listen = None if feed_reader is None else partial(feed_reader.listen, ends_only=True)
         sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
         self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
         self._definitions = DefinitionCache(backend.archive, clock)
@@ -119,41 +130,42 @@ class StoreClient:
         self.dead_letters = StoreDeadLetters(self, backend.archive, clock)
         self.many = StoreBulk(self, backend.archive, backend.mailbox)
 
-    @property
-    def changes(self) -> Feed:
-        return self._backend.feed
-
     async def submit(
         self,
         workflow: Workflow,
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
-        is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
-        """Stores the definition (and its children's) and a new execution, started unless held.
+        """Stores the definition, those of its children, and a new execution, which starts.
 
-        The input of a held one is checked when it is triggered, which may replace it. With a key
-        that was used before, the execution of then is returned, and nothing is stored; raises
-        KeyReusedError if that was of another definition or input. Of several submits with an
-        `execution_id` that the callers have made, the first counts, whatever the others are of.
+        With a key that was used before, this returns the execution of the first call and stores
+        nothing; raises KeyReusedError if that has another definition or input. Of several submits
+        with one `execution_id` that the callers have made, the first one counts, whatever the
+        others submit.
         """
-        begun = await self.create_execution(
+        header = await self.create_execution(
             workflow,
             input_,
             labels=labels,
-            is_held=is_held,
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
-        return begun.execution_id
+        return header.execution_id
 
-    async def hold(self, workflow: Workflow, *, idempotency_key: str | None = None) -> ExecutionId:
-        """Stores an execution that starts when it is triggered, which may give its input."""
-        held = await self.create_execution(workflow, is_held=True, idempotency_key=idempotency_key)
-        return held.execution_id
+    async def hold(
+        self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
+    ) -> ExecutionId:
+        """Stores an execution that starts when it is triggered.
+
+        `trigger` checks the input, and may give another one.
+        """
+        header = await self.create_execution(
+            workflow, input_, is_held=True, idempotency_key=idempotency_key
+        )
+        return header.execution_id
 
     async def create_execution(
         self,
@@ -392,17 +404,22 @@ class StoreClient:
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage:
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
         """One page, newest first; raises InputError."""
         check_filter(criteria)
-        return await self._backend.archive.list_headers(criteria)
+        page = await self._backend.archive.list_headers(criteria)
+        return Page(items=[build_execution_summary(header) for header in page], next=page.next)
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
+    ) -> Mapping[ExecutionState, StateCount]:
         """Raises InputError."""
         check_filter(criteria)
-        return await self._backend.archive.count_headers(criteria)
+        counts = await self._backend.archive.count_headers(criteria)
+        return {
+            state: StateCount(number=count.number, is_least=count.is_least)
+            for state, count in counts.items()
+        }
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
         """What happened, behind the first `after`; raises NotFoundError.
@@ -420,15 +437,26 @@ class StoreClient:
         check_execution_id(text)
         return choose_by_prefix(text, await self._backend.archive.find_ids(text))
 
-    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
         """Of the ids that exist."""
-        return await self._backend.archive.get_headers(ids)
+        headers = await self._backend.archive.get_headers(ids)
+        return {id_: build_execution_summary(header) for id_, header in headers.items()}
 
-    async def read_entries(
+    async def follow(
         self, execution_id: ExecutionId, *, after: int = 0
-    ) -> Sequence[HistoryEntry]:
-        """Entries of the history after the first `after`; empty for an unknown execution."""
-        return list(map(decode_entry, await self._backend.archive.load(execution_id, after=after)))
+    ) -> AsyncIterator[HistoryEvent]:
+        """Yields the events after the first `after` as they are stored, until the execution is
+        final; raises NotFoundError.
+        """
+        from runnel.notify.history_reader import HistoryReader, follow_history
+
+        check_execution_id(execution_id)
+        reader = HistoryReader(self._backend.archive, execution_id, self.get_header)
+        number = 0
+        async for event in follow_history(reader, execution_id, self._feed_reader, self._clock):
+            number += 1
+            if number > after:
+                yield event
 
     async def load(self, execution_id: ExecutionId) -> Execution:
         """The state as it is stored; raises NotFoundError.

@@ -18,7 +18,9 @@ from runnel.client.http_resources import (
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
+    HttpTokens,
     HttpWebhooks,
+    HttpWorkflows,
 )
 
 # Asynchronous methods for code without an event loop: run by a loop in a thread of its own.
@@ -144,6 +146,21 @@ class SyncBulk(SyncSubWrapper[HttpBulk]):
     rerun = IteratingMethod(HttpBulk.rerun)
 
 
+class SyncTokens(SyncSubWrapper[HttpTokens]):
+    create = BlockingMethod(HttpTokens.create)
+    list = BlockingMethod(HttpTokens.list)
+    revoke = BlockingMethod(HttpTokens.revoke)
+
+
+class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
+    list = BlockingMethod(HttpWorkflows.list)
+    versions = BlockingMethod(HttpWorkflows.versions)
+    get = BlockingMethod(HttpWorkflows.get)
+    load_graph = BlockingMethod(HttpWorkflows.load_graph)
+    store = BlockingMethod(HttpWorkflows.store)
+    delete = BlockingMethod(HttpWorkflows.delete)
+
+
 class SyncClient(SyncWrapper[HttpClient]):
     """As `HttpClient`; to be used in a `with` block, by as many threads as wanted."""
 
@@ -170,6 +187,8 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.dead_letters = SyncDeadLetters(self.portal, self.client.dead_letters)
         self.operations = SyncOperations(self.portal, self.client.operations)
         self.many = SyncBulk(self.portal, self.client.many)
+        self.tokens = SyncTokens(self.portal, self.client.tokens)
+        self.library = SyncWorkflows(self.portal, self.client.library)
 
     def __enter__(self) -> Self:
         return self
@@ -200,7 +219,6 @@ class SyncClient(SyncWrapper[HttpClient]):
     count_executions = BlockingMethod(HttpClient.count_executions)
     find = BlockingMethod(HttpClient.find)
     summaries = BlockingMethod(HttpClient.summaries)
-    read_entries = BlockingMethod(HttpClient.read_entries)
     cancel = BlockingMethod(HttpClient.cancel)
     signal = BlockingMethod(HttpClient.signal)
     rerun = BlockingMethod(HttpClient.rerun)

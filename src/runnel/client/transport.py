@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -27,6 +27,10 @@ from runnel.errors import (
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import read_settings
 from runnel.settings.variables import VARIABLES
+from runnel.views import decode_view
+from runnel.views.page import Page
+
+T = TypeVar("T")
 
 # Problem details as the errors that they were on the server.
 
@@ -102,11 +106,11 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """Whoever comes back with the `id` gets what came behind it."""
+    """A message of a stream; a client that reconnects with its `id` gets the messages after it."""
 
     id: str
     event: str
-    data: Json
+    data: str
 
 
 async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
@@ -117,8 +121,7 @@ async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[Ser
         if line:
             fields[name] = value.removeprefix(" ")
         elif "event" in fields:
-            data = msgspec.json.decode(fields.get("data", "null"))
-            yield ServerSentEvent(fields.get("id", ""), fields["event"], data)
+            yield ServerSentEvent(fields.get("id", ""), fields["event"], fields.get("data", "null"))
             fields = {}
 
 
@@ -150,23 +153,6 @@ def check_idempotency_key(key: str) -> None:
             "over HTTP, an idempotency key has no control characters and no blanks around it, "
             f"got {quote_name(key)}"
         )
-
-
-# An object that a server has answered.
-
-
-class ResponseObject(dict[str, Json]):
-    """Raises NotRunnelError for what it lacks: whoever answers so is something else."""
-
-    def __init__(self, fields: Mapping[str, Json], address: str) -> None:
-        super().__init__(fields)
-        self._address = address
-
-    def __missing__(self, name: str) -> Json:
-        raise self.not_runnel_error(f"an object without '{name}'")
-
-    def not_runnel_error(self, description: str) -> NotRunnelError:
-        return NotRunnelError(self._address, description)
 
 
 # Where a server is, and what opens its door.
@@ -231,13 +217,14 @@ _UNAVAILABLE_STATUSES = frozenset(
     {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
 _NONCE_RANGE = 1 << 48
+EMPTY_ANSWER = b"{}"
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request; `key` makes one that changes something safe to repeat.
+    """A request; a `key` makes a request that changes something safe to repeat.
 
-    `long_poll_s` is how long the server may take on purpose; `accepted_statuses` are statuses of
-    good answers besides 2xx. All answers are objects, unless it `accepts_any_json` value.
+    `long_poll_s` is how long the server may take on purpose. `accepted_statuses` are statuses of
+    good answers besides 2xx.
     """
 
     method: str
@@ -248,7 +235,6 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool = False
     long_poll_s: float = 0.0
     accepted_statuses: Sequence[HTTPStatus] = ()
-    accepts_any_json: bool = False
 
     @property
     def can_repeat(self) -> bool:
@@ -306,36 +292,75 @@ class Transport:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, query: Query = (), *, long_poll_s: float = 0.0) -> Json:
-        call = ServerRequest(
+    async def get(
+        self, path: str, kind: type[T], query: Query = (), *, long_poll_s: float = 0.0
+    ) -> T:
+        request = ServerRequest(
             method="GET", path=path, query=query, is_repeatable=True, long_poll_s=long_poll_s
         )
-        return await self.send(call)
+        return await self.send(request, kind)
 
-    async def post(self, path: str, body: Json = None, *, key: str | None = None) -> Json:
-        """`body` may hold JSON that is written already, as `msgspec.Raw`."""
+    async def post(
+        self,
+        path: str,
+        kind: type[T],
+        body: Json = None,
+        *,
+        key: str | None = None,
+        is_repeatable: bool = False,
+    ) -> T:
+        """Sends a JSON body, parts of which may be encoded already as `msgspec.Raw`."""
         data = None if body is None else msgspec.json.encode(body)
-        return await self.send(ServerRequest(method="POST", path=path, body=data, key=key))
+        request = ServerRequest(
+            method="POST", path=path, body=data, key=key, is_repeatable=is_repeatable
+        )
+        return await self.send(request, kind)
 
-    async def send(self, request: ServerRequest) -> Json:
-        """The body of a good answer; raises the error that a local call would.
+    async def delete(self, path: str, kind: type[T]) -> T:
+        return await self.send(ServerRequest(method="DELETE", path=path), kind)
 
-        Raises NoServerError when nobody answers, NotRunnelError when somebody else does.
+    async def iter_items(
+        self, path: str, kind: type[Page[T]], query: Query = ()
+    ) -> AsyncIterator[T]:
+        """Yields the items of all pages; `query` has the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.get(
+                path, kind, [*query, *([] if cursor is None else [("after", cursor)])]
+            )
+            for item in page.items:
+                yield item
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def send(self, request: ServerRequest, kind: type[T]) -> T:
+        """Returns the view in a good answer; raises the error that a local call would raise.
+
+        Raises NoServerError when no server answers, and NotRunnelError when the answer is not
+        what a Runnel server answers.
         """
         tried = 0
         while True:
             try:
-                return await self._send_once(request)
+                return await self._send_once(request, kind)
             except _FailedError as failed:
                 await self._pause_before_retry(failed, tried)
             tried += 1
 
-    async def stream(self, path: str) -> AsyncIterator[ServerSentEvent]:
-        """What a server tells as it happens; after a break it goes on behind the last message.
+    def decode(self, data: str, kind: type[T]) -> T:
+        """Decodes the data of a server-sent event; raises NotRunnelError."""
+        try:
+            return decode_view(data, kind)
+        except msgspec.DecodeError as error:
+            raise self._unexpected_answer_error(error) from error
 
-        Ends when the server says that there is nothing more to come.
+    async def stream(self, path: str, last: str | None = None) -> AsyncIterator[ServerSentEvent]:
+        """Yields the messages of a stream after the one with the id `last`.
+
+        Reconnects after a break, and continues after the last message. Ends when the server says
+        that no message will follow.
         """
-        last: str | None = None
         tried = 0
         while True:
             try:
@@ -374,7 +399,7 @@ class Transport:
         except httpx.RequestError as error:
             raise _FailedError(self._unreachable_error(error), is_retryable=True) from error
 
-    async def _send_once(self, request: ServerRequest) -> Json:
+    async def _send_once(self, request: ServerRequest, kind: type[T]) -> T:
         headers = {} if request.body is None else {"Content-Type": JSON_MEDIA_TYPE}
         if request.key is not None:
             check_idempotency_key(request.key)
@@ -397,22 +422,14 @@ class Transport:
             raise _FailedError(
                 self._unreachable_error(error), is_retryable=request.can_repeat
             ) from error
-        if answer.is_success or answer.status_code in request.accepted_statuses:
-            return self._decode_body(answer, request)
-        raise self._build_failure(answer, request)
-
-    def _decode_body(self, response: httpx.Response, request: ServerRequest) -> Json:
+        if not answer.is_success and answer.status_code not in request.accepted_statuses:
+            raise self._build_failure(answer, request)
         try:
-            found = msgspec.json.decode(response.content) if response.content else {}
+            return decode_view(answer.content or EMPTY_ANSWER, kind)
+        except msgspec.ValidationError as error:
+            raise self._unexpected_answer_error(error) from error
         except msgspec.DecodeError as error:
-            raise self._foreign_response_error(response) from error
-        if isinstance(found, dict):
-            return ResponseObject(found, self.address.display_url)
-        if not request.accepts_any_json:
-            raise NotRunnelError(
-                self.address.display_url, f"{response.status_code} without an object"
-            )
-        return found
+            raise self._foreign_response_error(answer) from error
 
     def _build_failure(self, response: httpx.Response, request: ServerRequest) -> Exception:
         status = response.status_code
@@ -434,6 +451,9 @@ class Transport:
                 retry_after_s=self._parse_retry_after_s(response),
             )
         return error
+
+    def _unexpected_answer_error(self, error: msgspec.DecodeError) -> NotRunnelError:
+        return NotRunnelError(self.address.display_url, f"something else than expected: {error}")
 
     def _foreign_response_error(self, response: httpx.Response) -> RunnelError:
         if (

@@ -49,9 +49,6 @@ class EventBus(FanOutTelemetry):
         self._watchers: list[Watcher] = []
         # Weak: an entry is gone when no caller waits for that execution any more.
         self._completions: WeakValueDictionary[str, Completion] = WeakValueDictionary()
-        self.on_awaited: Callable[[], None] | None = None
-        """Set by the reader of other processes' events, and called when one more execution is
-        awaited: from then on it publishes each awaited end here, after all that happened before."""
 
     def event(self, name: str, **fields: object) -> None:
         if name in _RECHECK_EVENTS:
@@ -82,10 +79,6 @@ class EventBus(FanOutTelemetry):
             watcher(StartedTask(task.token, worker, at))
         super().started(task, worker, at)
 
-    def list_awaited(self) -> list[str]:
-        """Lists the executions whose end a caller waits for."""
-        return list(self._completions)
-
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Returns the function that ends the watch."""
         self._watchers.append(watcher)
@@ -99,6 +92,4 @@ class EventBus(FanOutTelemetry):
         completion = self._completions.get(execution_id)
         if completion is None:
             completion = self._completions[execution_id] = Completion()
-            if self.on_awaited is not None:
-                self.on_awaited()
         return completion

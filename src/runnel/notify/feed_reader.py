@@ -184,13 +184,6 @@ class FeedBroadcaster:
                 del self._listeners[execution_id]
 
     @asynccontextmanager
-    async def listen_for_end(
-        self, execution_id: ExecutionId, wakeup: asyncio.Event
-    ) -> AsyncIterator[None]:
-        async with self.listen(execution_id, wakeup, ends_only=True):
-            yield
-
-    @asynccontextmanager
     async def open_subscription(
         self, *, after: FeedPosition | None = None
     ) -> AsyncIterator[FeedSubscription]:

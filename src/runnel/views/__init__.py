@@ -42,7 +42,7 @@ def build_document(view: object) -> Any:
     return msgspec.json.decode(encode_view(view))
 
 
-def decode_view(data: bytes, kind: type[T]) -> T:
+def decode_view(data: bytes | str, kind: type[T]) -> T:
     """Decode what `encode_view` has encoded; raises msgspec.ValidationError."""
     return msgspec.json.decode(data, type=kind, dec_hook=decode_hook)
 

@@ -7,13 +7,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from runnel.core.codec import decode_entry
+from runnel.core.codec import FORMAT_VERSION, decode_entry
 from runnel.core.events import AnyEvent, Wait
 from runnel.core.execution import MapRun, NodeRun
 from runnel.core.ids import ExecutionId
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Json
-from runnel.views import Timestamp, build_document, format_timestamp
+from runnel.views import Timestamp, format_timestamp
+
+EVENT_ID_PREFIX = "n"
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,16 +178,21 @@ def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
     ]
 
 
+def decode_event(view: HistoryEvent) -> AnyEvent:
+    """Returns the event of a history as the core has it; the inverse of `decode_history`."""
+    entry = [FORMAT_VERSION, float(view.at), [{"type": view.event, **view.fields}]]
+    return decode_entry(msgspec.json.encode(entry)).events[0]
+
+
+def make_event_id(number: int) -> str:
+    """Returns the id of the message of a stream that has the event `number`, counted from 1."""
+    return f"{EVENT_ID_PREFIX}{number}"
+
+
 def _build_history_event(at: float, event: AnyEvent) -> HistoryEvent:
     fields = msgspec.json.decode(msgspec.json.encode(event))
     fields.pop("type")
     return HistoryEvent(at=Timestamp(at), event=type(event).__name__, fields=fields)
-
-
-def build_execution_document(view: ExecutionView) -> dict[str, Json]:
-    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = build_document(view)
-    return document
 
 
 def format_time(at: float | None) -> str | None:

@@ -10,7 +10,6 @@ from runnel.core.graph import CompiledNode, Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.values import Json
 from runnel.core.workflow import WAIT_FOR_SIGNAL
-from runnel.views import build_document
 
 
 class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +75,6 @@ def build_graph_view(graph: Graph) -> GraphView:
         ],
         layers=graph.layers(),
     )
-
-
-def build_graph_document(graph: Graph) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_graph_view(graph))
-    return document
 
 
 # Mermaid text: nodes are numbered, so that any id is only a label.

@@ -21,8 +21,6 @@ from runnel.api.requests import (
 from runnel.api.routes.workflows import build_new_execution
 from runnel.api.routing import BODY_STATUSES, ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.client.bulk import cancel_many, rerun_many
-from runnel.client.execution_views import build_execution_summary
 from runnel.client.nodes import ITEMS_PAGE_SIZE
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -35,7 +33,6 @@ from runnel.views.execution import (
     ExecutionView,
     HistoryView,
     NewExecution,
-    StateCount,
     TriggeredExecution,
 )
 from runnel.views.node import NodeDetail
@@ -79,8 +76,7 @@ async def list_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionPageQuery, Query()]
 ) -> Page[ExecutionSummary]:
     criteria = query.to_filter(limit=query.limit, after=query.after)
-    page = await app_state.client.list_executions(criteria)
-    return Page(items=[build_execution_summary(header) for header in page], next=page.next)
+    return await app_state.client.list_executions(criteria)
 
 
 @routes.operation(
@@ -93,13 +89,7 @@ async def list_executions(
 async def count_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionQuery, Query()]
 ) -> ExecutionCounts:
-    counts = await app_state.client.count_executions(query.to_filter())
-    return ExecutionCounts(
-        states={
-            state: StateCount(number=count.number, is_least=count.is_least)
-            for state, count in counts.items()
-        }
-    )
+    return ExecutionCounts(states={**await app_state.client.count_executions(query.to_filter())})
 
 
 @routes.operation(
@@ -257,12 +247,8 @@ bulk_routes = ResourceRouter("executions")
     problems=BODY_STATUSES,
 )
 async def cancel_executions(app_state: AppStateDependency, body: BulkCancelRequest) -> BulkStep:
-    return await cancel_many(
-        app_state.client,
-        app_state.backend.mailbox,
-        _build_filter(body),
-        reason=body.reason,
-        is_forced=body.force,
+    return await app_state.client.many.cancel_step(
+        _build_filter(body), reason=body.reason, is_forced=body.force
     )
 
 
@@ -275,12 +261,8 @@ async def cancel_executions(app_state: AppStateDependency, body: BulkCancelReque
 )
 async def rerun_executions(app_state: AppStateDependency, body: BulkRerunRequest) -> BulkStep:
     await app_state.check_capacity()
-    return await rerun_many(
-        app_state.client,
-        app_state.backend.archive,
-        _build_filter(body),
-        body.to_rerun(),
-        key=body.key,
+    return await app_state.client.many.rerun_step(
+        _build_filter(body), body.to_rerun(), key=body.key
     )
 
 

@@ -18,11 +18,9 @@ from runnel.api.responses import WORKFLOW_REQUEST_BODY
 from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
-from runnel.authoring.documents.export import to_document
 from runnel.core.validation import build_graph
-from runnel.core.workflow import Workflow, decode_workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import PayloadError
-from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.trigger import find_label_problems
 from runnel.views import Timestamp
@@ -78,13 +76,7 @@ async def submit_workflow(
     request_body=WORKFLOW_REQUEST_BODY,
 )
 async def store_workflow(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
-    stored = await app_state.client.library.store(await _read_body(request, app_state))
-    return StoredWorkflow(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-    )
+    return await app_state.client.library.store(await _read_body(request, app_state))
 
 
 @routes.operation(
@@ -115,11 +107,10 @@ async def list_workflows(
     after: AfterParam = None,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.list(after=after or "", limit=limit)
-    return Page(
-        items=[_build_listed_workflow(each, with_document=documents) for each in definitions],
-        next=definitions[-1].name if len(definitions) == limit else None,
+    workflows = await app_state.client.library.list(
+        after=after or "", limit=limit, with_documents=documents
     )
+    return Page(items=workflows, next=workflows[-1].name if len(workflows) == limit else None)
 
 
 @routes.operation(
@@ -175,9 +166,9 @@ async def list_versions(
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.versions(name, limit=limit)
-    items = [_build_listed_workflow(each, with_document=documents) for each in definitions]
-    return Page(items=items, next=None)
+    library = app_state.client.library
+    versions = await library.versions(name, limit=limit, with_documents=documents)
+    return Page(items=versions, next=None)
 
 
 @routes.operation(
@@ -210,14 +201,7 @@ async def draw_workflow(
 async def read_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
 ) -> WorkflowDocument:
-    stored = await app_state.client.library.find(name, version)
-    return WorkflowDocument(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-        document=to_document(stored.graph.workflow),
-    )
+    return await app_state.client.library.get(name, version)
 
 
 @routes.operation(
@@ -236,15 +220,4 @@ async def delete_workflow(
 async def _read_body(request: Request, app_state: AppState) -> Workflow:
     return await read_workflow_body(
         app_state, await request.body(), parse_media_type(request.headers)
-    )
-
-
-def _build_listed_workflow(definition: Definition, *, with_document: bool) -> ListedWorkflow:
-    workflow = decode_workflow(definition.document)
-    return ListedWorkflow(
-        name=definition.name,
-        version=definition.version,
-        workflow_definition_id=definition.hash,
-        nodes=len(workflow.nodes),
-        document=to_document(workflow) if with_document else None,
     )

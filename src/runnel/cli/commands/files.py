@@ -56,9 +56,10 @@ def graph(
     found = load_graph(file, configure(StoreLocation()))
     if as_json:
         from runnel.cli.render.text import to_compact_json
-        from runnel.views.workflow import build_graph_document
+        from runnel.views import build_document
+        from runnel.views.workflow import build_graph_view
 
-        print(to_compact_json(build_graph_document(found)))
+        print(to_compact_json(build_document(build_graph_view(found))))
     elif as_svg:
         from runnel.cli.render.graph import SVG_NODES_MAX as NODES_MAX
         from runnel.cli.render.graph import render_svg

@@ -35,15 +35,14 @@ from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 from runnel.views import Timestamp, build_document
-from runnel.views.execution import ExecutionView, HistoryEvent, format_time
+from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runnel.ports.archive import ExecutionCount
+    from runnel.views.execution import StateCount
 
 
 # Up to 10,000 executions each are looked through for what is wanted, then it is said how far.
@@ -111,7 +110,7 @@ def list_executions(
 class ListedExecutions(NamedTuple):
     """`searched_back_to` is a moment before which there is more to look through."""
 
-    headers: "Sequence[ExecutionHeader]"
+    headers: "Sequence[ExecutionSummary]"
     searched_back_to: float | None
     now: float
 
@@ -128,9 +127,9 @@ async def _load_executions(
     from msgspec import structs
 
     from runnel.cli.session.open_client import open_client
-    from runnel.ports.archive import decode_cursor
+    from runnel.ports.archive import PageCursor, decode_cursor
 
-    found: list[ExecutionHeader] = []
+    found: list[ExecutionSummary] = []
     after = None
     async with open_client(settings) as session:
         for _ in range(PAGES_MAX):
@@ -138,7 +137,7 @@ async def _load_executions(
             rest = structs.replace(execution_filter, after=after, limit=missing)
             page = await session.client.list_executions(rest)
             found += page
-            after = page.next
+            after = None if page.next is None else PageCursor(page.next)
             if after is None or len(found) == execution_filter.limit:
                 break
         return ListedExecutions(
@@ -148,11 +147,10 @@ async def _load_executions(
 
 def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import to_compact_json
-    from runnel.client.execution_views import build_header_document
 
     if as_json:
         for header in executions.headers:
-            print(to_compact_json(build_header_document(header)))
+            print(to_compact_json(build_document(header)))
     else:
         _print_executions(executions, limit)
     if executions.searched_back_to is not None and len(executions.headers) < limit:
@@ -162,14 +160,14 @@ def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> N
 
 async def _count_by_state(
     settings: "Settings", execution_filter: "ExecutionFilter"
-) -> "Mapping[ExecutionState, ExecutionCount]":
+) -> "Mapping[ExecutionState, StateCount]":
     from runnel.cli.session.open_client import open_client
 
     async with open_client(settings) as session:
         return await session.client.count_executions(execution_filter)
 
 
-def _print_counts(counts: "Mapping[ExecutionState, ExecutionCount]", *, as_json: bool) -> None:
+def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: bool) -> None:
     from runnel.cli.render.text import STATE_STYLES, Cell, print_table, to_compact_json
 
     if as_json:
@@ -209,14 +207,14 @@ def _print_executions(executions: ListedExecutions, limit: int) -> None:
         return
     rows = []
     for header in executions.headers:
-        look = STATE_STYLES[header.state]
+        look = STATE_STYLES[header.status]
         took = (header.finished_at or executions.now) - (header.started_at or executions.now)
         said = " ".join((header.error or format_labels(header.labels)).split())
         rows.append(
             [
                 Cell(header.execution_id),
                 Cell(header.workflow, "bold"),
-                Cell(f"{look.glyph} {header.state}", look.style),
+                Cell(f"{look.glyph} {header.status}", look.style),
                 Cell(format_local_time(header.created_at), "dim"),
                 Cell(format_duration(took) if header.started_at else "", "dim"),
                 Cell(said, "red" if header.error else "dim"),
@@ -283,7 +281,7 @@ async def print_stuck(
 
 async def _diagnose(
     session: ClientSession,
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> StuckExecution:

@@ -136,8 +136,9 @@ def _rerun_one(
     import asyncio
 
     from runnel.authoring.functions import SOURCE_LABEL
-    from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
+    from runnel.cli.session.follow import StartedExecution, run_locally
     from runnel.cli.session.inputs import make_importable
+    from runnel.cli.session.watch import submit_and_follow
     from runnel.cli.streams import reserve_stdout
     from runnel.core.ids import ExecutionId
 

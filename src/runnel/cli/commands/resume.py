@@ -64,7 +64,7 @@ async def _resume(
 ) -> int:
     from runnel.app.wiring import build_engine
     from runnel.cli.render.progress_view import open_progress_view
-    from runnel.cli.session.follow import FollowSession, make_stop_message, report_results
+    from runnel.cli.session.follow import FollowSession, make_stop_message
     from runnel.cli.session.inputs import make_importable
     from runnel.cli.session.takeover import Takeover, plan_takeover
 
@@ -84,6 +84,6 @@ async def _resume(
         takeover = Takeover(engine, attendance, found)
         await attendance.run(adopts=found.adopts, on_recovered=takeover.follow)
         takeover.print_rest()
-        return await report_results(engine, attendance, hints, out=out, as_json=as_json)
+        return await attendance.report(hints, out=out, as_json=as_json)
     finally:
         await engine.backend.close()

@@ -80,7 +80,7 @@ def run(
     from runnel.authoring.functions import SOURCE_LABEL
     from runnel.authoring.input_schema import check_input
     from runnel.cli.options import configure, read_labels
-    from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
+    from runnel.cli.session.follow import StartedExecution, run_locally
     from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.inputs import (
         check_functions,
@@ -108,6 +108,8 @@ def run(
         return StartedExecution(await client.submit(workflow, value, labels=own_labels), workflow)
 
     if settings.is_remote:
+        from runnel.cli.session.watch import submit_and_follow
+
         with reserve_stdout() as out:
             return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))
     folder = get_import_folder(file)

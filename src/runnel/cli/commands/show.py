@@ -84,9 +84,9 @@ def show(
 def _print_view(view: "ExecutionView", now: float, *, as_json: bool) -> None:
     if as_json:
         from runnel.cli.render.text import to_compact_json
-        from runnel.views.execution import build_execution_document
+        from runnel.views import build_document
 
-        print(to_compact_json(build_execution_document(view)))
+        print(to_compact_json(build_document(view)))
     else:
         from runnel.cli.render.execution import print_execution
 
@@ -96,9 +96,9 @@ def _print_view(view: "ExecutionView", now: float, *, as_json: bool) -> None:
 def _print_node_detail(detail: "NodeDetail", now: float, *, as_json: bool) -> None:
     if as_json:
         from runnel.cli.render.text import to_compact_json
-        from runnel.client.nodes import build_node_document
+        from runnel.views import build_document
 
-        print(to_compact_json(build_node_document(detail)))
+        print(to_compact_json(build_document(detail)))
     else:
         from runnel.cli.render.execution import print_node
 
@@ -157,10 +157,10 @@ async def _watch_execution(
     text: str, location: StoreLocation, *, out: "TextIO", as_json: bool
 ) -> int:
     from runnel.cli.options import configure
-    from runnel.cli.session.follow import follow_until_final
     from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.open_client import find_execution_id, open_client
     from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, is_bound_to_program
+    from runnel.cli.session.watch import follow_until_final
     from runnel.core.states import FINAL_EXECUTION_STATES
 
     settings = configure(location)
@@ -170,7 +170,7 @@ async def _watch_execution(
         summary = (await session.client.summaries([execution_id]))[execution_id]
         is_owned = await session.find_owner(execution_id) is not None
         lead = ""
-        if not is_owned and summary.state not in FINAL_EXECUTION_STATES:
+        if not is_owned and summary.status not in FINAL_EXECUTION_STATES:
             lead = f"no process runs it now; go on with: {hints.resume(execution_id)}"
             if is_bound_to_program(await session.load_workflow(execution_id)):
                 remedy = f"end it with: {hints.force_cancel(execution_id)}"

@@ -16,7 +16,6 @@ from runnel.cli.render.overview import (
 )
 from runnel.cli.session.open_client import ClientSession
 from runnel.cli.session.unfinished import UNFINISHED_STATES
-from runnel.client.execution_views import build_header_document
 from runnel.client.listing import list_newest_executions
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
@@ -148,7 +147,7 @@ async def load_overview(session: ClientSession) -> Overview:
 
 def to_overview_document(overview: Overview) -> dict[str, Json]:
     """As programs get it: what ended most lately, and no more of the rest than is counted."""
-    counts = Counter(header.state.value for header in overview.unfinished)
+    counts = Counter(summary.status.value for summary in overview.unfinished)
     workers, queues = overview.workers, overview.queues
     return {
         "at": format_time(overview.at),
@@ -156,8 +155,8 @@ def to_overview_document(overview: Overview) -> dict[str, Json]:
         "pending": counts["PENDING"],
         "is_more": len(overview.unfinished) == UNFINISHED_COUNTED_MAX,
         "dead_letters": overview.dead_letters,
-        "under_way": [build_header_document(each) for each in overview.unfinished],
-        "ended": [build_header_document(each) for each in overview.ended],
+        "under_way": [build_document(each) for each in overview.unfinished],
+        "ended": [build_document(each) for each in overview.ended],
         "queues": None if queues is None else [msgspec.to_builtins(line) for line in queues],
         "workers": None if workers is None else [build_document(view) for view in workers],
         "owners": list(overview.owners),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from runnel.client.protocol import Workflows
     from runnel.core.values import Json
-    from runnel.ports.archive import Definition
+    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
 
 LIMIT_DEFAULT = 50
@@ -113,14 +113,14 @@ def workflows(
     return exits.OK
 
 
-async def _load_all(settings: "Settings", limit: int) -> "Sequence[Definition]":
+async def _load_all(settings: "Settings", limit: int) -> "Sequence[StoredWorkflow]":
     from runnel.cli.session.open_client import open_client
 
     async with open_client(settings) as session:
         return await session.client.library.list(limit=limit)
 
 
-async def _load_versions(settings: "Settings", name: str, limit: int) -> "Sequence[Definition]":
+async def _load_versions(settings: "Settings", name: str, limit: int) -> "Sequence[StoredWorkflow]":
     from runnel.cli.session.open_client import open_client
 
     async with open_client(settings) as session:
@@ -131,12 +131,12 @@ async def _load_versions(settings: "Settings", name: str, limit: int) -> "Sequen
 
 async def _load_definitions(
     settings: "Settings", name: str, versions: "Sequence[int | None]"
-) -> "list[Definition]":
+) -> "list[WorkflowDocument]":
     """None is the newest; raises NotFoundError."""
     from runnel.cli.session.open_client import open_client
     from runnel.errors import NotFoundError
 
-    found: list[Definition] = []
+    found: list[WorkflowDocument] = []
     async with open_client(settings) as session:
         library = session.client.library
         newest = await _find_newest(library, name)
@@ -152,7 +152,7 @@ async def _load_definitions(
     return found
 
 
-async def _find_newest(library: "Workflows", name: str) -> "Definition":
+async def _find_newest(library: "Workflows", name: str) -> "StoredWorkflow":
     from runnel.core.wording import escape_unprintable, suggest_name
     from runnel.errors import NotFoundError
 
@@ -165,7 +165,7 @@ async def _find_newest(library: "Workflows", name: str) -> "Definition":
         raise NotFoundError("workflow", escape_unprintable(name), hint=hint) from error
 
 
-def _print_all(definitions: "Sequence[Definition]", limit: int, *, as_json: bool) -> None:
+def _print_all(definitions: "Sequence[StoredWorkflow]", limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import Cell, print_table
 
     if as_json:
@@ -174,49 +174,53 @@ def _print_all(definitions: "Sequence[Definition]", limit: int, *, as_json: bool
         print("no workflows: nothing has been submitted yet")
     else:
         rows = [
-            [Cell(each.name, "bold"), Cell(str(each.version)), Cell(str(_count_nodes(each)))]
+            [Cell(each.name, "bold"), Cell(str(each.version)), Cell(str(each.nodes))]
             for each in definitions
         ]
         print_table(["WORKFLOW", "VERSION", "NODES"], rows)
         _print_more(definitions, limit, "the first")
 
 
-def _print_versions(definitions: "Sequence[Definition]", limit: int, *, as_json: bool) -> None:
+def _print_versions(definitions: "Sequence[StoredWorkflow]", limit: int, *, as_json: bool) -> None:
     from runnel.cli.render.text import Cell, print_table
 
     if as_json:
         _print_json(definitions)
         return
     rows = [
-        [Cell(str(each.version), "bold"), Cell(str(_count_nodes(each))), Cell(each.hash, "dim")]
+        [
+            Cell(str(each.version), "bold"),
+            Cell(str(each.nodes)),
+            Cell(each.workflow_definition_id, "dim"),
+        ]
         for each in definitions
     ]
     print_table(["VERSION", "NODES", "HASH"], rows)
     _print_more(definitions, limit, "the newest")
 
 
-def _print_more(definitions: "Sequence[Definition]", limit: int, which: str) -> None:
+def _print_more(definitions: "Sequence[StoredWorkflow]", limit: int, which: str) -> None:
     if len(definitions) == limit:
         print(f"({which} {limit}; --limit shows more)")
 
 
-def _print_json(definitions: "Sequence[Definition]") -> None:
+def _print_json(definitions: "Sequence[StoredWorkflow]") -> None:
     from runnel.cli.render.text import to_compact_json
 
     for each in definitions:
         print(to_compact_json(_summarize(each)))
 
 
-def _print_definition(definition: "Definition", *, as_json: bool) -> None:
+def _print_definition(definition: "WorkflowDocument", *, as_json: bool) -> None:
     from runnel.cli.render.text import to_compact_json
 
     if as_json:
-        print(to_compact_json({**_summarize(definition), "document": _to_document(definition)}))
+        print(to_compact_json({**_summarize(definition), "document": definition.document}))
     else:
         print(_to_yaml(definition), end="")
 
 
-def _print_diff(former: "Definition", later: "Definition", *, as_json: bool) -> None:
+def _print_diff(former: "WorkflowDocument", later: "WorkflowDocument", *, as_json: bool) -> None:
     from difflib import unified_diff
 
     from runnel.cli.render.text import Cell, print_styled, to_compact_json
@@ -240,32 +244,19 @@ def _choose_diff_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def _summarize(definition: "Definition") -> "dict[str, Json]":
+def _summarize(definition: "StoredWorkflow") -> "dict[str, Json]":
     return {
         "name": definition.name,
         "version": definition.version,
-        "nodes": _count_nodes(definition),
-        "hash": definition.hash,
+        "nodes": definition.nodes,
+        "hash": definition.workflow_definition_id,
     }
 
 
-def _count_nodes(definition: "Definition") -> int:
-    from runnel.core.workflow import decode_workflow
-
-    return len(decode_workflow(definition.document).nodes)
-
-
-def _to_yaml(definition: "Definition") -> str:
+def _to_yaml(definition: "WorkflowDocument") -> str:
     from runnel.authoring.documents.yaml import write_yaml
 
-    return write_yaml(_to_document(definition))
-
-
-def _to_document(definition: "Definition") -> "dict[str, Json]":
-    from runnel.authoring.documents.export import to_document
-    from runnel.core.workflow import decode_workflow
-
-    return to_document(decode_workflow(definition.document))
+    return write_yaml(definition.document)
 
 
 # `runnel workflows NAME --delete`

@@ -25,7 +25,7 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.clock import Clock
-from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import ExecutionSummary
 
 HOUR_S = 3_600
 
@@ -34,12 +34,12 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
     """`is_from_earlier_run`: it was over before this command began."""
 
     document: BatchDocument
-    header: ExecutionHeader
+    header: ExecutionSummary
     is_from_earlier_run: bool = False
 
     @property
     def is_completed(self) -> bool:
-        return self.header.state is ExecutionState.COMPLETED
+        return self.header.status is ExecutionState.COMPLETED
 
     @property
     def took_s(self) -> float:
@@ -59,7 +59,7 @@ class BatchTally:
         self._took_s: list[float] = []
 
     def add(self, outcome: DocumentOutcome) -> None:
-        self.states[outcome.header.state.value] += 1
+        self.states[outcome.header.status.value] += 1
         if not outcome.is_completed:
             self.failures.append(outcome)
         if outcome.is_from_earlier_run:
@@ -202,7 +202,7 @@ class BatchFeeder:
         return True
 
     async def _start_document(
-        self, document: BatchDocument, header: ExecutionHeader | None
+        self, document: BatchDocument, header: ExecutionSummary | None
     ) -> None:
         """Also of one that is known: whether it is the same is judged by the submit."""
         batch = self._batch
@@ -210,8 +210,8 @@ class BatchFeeder:
         if header is not None:
             header = await self._find_last_rerun(header)
             execution_id = header.execution_id
-        if header is not None and header.state in FINAL_EXECUTION_STATES:
-            if header.state is ExecutionState.COMPLETED or not batch.retries_failed:
+        if header is not None and header.status in FINAL_EXECUTION_STATES:
+            if header.status is ExecutionState.COMPLETED or not batch.retries_failed:
                 await self._on_outcome(DocumentOutcome(document, header, is_from_earlier_run=True))
                 return
             execution_id = await self._client.rerun(execution_id, idempotency_key=RERUN_KEY)
@@ -237,10 +237,11 @@ class BatchFeeder:
                 "give this batch another --name, or put back what has changed"
             ) from error
 
-    async def _find_last_rerun(self, header: ExecutionHeader) -> ExecutionHeader:
+    async def _find_last_rerun(self, header: ExecutionSummary) -> ExecutionSummary:
         """Of the reruns that `--retry-failed` has made of it, one after the other."""
         while (
-            header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
+            header.status in FINAL_EXECUTION_STATES
+            and header.status is not ExecutionState.COMPLETED
         ):
             rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
             rerun = (await self._client.summaries([rerun_id])).get(rerun_id)
@@ -264,7 +265,7 @@ class BatchFeeder:
         for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
             headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
             for execution_id, header in headers.items():
-                if header.state in FINAL_EXECUTION_STATES:
+                if header.status in FINAL_EXECUTION_STATES:
                     await self._on_outcome(
                         DocumentOutcome(self._in_flight.pop(execution_id), header)
                     )
@@ -280,7 +281,7 @@ class BatchFeeder:
 
     async def _load_headers(
         self, ids: Sequence[ExecutionId]
-    ) -> Mapping[ExecutionId, ExecutionHeader]:
+    ) -> Mapping[ExecutionId, ExecutionSummary]:
         """A server that is away for a while is waited for."""
         return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
 

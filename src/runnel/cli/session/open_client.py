@@ -166,7 +166,9 @@ async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
     summary = (await client.summaries([execution_id])).get(execution_id)
     if summary is None:
         raise NotFoundError("execution", execution_id)
-    return (await client.library.load_graph(DefinitionHash(summary.definition))).workflow
+    return (
+        await client.library.load_graph(DefinitionHash(summary.workflow_definition_id))
+    ).workflow
 
 
 async def find_execution_id(client: Client, text: str) -> ExecutionId:

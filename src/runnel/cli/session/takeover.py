@@ -18,8 +18,8 @@ from runnel.core.events import ExecutionCreated
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.notify.event_bus import CommittedEvents, StartedTask
-from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
+from runnel.views.execution import ExecutionSummary
 
 # Executions that are not final, and who is to go on with them.
 
@@ -34,7 +34,7 @@ class TakeoverPlan:
     asked for can't be resumed, with its exit code.
     """
 
-    resumable: list[ExecutionHeader] = field(default_factory=list)
+    resumable: list[ExecutionSummary] = field(default_factory=list)
     children: list[ExecutionId] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     adopts: AdoptedPartitions = True
@@ -71,7 +71,7 @@ async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> T
         found.refusal = (found.refused[0], exits.FAILED)
     elif not found.resumable:
         top = (await session.client.summaries([root])).get(root)
-        state = "gone" if top is None else top.state.lower()
+        state = "gone" if top is None else top.status.lower()
         found.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
     found.resumable.reverse()
     found.adopts = frozenset({(await session.operations.partition_of(root)).partition})
@@ -94,7 +94,7 @@ async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan
 
 
 async def _classify(
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     plan: TakeoverPlan,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
