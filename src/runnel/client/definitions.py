@@ -17,7 +17,7 @@ from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, has
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
-from runnel.views.workflow import ListedWorkflow, StoredWorkflow, WorkflowDocument
+from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
 # For programs that make up their workflows as they go: what is forgotten is found out again.
 DEFINITIONS_MAX = 1_000
@@ -156,19 +156,15 @@ class WorkflowLibrary:
         self._archive = archive
         self._definitions = definitions
 
-    async def list(
-        self, *, after: str = "", limit: int = 50, with_documents: bool = False
-    ) -> Sequence[ListedWorkflow]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
         """The newest version of each, by name; `after` is the last name of the previous page."""
         definitions = await self._archive.list_workflows(after=after, limit=limit)
-        return [_build_listed(each, with_document=with_documents) for each in definitions]
+        return [build_stored_workflow(definition) for definition in definitions]
 
-    async def versions(
-        self, name: str, *, limit: int = 50, with_documents: bool = False
-    ) -> Sequence[ListedWorkflow]:
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Newest first; raises NotFoundError."""
-        definitions = await self._list_versions(name, limit)
-        return [_build_listed(each, with_document=with_documents) for each in definitions]
+        definitions = await self.list_definitions(name, limit=limit)
+        return [build_stored_workflow(definition) for definition in definitions]
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
         """The newest version, or the one that is asked for; raises NotFoundError."""
@@ -182,14 +178,15 @@ class WorkflowLibrary:
 
     async def _find_definition(self, name: str, version: int | None) -> Definition:
         if version is None:
-            return (await self._list_versions(name, 1))[0]
+            return (await self.list_definitions(name, limit=1))[0]
         _check_name(name)
         definition = await self._archive.find_version(name, version)
         if definition is None:
             raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
         return definition
 
-    async def _list_versions(self, name: str, limit: int) -> Sequence[Definition]:
+    async def list_definitions(self, name: str, *, limit: int) -> Sequence[Definition]:
+        """The versions as they are stored, newest first; raises NotFoundError."""
         _check_name(name)
         definitions = await self._archive.list_versions(name, limit=limit)
         if not definitions:
@@ -222,7 +219,7 @@ class WorkflowLibrary:
         version, also who does so while it is deleted. Of an execution that was begun while this
         looked for such, the version is there again, as the next.
         """
-        await self._list_versions(name, 1)
+        await self.list_definitions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
         async for _ in iter_headers(self._archive, unfinished):
             raise _workflow_in_use_error(
@@ -242,22 +239,18 @@ class WorkflowLibrary:
 
 
 def build_workflow_view(definition: Definition) -> WorkflowDocument:
-    listed = _build_listed(definition, with_document=True)
-    return WorkflowDocument(**structs.asdict(listed))
+    from runnel.authoring.documents.export import to_document
+
+    document = to_document(decode_workflow(definition.document))
+    return WorkflowDocument(**structs.asdict(build_stored_workflow(definition)), document=document)
 
 
-def _build_listed(definition: Definition, *, with_document: bool) -> ListedWorkflow:
-    workflow, document = decode_workflow(definition.document), None
-    if with_document:
-        from runnel.authoring.documents.export import to_document
-
-        document = to_document(workflow)
-    return ListedWorkflow(
+def build_stored_workflow(definition: Definition) -> StoredWorkflow:
+    return StoredWorkflow(
         name=definition.name,
         version=definition.version,
         workflow_definition_id=definition.hash,
-        nodes=len(workflow.nodes),
-        document=document,
+        nodes=len(decode_workflow(definition.document).nodes),
     )
 
 

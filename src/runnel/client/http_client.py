@@ -64,7 +64,7 @@ from runnel.views.execution import (
 from runnel.views.node import NodeDetail
 from runnel.views.operations import Readiness, ServerInfo
 from runnel.views.page import Listing, Page
-from runnel.views.workflow import ListedWorkflow, StoredWorkflow
+from runnel.views.workflow import StoredWorkflow
 
 # What can be run on a server: a name that is known there, or a workflow in any of its forms.
 
@@ -410,7 +410,7 @@ class HttpClient:
     def workflows(self) -> AsyncIterator[StoredWorkflow]:
         """The newest version of each, by name."""
         query = [("limit", str(PAGE_SIZE))]
-        return self.transport.iter_items("/v1/workflows", Page[ListedWorkflow], query)
+        return self.transport.iter_items("/v1/workflows", Page[StoredWorkflow], query)
 
     async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
         """Newest first."""

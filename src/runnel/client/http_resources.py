@@ -39,7 +39,6 @@ from runnel.views.token import NewTokenView, Scope, TokenView
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
 from runnel.views.workflow import (
     DeletedWorkflow,
-    ListedWorkflow,
     StoredWorkflow,
     WorkflowDocument,
 )
@@ -215,7 +214,7 @@ class HttpWorkflows(HttpGroup):
         while cursor is not None and len(workflows) < limit:
             page_size = min(PAGE_SIZE_MAX, limit - len(workflows))
             query = _build_page_query(cursor, page_size)
-            page = await self._transport.get(self._PATH, Page[ListedWorkflow], query)
+            page = await self._transport.get(self._PATH, Page[StoredWorkflow], query)
             workflows += page.items
             cursor = page.next
         return workflows
@@ -224,7 +223,7 @@ class HttpWorkflows(HttpGroup):
         """Newest first; raises NotFoundError."""
         path = f"{self._PATH}/{quote_path_segment(name)}/versions"
         query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
-        return (await self._transport.get(path, Page[ListedWorkflow], query)).items
+        return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
         """By default the newest version; raises NotFoundError."""

@@ -1,7 +1,9 @@
 """Workflows: submit, run by name, list, read, draw."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
@@ -18,9 +20,11 @@ from runnel.api.responses import WORKFLOW_REQUEST_BODY
 from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
+from runnel.client.definitions import build_stored_workflow, build_workflow_view
 from runnel.core.validation import build_graph
 from runnel.core.workflow import Workflow
 from runnel.errors import PayloadError
+from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.trigger import find_label_problems
 from runnel.views import Timestamp
@@ -107,10 +111,11 @@ async def list_workflows(
     after: AfterParam = None,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    workflows = await app_state.client.library.list(
-        after=after or "", limit=limit, with_documents=documents
+    definitions = await app_state.backend.archive.list_workflows(after=after or "", limit=limit)
+    return Page(
+        items=_build_listed_workflows(definitions, with_documents=documents),
+        next=definitions[-1].name if len(definitions) == limit else None,
     )
-    return Page(items=workflows, next=workflows[-1].name if len(workflows) == limit else None)
 
 
 @routes.operation(
@@ -166,9 +171,8 @@ async def list_versions(
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    library = app_state.client.library
-    versions = await library.versions(name, limit=limit, with_documents=documents)
-    return Page(items=versions, next=None)
+    definitions = await app_state.client.library.list_definitions(name, limit=limit)
+    return Page(items=_build_listed_workflows(definitions, with_documents=documents), next=None)
 
 
 @routes.operation(
@@ -221,3 +225,10 @@ async def _read_body(request: Request, app_state: AppState) -> Workflow:
     return await read_workflow_body(
         app_state, await request.body(), parse_media_type(request.headers)
     )
+
+
+def _build_listed_workflows(
+    definitions: Sequence[Definition], *, with_documents: bool
+) -> list[ListedWorkflow]:
+    build = build_workflow_view if with_documents else build_stored_workflow
+    return [ListedWorkflow(**msgspec.structs.asdict(build(each))) for each in definitions]
