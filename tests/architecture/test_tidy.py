@@ -62,6 +62,8 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     # A command or a run uses one or two parts of a client: only these are loaded.
     "client/definitions.py": (rules.imports_on_top,),
     "client/store_client.py": (rules.imports_on_top,),
+    # A process has one role: an embedded engine loads neither services nor triggers.
+    "app/wiring.py": (rules.imports_on_top,),
     # One store is opened, and the packages of another one need not be installed.
     "app/stores.py": (rules.imports_on_top,),
     "app/doctor/__init__.py": (rules.imports_on_top,),

@@ -9,7 +9,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client.operations import StoreOperations
 from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from runnel.backends.redis.options import RedisOptions
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.backends.sqlite.backend import SqliteBackend
+    from runnel.client.operations import StoreOperations
 
 
 # Where the servers are, put together from the settings; and what of that must not be shown.
@@ -326,8 +326,10 @@ def build_store_session(
 @asynccontextmanager
 async def open_store_operations(
     settings: Settings,
-) -> AsyncIterator[tuple[StoreOperations, Clock]]:
+) -> "AsyncIterator[tuple[StoreOperations, Clock]]":
     """Of a Redis: its archive is not needed for that, and may be down."""
+    from runnel.client.operations import StoreOperations
+
     clock = RealClock()
     backend = await open_redis(settings, clock, RandomIdGenerator())
     try:

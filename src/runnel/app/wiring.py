@@ -7,23 +7,15 @@ from typing import TYPE_CHECKING
 from runnel import __version__
 from runnel.app.engine import ClockAndIds, Engine
 from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
-from runnel.app.roles import OrchestratorRole, Service, WorkerRole
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.memory import MemoryBackend
 from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import EnginePolicy, RateLimit
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.archiver import Archiver
-from runnel.engine.services.dead_workers import Reaper
-from runnel.engine.services.retention import RetentionService
-from runnel.engine.services.unserved_queues import UnservedQueueService
-from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
@@ -40,11 +32,11 @@ from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import ScheduleStore
-from runnel.triggers.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from runnel.app.roles import OrchestratorRole, Service, WorkerRole
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+    from runnel.triggers.scheduler import Scheduler
 
 
 # Handlers, with what the settings allow them to do.
@@ -134,6 +126,8 @@ def build_memory_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """Nothing is kept when the process ends: for tests."""
+    from runnel.backends.memory import MemoryBackend
+
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
         MemoryBackend(world.clock, world.ids),
@@ -156,12 +150,15 @@ def build_orchestrator(
     *,
     archived: "RedisPostgresBackend | None" = None,
     retention: Retention | None = None,
-) -> OrchestratorRole:
+) -> "OrchestratorRole":
     """Decides for partitions of a server that it shares with other processes.
 
     `archived` is the backend again, if it has an archive to be kept up to date; `retention` is
     what deletes there what has ended long ago, None if nothing is to be deleted.
     """
+    from runnel.app.roles import OrchestratorRole
+    from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
+
     name = build_role_name("orchestrator", clock_and_ids.ids.nonce())
     parts = OrchestratorDependencies(
         store=backend.store,
@@ -195,8 +192,11 @@ def build_scheduler(
     clock_and_ids: ClockAndIds,
     telemetry: Telemetry,
     client: StoreClient | None = None,
-) -> Scheduler:
+) -> "Scheduler":
     """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
+    from runnel.triggers.schedule_store import ScheduleStore
+    from runnel.triggers.scheduler import Scheduler
+
     return Scheduler(
         ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids),
         client
@@ -217,8 +217,10 @@ def build_worker(
     *,
     handlers: HandlerRegistry,
     queues: Sequence[str] | None = None,
-) -> WorkerRole:
+) -> "WorkerRole":
     """Runs tasks of a server: of all queues, or of those that are named."""
+    from runnel.app.roles import WorkerRole
+
     name = build_role_name("worker", clock_and_ids.ids.nonce())
     worker = Worker(
         backend.tasks,
@@ -247,8 +249,12 @@ def _build_services(
     backend: Backend,
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Sequence[Service]:
+) -> "Sequence[Service]":
     """Everything that an orchestrator's process does besides deciding."""
+    from runnel.engine.services.dead_workers import Reaper
+    from runnel.engine.services.unserved_queues import UnservedQueueService
+    from runnel.engine.services.watchdog import Watchdog
+
     around = (backend.store, backend.tasks, parts.clock, parts.telemetry)
     return [
         Reaper(*around, dead_after_s=settings.heartbeat_timeout_s),
@@ -268,8 +274,10 @@ def _build_archive_services(
     backend: "RedisPostgresBackend",
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Sequence[Service]:
+) -> "Sequence[Service]":
     """What it does besides where PostgreSQL keeps what Redis may forget."""
+    from runnel.engine.services.archiver import Archiver
+
     return [
         Archiver(
             backend.journal,
@@ -286,6 +294,8 @@ def _build_archive_services(
 
 def _build_retention_service(
     settings: Settings, retention: Retention, parts: OrchestratorDependencies
-) -> Service:
+) -> "Service":
+    from runnel.engine.services.retention import RetentionService
+
     days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
     return RetentionService(retention, parts.clock, parts.telemetry, days=days)

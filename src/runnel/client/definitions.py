@@ -1,9 +1,11 @@
 """The workflow definitions that a client has met: validated, hashed and stored once each."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -17,7 +19,9 @@ from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, has
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
-from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+
+if TYPE_CHECKING:
+    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
 # For programs that make up their workflows as they go: what is forgotten is found out again.
 DEFINITIONS_MAX = 1_000
@@ -201,6 +205,8 @@ class WorkflowLibrary:
 
         Whatever was deleted is there again then.
         """
+        from runnel.views.workflow import StoredWorkflow
+
         hash_ = self._definitions.validate_and_hash(workflow)
         self._definitions.forget_versions(workflow.name)
         version = await self._definitions.store(hash_, workflow)
@@ -240,12 +246,15 @@ class WorkflowLibrary:
 
 def build_workflow_view(definition: Definition) -> WorkflowDocument:
     from runnel.authoring.documents.export import to_document
+    from runnel.views.workflow import WorkflowDocument
 
     document = to_document(decode_workflow(definition.document))
     return WorkflowDocument(**structs.asdict(build_stored_workflow(definition)), document=document)
 
 
 def build_stored_workflow(definition: Definition) -> StoredWorkflow:
+    from runnel.views.workflow import StoredWorkflow
+
     return StoredWorkflow(
         name=definition.name,
         version=definition.version,

@@ -34,7 +34,7 @@ from runnel.client.http_resources import (
     parse_states,
 )
 from runnel.client.listing import check_execution_id, choose_by_prefix, iter_executions
-from runnel.client.nodes import ITEMS_PAGE_SIZE
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,

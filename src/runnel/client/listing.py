@@ -1,7 +1,8 @@
 """Executions, page after page, for callers that want them all or a certain number."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
@@ -9,10 +10,15 @@ from runnel.authoring.payloads import check_labels, check_text
 from runnel.core.ids import ExecutionId
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
-from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
-from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import ExecutionSummary
-from runnel.views.page import Page
+from runnel.ports.archive import PageCursor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from runnel.ports.archive import Archive, ExecutionFilter
+    from runnel.ports.store import ExecutionHeader
+    from runnel.views.execution import ExecutionSummary
+    from runnel.views.page import Page
 
 TEXT_CHARS_MAX = 2_000
 

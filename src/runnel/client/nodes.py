@@ -1,19 +1,23 @@
 """One node of an execution, in all detail: its attempts, what it got, what came out."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from runnel.client.values import RESOLVE_ERRORS, ConfigResolver
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
+from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
+from runnel.core.ids import NO_ITEM, NodeId
 from runnel.core.states import NodeState
+from runnel.core.templates.errors import TemplateError
+from runnel.core.templates.template import TemplateTree, compile_tree
 from runnel.core.values import Json, Value
 from runnel.core.wording import escape_unprintable, suggest_or_list_names
-from runnel.errors import NotFoundError
+from runnel.errors import NotFoundError, PayloadError
 from runnel.ports import Backend
+from runnel.ports.records import BlobStore
 from runnel.views import make_timestamp
 from runnel.views.execution import describe_wait, summarize_waiting_items
 from runnel.views.node import (
@@ -28,10 +32,12 @@ from runnel.views.node import (
     iter_node_events,
 )
 
-ITEMS_PAGE_SIZE = 50
 # A larger value is not loaded to be shown: its size is.
 SHOWN_BYTES_MAX = 1024 * 1024
 
+T = TypeVar("T")
+
+RESOLVE_ERRORS = (TemplateError, PayloadError)
 NO_ATTEMPT = AttemptView(number=0, outcome=AttemptOutcome.QUEUED)
 
 _STATE_BY_OUTCOME = {
@@ -47,37 +53,28 @@ _STATE_BY_OUTCOME = {
 }
 
 
-class NodeReader:
-    def __init__(
-        self, backend: Backend, load: Callable[[ExecutionId], Awaitable[Execution]]
-    ) -> None:
-        self._backend = backend
-        self._load = load
-
-    async def get(
-        self,
-        execution_id: ExecutionId,
-        node_id: str,
-        *,
-        item: int | None = None,
-        items_after: int = -1,
-        items_limit: int = ITEMS_PAGE_SIZE,
-    ) -> NodeDetail:
-        """Raises NotFoundError for an execution, a node or an item that there is not."""
-        execution = await self._load(execution_id)
-        index = execution.graph.index.get(NodeId(node_id))
-        if index is None:
-            hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
-            raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
-        if item is not None:
-            _check_item(execution, index, item)
-        entries = await self._backend.archive.load(execution_id)
-        look = _NodeInspector(execution, index, entries, self._backend)
-        number = NO_ITEM if item is None else item
-        page = None
-        if item is None and index in execution.maps:
-            page = await look.build_items_page(items_after, items_limit)
-        return await look.build_detail(number, page)
+async def read_node(
+    backend: Backend,
+    execution: Execution,
+    node_id: str,
+    *,
+    item: int | None,
+    items_after: int,
+    items_limit: int,
+) -> NodeDetail:
+    """Raises NotFoundError for a node or an item that the execution does not have."""
+    index = execution.graph.index.get(NodeId(node_id))
+    if index is None:
+        hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
+        raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
+    if item is not None:
+        _check_item(execution, index, item)
+    entries = await backend.archive.load(execution.id)
+    inspector = _NodeInspector(execution, index, entries, backend)
+    page = None
+    if item is None and index in execution.maps:
+        page = await inspector.build_items_page(items_after, items_limit)
+    return await inspector.build_detail(NO_ITEM if item is None else item, page)
 
 
 def _check_item(execution: Execution, index: int, item: int) -> None:
@@ -251,3 +248,67 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
         for taken in event.taken
         if taken.node == node and taken.item != NO_ITEM and taken.output is not None
     }
+
+
+# The config of a node as its task gets it, worked out again from what is stored.
+#
+# The same templates over the same outputs, which do not change once they are there. Secrets are
+# not stored, and shown by their names.
+
+# A task may load more: a person who looks does not want to read it.
+LOADED_BYTES_MAX = 16 * 1024 * 1024
+SECRETS_ROOT = "secrets"
+
+
+class ConfigResolver:
+    """For one execution; blobs are loaded when a template reaches them."""
+
+    def __init__(self, execution: Execution, blobs: BlobStore) -> None:
+        self._execution = execution
+        self._blobs = blobs
+        self._loaded: dict[str, bytes] = {}
+
+    def peek(self, key: str) -> bytes | None:
+        return self._loaded.get(key)
+
+    async def resolve_config(self, index: int, item: int = NO_ITEM) -> Json:
+        """Raises TemplateError, and PayloadError when too much would have to be loaded."""
+        given = self._execution.configs.get(index)
+        tree = self._execution.graph.nodes[index].config
+        if given is not None:
+            tree = compile_tree(msgspec.json.decode(given.raw))
+        value = NO_ITEM_VALUE if item == NO_ITEM else await self.resolve_item(index, item)
+        scope = _MaskedSecretsScope(self._execution, self, tree, value)
+        return await self._evaluate(lambda: tree.resolve(scope))
+
+    async def resolve_item(self, index: int, item: int) -> Json:
+        """The element of the list of `for_each`; raises as `config` does."""
+        expression = self._execution.graph.nodes[index].for_each
+        if expression is None:
+            return None
+        scope = ExecutionScope(self._execution, self)
+        items: Json = await self._evaluate(lambda: expression.evaluate(scope))
+        return items[item] if isinstance(items, list) and item < len(items) else None
+
+    async def _evaluate(self, evaluate: Callable[[], T]) -> T:
+        while True:
+            try:
+                return evaluate()
+            except BlobNeededError as needed:
+                self._loaded[needed.key] = await self._blobs.get(needed.key)
+            if sum(map(len, self._loaded.values())) > LOADED_BYTES_MAX:
+                raise PayloadError(f"more than {LOADED_BYTES_MAX:,} bytes would have to be loaded")
+
+
+class _MaskedSecretsScope(ExecutionScope):
+    def __init__(
+        self, execution: Execution, blobs: ConfigResolver, tree: TemplateTree, item: object
+    ) -> None:
+        super().__init__(execution, blobs, item=item)
+        names = [
+            each.path[0] for each in tree.references if each.root == SECRETS_ROOT and each.path
+        ]
+        self._secrets = {str(name): f"{{{{ secrets.{name} }}}}" for name in names}
+
+    def lookup(self, root: str) -> Json:
+        return self._secrets if root == SECRETS_ROOT else super().lookup(root)

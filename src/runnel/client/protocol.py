@@ -3,33 +3,43 @@
 `StoreClient` and `HttpClient` implement `Client`. The groups `Operations`, `Schedules`, `Webhooks`
 and `Tokens` are opened on their own: over a store they are built by packages above this one, or
 need less than a whole store. `HttpClient` has them all as attributes.
+
+The annotations are not evaluated: a command does not load the views that it does not use.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from __future__ import annotations
 
-from runnel.client.dead_letters import LettersOf
-from runnel.client.nodes import ITEMS_PAGE_SIZE
-from runnel.client.reruns import RerunSpec
-from runnel.core.graph import Graph
-from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import ExecutionState
-from runnel.core.values import Json
-from runnel.core.workflow import Workflow
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
-from runnel.views.dead_letter import (
-    BulkRetryResult,
-    DeadLetterDetail,
-    DeadLetterView,
-    RetriedLetters,
-)
-from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
-from runnel.views.node import NodeDetail
-from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
-from runnel.views.page import BulkStep, Page
-from runnel.views.token import NewTokenView, Scope, TokenView
-from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
-from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+from typing import TYPE_CHECKING, Protocol
+
+from runnel.ports.archive import ALL_EXECUTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from runnel.client.dead_letters import LettersOf
+    from runnel.client.reruns import RerunSpec
+    from runnel.core.graph import Graph
+    from runnel.core.ids import DefinitionHash, ExecutionId
+    from runnel.core.states import ExecutionState
+    from runnel.core.values import Json
+    from runnel.core.workflow import Workflow
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.views.dead_letter import (
+        BulkRetryResult,
+        DeadLetterDetail,
+        DeadLetterView,
+        RetriedLetters,
+    )
+    from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
+    from runnel.views.node import NodeDetail
+    from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
+    from runnel.views.page import BulkStep, Page
+    from runnel.views.token import NewTokenView, Scope, TokenView
+    from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+
+# Items of a map that one answer about a node has, unless the caller asks for another number.
+ITEMS_PAGE_SIZE = 50
 
 
 class Workflows(Protocol):

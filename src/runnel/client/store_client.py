@@ -1,7 +1,9 @@
 """What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,54 +16,46 @@ from runnel.authoring.payloads import (
     encode_payload,
     shorten_reason,
 )
-from runnel.client.bulk import StoreBulk
-from runnel.client.dead_letters import StoreDeadLetters
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
-from runnel.client.execution_views import build_execution_summary, load_execution_view
-from runnel.client.idempotency import (
-    TriggerGuard,
-    build_key_labels,
-    build_trigger_key,
-    check_same_rerun,
-    check_same_submit,
-    derive_execution_id,
-    remove_key_labels,
-)
 from runnel.client.listing import (
     check_execution_id,
     check_filter,
     choose_by_prefix,
     execution_not_found_error,
 )
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeReader
-from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.values import PayloadStorage
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
-from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.core.values import EMPTY_OBJECT, Json
-from runnel.core.workflow import Workflow
+from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import WrongStateError
-from runnel.notify.feed_reader import FeedBroadcaster
-from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter
-from runnel.ports import Backend
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
-from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
-from runnel.views.execution import (
-    ExecutionSummary,
-    ExecutionView,
-    HistoryEvent,
-    StateCount,
-    decode_history,
-)
-from runnel.views.node import NodeDetail
-from runnel.views.page import Page
+from runnel.notify.waiter import CompletionSources, ExecutionWaiter
+from runnel.ports.archive import ALL_EXECUTIONS
+from runnel.ports.store import NO_BLOBS, make_pending_header
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from runnel.client.bulk import StoreBulk
+    from runnel.client.dead_letters import StoreDeadLetters
+    from runnel.client.reruns import RerunSpec
+    from runnel.core.graph import Graph
+    from runnel.core.values import Json
+    from runnel.core.workflow import Workflow
+    from runnel.notify.feed_reader import FeedBroadcaster
+    from runnel.notify.waiter import Completion
+    from runnel.ports import Backend
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.ports.clock import Clock, IdGenerator
+    from runnel.ports.store import ExecutionHeader
+    from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
+    from runnel.views.node import NodeDetail
+    from runnel.views.page import Page
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
@@ -124,11 +118,19 @@ class StoreClient:
         self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
         self._definitions = DefinitionCache(backend.archive, clock)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
-        self._nodes = NodeReader(backend, self.load)
         self._payloads = PayloadStorage(backend.blobs, ids)
-        self._triggers = TriggerGuard(backend, clock)
-        self.dead_letters = StoreDeadLetters(self, backend.archive, clock)
-        self.many = StoreBulk(self, backend.archive, backend.mailbox)
+
+    @cached_property
+    def dead_letters(self) -> StoreDeadLetters:
+        from runnel.client.dead_letters import StoreDeadLetters
+
+        return StoreDeadLetters(self, self._backend.archive, self._clock)
+
+    @cached_property
+    def many(self) -> StoreBulk:
+        from runnel.client.bulk import StoreBulk
+
+        return StoreBulk(self, self._backend.archive, self._backend.mailbox)
 
     async def submit(
         self,
@@ -193,6 +195,8 @@ class StoreClient:
         if key is None:
             execution_id = execution_id or ExecutionId(self._ids.execution_id())
         else:
+            from runnel.client.idempotency import build_key_labels, derive_execution_id
+
             execution_id = derive_execution_id(workflow.name, key)
             kept_labels |= build_key_labels(key, data)
             known = await self._find_existing(
@@ -233,6 +237,8 @@ class StoreClient:
         hash_: DefinitionHash,
         labels: Mapping[str, str],
     ) -> ExecutionHeader | None:
+        from runnel.client.idempotency import check_same_submit
+
         header = await self._backend.archive.get_header(execution_id)
         if header is not None:
             check_same_submit(header, key=key, definition=hash_, labels=labels)
@@ -252,27 +258,27 @@ class StoreClient:
         for each key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError when the
         rerun of this key runs other nodes, or has another input or config.
         """
-        options = options or RerunSpec()
+        from runnel.client import idempotency, reruns
+
+        options = options or reruns.RerunSpec()
         former = await self.load(execution_id)
-        check_rerunnable(former)
-        graph = former.graph
-        if options.is_newest:
-            graph = await self._definitions.load_newest_graph(graph.workflow.name)
+        reruns.check_rerunnable(former)
         data = None if input is None else encode_payload(input, where="input")
-        if graph.workflow.input is not None and (data is not None or options.is_newest):
-            _check_input(graph.workflow, data or await self._payloads.load(former.input))
+        graph = await self._choose_rerun_graph(former, data, is_newest=options.is_newest)
         new_id = ExecutionId(self._ids.execution_id())
-        labels = remove_key_labels(former.labels)
+        labels = idempotency.remove_key_labels(former.labels)
         if idempotency_key is not None:
-            new_id = derive_execution_id(former.id, idempotency_key)
-            labels |= build_key_labels(idempotency_key, msgspec.json.encode([options, input]))
+            new_id = idempotency.derive_execution_id(former.id, idempotency_key)
+            labels |= idempotency.build_key_labels(
+                idempotency_key, msgspec.json.encode([options, input])
+            )
             known = await self._find_existing_rerun(new_id, idempotency_key, labels)
             # One that is PENDING may lack what a caller who died would have sent next.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
             if known is not None:  # and that was for the version that was the newest then
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
-        parts = build_take_overs(former, graph, options, new_id, has_input=data is not None)
+        parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
         if data is None:
             value, blobs = await self._payloads.copy_value(former.input, new_id)
         else:
@@ -290,15 +296,30 @@ class StoreClient:
         )
         if idempotency_key is None:
             await self._waiter.watch(new_id)
-        async for page, page_blobs in iter_command_pages(command, parts, self._payloads, blobs):
+        async for page, page_blobs in reruns.iter_command_pages(
+            command, parts, self._payloads, blobs
+        ):
             await self._backend.mailbox.send(page, blobs=page_blobs)
         if idempotency_key is not None:  # somebody else may have been faster
             await self._find_existing_rerun(new_id, idempotency_key, labels)
         return new_id
 
+    async def _choose_rerun_graph(
+        self, former: Execution, data: bytes | None, *, is_newest: bool
+    ) -> Graph:
+        """Raises InvalidInputError for an input that this graph does not take."""
+        graph = former.graph
+        if is_newest:
+            graph = await self._definitions.load_newest_graph(graph.workflow.name)
+        if graph.workflow.input is not None and (data is not None or is_newest):
+            _check_input(graph.workflow, data or await self._payloads.load(former.input))
+        return graph
+
     async def _find_existing_rerun(
         self, execution_id: ExecutionId, key: str, labels: Mapping[str, str]
     ) -> ExecutionHeader | None:
+        from runnel.client.idempotency import check_same_rerun
+
         header = await self._backend.archive.get_header(execution_id)
         if header is not None:
             check_same_rerun(header, key=key, labels=labels)
@@ -316,12 +337,15 @@ class StoreClient:
         Without an input it starts with the one it was submitted with. Called again with the same
         key and input, nothing happens.
         """
+        from runnel.client.idempotency import TriggerGuard, build_trigger_key
+
+        guard = TriggerGuard(self._backend, self._clock)
         execution = await self.load(execution_id)
         data = None if input_ is None else encode_payload(input_, where="input")
         key = self._ids.nonce()
         if idempotency_key is not None:
             key = build_trigger_key(idempotency_key, data)
-        if await self._triggers.is_repetition(execution, key):
+        if await guard.is_repetition(execution, key):
             return
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
@@ -332,7 +356,7 @@ class StoreClient:
             _check_input(workflow, await self._load_submitted_input(execution))
         command = StartExecution(execution_id=execution_id, input=value, key=key)
         await self._backend.mailbox.send([command], blobs=blobs)
-        await self._triggers.confirm(execution, key)
+        await guard.confirm(execution, key)
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
@@ -397,15 +421,27 @@ class StoreClient:
 
         Items come in pages, behind `items_after`.
         """
-        return await self._nodes.get(
-            execution_id, node_id, item=item, items_after=items_after, items_limit=items_limit
+        from runnel.client.nodes import read_node
+
+        return await read_node(
+            self._backend,
+            await self.load(execution_id),
+            node_id,
+            item=item,
+            items_after=items_after,
+            items_limit=items_limit,
         )
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
+        from runnel.client.execution_views import load_execution_view
+
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
     async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
         """One page, newest first; raises InputError."""
+        from runnel.client.execution_views import build_execution_summary
+        from runnel.views.page import Page
+
         check_filter(criteria)
         page = await self._backend.archive.list_headers(criteria)
         return Page(items=[build_execution_summary(header) for header in page], next=page.next)
@@ -414,6 +450,8 @@ class StoreClient:
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
         """Raises InputError."""
+        from runnel.views.execution import StateCount
+
         check_filter(criteria)
         counts = await self._backend.archive.count_headers(criteria)
         return {
@@ -426,6 +464,8 @@ class StoreClient:
 
         Empty before the owner of its partition has seen it.
         """
+        from runnel.views.execution import decode_history
+
         check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
@@ -439,6 +479,8 @@ class StoreClient:
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
         """Of the ids that exist."""
+        from runnel.client.execution_views import build_execution_summary
+
         headers = await self._backend.archive.get_headers(ids)
         return {id_: build_execution_summary(header) for id_, header in headers.items()}
 

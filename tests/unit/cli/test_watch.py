@@ -114,9 +114,9 @@ class WatchHarness:
         self.progress = ExecutionProgress(EXECUTION, FLOW)
         session = ClientSession(
             client=cast("Any", client),
-            operations=cast("Any", None),
             clock=self.clock,
             has_workers=True,
+            build_operations=cast("Any", None),
         )
         warning = cast("MissingProcessWarning", self.warning)
         self.session = WatchSession(session, self.progress, self.view, warning)

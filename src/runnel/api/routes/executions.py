@@ -21,7 +21,7 @@ from runnel.api.requests import (
 from runnel.api.routes.workflows import build_new_execution
 from runnel.api.routing import BODY_STATUSES, ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.client.nodes import ITEMS_PAGE_SIZE
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError

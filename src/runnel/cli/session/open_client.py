@@ -1,14 +1,14 @@
 """Opens the client that a command works with: of a store, or of a server over HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from runnel.app import stores
 from runnel.app.stores import StoreSession
 from runnel.client.listing import list_newest_executions
-from runnel.client.operations import StoreOperations
 from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.workflow import Workflow
@@ -29,14 +29,18 @@ RETRIES = 6
 LAST_EXECUTION = "@last"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientSession:
-    """`has_workers`: tasks are run by workers in processes of their own."""
+    """An open client. `has_workers`: workers in processes of their own run the tasks."""
 
     client: Client
-    operations: Operations
     clock: Clock
     has_workers: bool
+    build_operations: Callable[[], Operations]
+
+    @cached_property
+    def operations(self) -> Operations:
+        return self.build_operations()
 
     async def find_owner(self, execution_id: ExecutionId) -> str | None:
         """The name of the process that runs it; None when no living process has it."""
@@ -64,9 +68,9 @@ async def open_client(
         async with open_http_client(settings) as (http, server):
             yield ClientSession(
                 client=http,
-                operations=http.operations,
                 clock=RealClock(),
                 has_workers=server.has_workers,
+                build_operations=lambda: http.operations,
             )
         return
     async with stores.open_store_session(settings, creates_data_dir=creates_data_dir) as store:
@@ -74,11 +78,16 @@ async def open_client(
 
 
 def build_client_session(store: StoreSession, settings: Settings) -> ClientSession:
+    def build_operations() -> Operations:
+        from runnel.client.operations import StoreOperations
+
+        return StoreOperations(store.backend, store.clock, settings)
+
     return ClientSession(
         client=store.client,
-        operations=StoreOperations(store.backend, store.clock, settings),
         clock=store.clock,
         has_workers=store.has_workers,
+        build_operations=build_operations,
     )
 
 

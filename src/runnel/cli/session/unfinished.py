@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from runnel.authoring.builder import STEP_HANDLER
-from runnel.authoring.functions import MAIN_MODULE_PREFIX
 from runnel.cli.session.open_client import ClientSession
 from runnel.client.listing import iter_executions
 from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
@@ -24,6 +22,9 @@ PROGRAM_ONLY_MESSAGE = (
 
 def is_bound_to_program(workflow: Workflow) -> bool:
     """Whether its functions are in the memory of one process, and have no name elsewhere."""
+    from runnel.authoring.builder import STEP_HANDLER
+    from runnel.authoring.functions import MAIN_MODULE_PREFIX
+
     return any(
         node.handler == STEP_HANDLER
         or str(node.config.get("function", "")).startswith(MAIN_MODULE_PREFIX)
