@@ -2,19 +2,20 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from runnel.authoring.payloads import shorten_reason
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.listing import check_filter
+from runnel.client.listing import check_filter, iter_pages
 from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
+from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
@@ -34,29 +35,15 @@ class StoreBulk:
         self._archive = archive
         self._mailbox = mailbox
 
-    async def cancel(
+    def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
-        after: str | None = criteria.after
-        while True:
-            step = await self.cancel_step(
-                _continue_after(criteria, after), reason=reason, is_forced=is_forced
-            )
-            yield step
-            after = step.next
-            if after is None:
-                return
+        return iter_pages(partial(self.cancel_step, reason=reason, is_forced=is_forced), criteria)
 
-    async def rerun(
+    def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        after: str | None = criteria.after
-        while True:
-            step = await self.rerun_step(_continue_after(criteria, after), options, key=key)
-            yield step
-            after = step.next
-            if after is None:
-                return
+        return iter_pages(partial(self.rerun_step, options=options, key=key), criteria)
 
     async def cancel_step(
         self,
@@ -117,10 +104,6 @@ class StoreBulk:
             failures=failures[:FAILURES_MAX],
             next=page.next,
         )
-
-
-def _continue_after(criteria: ExecutionFilter, after: str | None) -> ExecutionFilter:
-    return replace(criteria, after=None if after is None else PageCursor(after))
 
 
 async def _filter_not_rerun(

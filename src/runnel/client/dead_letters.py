@@ -95,27 +95,17 @@ class StoreDeadLetters:
         by_root = await group_letters_by_root(self._archive, self._build_filter(selection))
         retried: list[RetriedLetters] = []
         refused: list[RefusedRetry] = []
-        chosen = dict(islice(by_root.items(), limit))
-        async for result in retry_each_root(self._client, self._archive, chosen):
-            names = [format_letter_name(letter) for letter in result.letters]
-            if result.execution_id is not None:
-                retried.append(
-                    RetriedLetters(
-                        execution_id=result.execution_id, rerun_of=result.root, letters=names
-                    )
-                )
-            elif result.error is not None:
+        for root, letters in islice(by_root.items(), limit):
+            names = [format_letter_name(letter) for letter in letters]
+            try:
+                new_id = await retry_letters(self._client, self._archive, letters)
+            except InputError as error:
                 refused.append(
-                    RefusedRetry(
-                        rerun_of=result.root,
-                        letters=names,
-                        code=result.error.code,
-                        message=str(result.error),
-                    )
+                    RefusedRetry(rerun_of=root, letters=names, code=error.code, message=str(error))
                 )
-        return BulkRetryResult(
-            retried=retried, refused=refused, left=max(0, len(by_root) - len(chosen))
-        )
+            else:
+                retried.append(RetriedLetters(execution_id=new_id, rerun_of=root, letters=names))
+        return BulkRetryResult(retried=retried, refused=refused, left=max(0, len(by_root) - limit))
 
     async def purge(self, name: str) -> None:
         await self._archive.delete_dead_letters([await find_letter(self._archive, name)])
@@ -126,22 +116,20 @@ class StoreDeadLetters:
         return await self._archive.delete_dead_letters(found) if found else 0
 
     def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
-        check_selection(selection)
+        """Raises InputError for a selection of all letters that does not say `is_all`, or both."""
+        has_filter = bool(
+            selection.queue or selection.workflow or selection.execution or selection.older_than_s
+        )
+        if has_filter is selection.is_all:
+            raise InputError(
+                "say which dead letters: by queue, workflow, execution or age, or 'all'"
+            )
         return DeadLetterFilter(
             queue=to_queue_key(selection.queue or None),
             workflow=selection.workflow or None,
             execution=selection.execution,
             before=self._clock.now() - selection.older_than_s,
         )
-
-
-def check_selection(selection: LettersOf) -> None:
-    """Raises InputError for what would be all of them without saying so, or both."""
-    has_filter = bool(
-        selection.queue or selection.workflow or selection.execution or selection.older_than_s
-    )
-    if has_filter is selection.is_all:
-        raise InputError("say which dead letters: by queue, workflow, execution or age, or 'all'")
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -280,15 +268,6 @@ def _hash(data: bytes) -> str:
 # Dead letters in pages and by the many: listed, retried and purged by what they have in common.
 
 
-class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the letters of one execution: a rerun, or why there is none."""
-
-    root: ExecutionId
-    letters: Sequence[DeadLetter]
-    execution_id: ExecutionId | None = None
-    error: InputError | None = None
-
-
 class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: the time of its last letter, and which of that time it was."""
 
@@ -353,23 +332,6 @@ async def group_letters_by_root(
     for letter in reversed(chosen):
         roots[get_root_id(letter.token.execution_id)] = None
     return {root: trees[root] for root in roots if root in trees}
-
-
-async def retry_each_root(
-    client: RerunClient,
-    archive: Archive,
-    letters_per_root: Mapping[ExecutionId, Sequence[DeadLetter]],
-    *,
-    configs: Mapping[str, Json] | None = None,
-) -> AsyncIterator[RetryResult]:
-    """One after the other; what can't be retried is told, and the others are."""
-    for root, letters in letters_per_root.items():
-        try:
-            new_id = await retry_letters(client, archive, letters, configs=configs)
-        except InputError as error:
-            yield RetryResult(root=root, letters=letters, error=error)
-        else:
-            yield RetryResult(root=root, letters=letters, execution_id=new_id)
 
 
 async def _read_page_after(

@@ -1,6 +1,7 @@
 """The groups of `HttpClient`; each method sends one request, or one for each page."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
 
 import msgspec
@@ -9,6 +10,7 @@ from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
+from runnel.client.listing import iter_pages
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment
 from runnel.core.graph import Graph
@@ -143,7 +145,7 @@ class HttpBulk(HttpGroup):
     ) -> AsyncIterator[BulkStep]:
         """Ends those that are not final, from the newest on, 500 in each step."""
         body = {"reason": reason, "force": is_forced}
-        return self._iter_steps("/v1/executions/cancel", criteria, body)
+        return iter_pages(partial(self._send_step, "cancel", body), criteria)
 
     def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
@@ -153,19 +155,13 @@ class HttpBulk(HttpGroup):
         Each once for each `key`, however often this is called.
         """
         body = {**build_rerun_body(options or RerunSpec()), "key": key}
-        return self._iter_steps("/v1/executions/rerun", criteria, body)
+        return iter_pages(partial(self._send_step, "rerun", body), criteria)
 
-    async def _iter_steps(
-        self, path: str, criteria: ExecutionFilter, body: Mapping[str, Json]
-    ) -> AsyncIterator[BulkStep]:
-        after: str | None = criteria.after
-        while True:
-            request = {**_build_filter_body(criteria), **body, "after": after}
-            step = await self._transport.post(path, BulkStep, request)
-            yield step
-            after = step.next
-            if after is None:
-                return
+    async def _send_step(
+        self, action: str, body: Mapping[str, Json], criteria: ExecutionFilter
+    ) -> BulkStep:
+        request = {**_build_filter_body(criteria), **body, "after": criteria.after}
+        return await self._transport.post(f"/v1/executions/{action}", BulkStep, request)
 
 
 class HttpOperations(HttpGroup):
@@ -394,7 +390,7 @@ def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
         "label": _format_labels(criteria),
         **_build_single_fields(criteria),
         "children": criteria.with_children,
-        "every": criteria == ALL_EXECUTIONS,
+        "every": msgspec.structs.replace(criteria, after=None) == ALL_EXECUTIONS,
     }
 
 

@@ -18,6 +18,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError, WrongStateError
 from runnel.ports import Backend
+from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
@@ -53,22 +54,29 @@ def remove_key_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in _KEY_LABELS}
 
 
-def check_same_submit(
-    known: ExecutionHeader, *, key: str, definition: DefinitionHash, labels: Mapping[str, str]
-) -> None:
-    """Raises KeyReusedError when the execution with this key is not the one that is asked for."""
-    if known.definition != definition:
-        raise KeyReusedError(
-            quote_name(key), known.execution_id, f"version {known.version} of the workflow"
-        )
-    if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
-        raise KeyReusedError(quote_name(key), known.execution_id, "another input")
+async def find_execution_of_key(
+    archive: Archive,
+    execution_id: ExecutionId,
+    key: str,
+    labels: Mapping[str, str],
+    definition: DefinitionHash | None = None,
+) -> ExecutionHeader | None:
+    """Returns the execution that has this key, or None.
 
-
-def check_same_rerun(known: ExecutionHeader, *, key: str, labels: Mapping[str, str]) -> None:
-    """As `check_same_submit`, for a rerun; the newest version may have been another one then."""
-    if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
-        raise KeyReusedError(quote_name(key), known.execution_id, "other nodes, configs or input")
+    Raises KeyReusedError if its content or its definition differs. A rerun names no definition: the
+    newest version may have been another one at the time of the first call.
+    """
+    header = await archive.get_header(execution_id)
+    if header is None:
+        return None
+    difference = ""
+    if definition not in (None, header.definition):
+        difference = f"version {header.version} of the workflow"
+    elif header.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
+        difference = "other nodes, configs or input" if definition is None else "another input"
+    if difference:
+        raise KeyReusedError(quote_name(key), execution_id, difference)
+    return header
 
 
 def hash_input(data: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -13,7 +13,7 @@ from runnel.errors import NotFoundError
 from runnel.ports.archive import PageCursor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from runnel.ports.archive import Archive, ExecutionFilter
     from runnel.ports.store import ExecutionHeader
@@ -31,17 +31,34 @@ def check_filter(criteria: ExecutionFilter) -> None:
     check_labels(criteria.labels)
 
 
+class PartOfList(Protocol):
+    """A page of a list, or a step of a bulk command: `next` is None in the last one."""
+
+    @property
+    def next(self) -> str | None: ...
+
+
+PartT = TypeVar("PartT", bound=PartOfList)
+
+
+async def iter_pages(
+    read: Callable[[ExecutionFilter], Awaitable[PartT]], criteria: ExecutionFilter
+) -> AsyncIterator[PartT]:
+    """Yields all pages of a filter, newest first; `limit` is the size of a page."""
+    while True:
+        page = await read(criteria)
+        yield page
+        if page.next is None:
+            return
+        criteria = structs.replace(criteria, after=PageCursor(page.next))
+
+
 async def iter_headers(
     archive: Archive, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionHeader]:
-    """Yields all headers of a filter, newest first; `limit` is the size of a page."""
-    while True:
-        page = await archive.list_headers(criteria)
+    async for page in iter_pages(archive.list_headers, criteria):
         for header in page:
             yield header
-        if page.next is None:
-            return
-        criteria = structs.replace(criteria, after=page.next)
 
 
 class ExecutionLister(Protocol):
@@ -54,13 +71,9 @@ async def iter_executions(
     client: ExecutionLister, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionSummary]:
     """Yields all executions of a filter, newest first; `limit` is the size of a page."""
-    while True:
-        page = await client.list_executions(criteria)
+    async for page in iter_pages(client.list_executions, criteria):
         for summary in page:
             yield summary
-        if page.next is None:
-            return
-        criteria = structs.replace(criteria, after=PageCursor(page.next))
 
 
 async def list_newest_executions(
@@ -68,13 +81,11 @@ async def list_newest_executions(
 ) -> list[ExecutionSummary]:
     """Returns `limit` executions if there are so many, however many pages that takes."""
     summaries: list[ExecutionSummary] = []
-    while True:
-        page = await client.list_executions(criteria)
+    async for page in iter_pages(client.list_executions, criteria):
         summaries += page
-        missing = criteria.limit - len(page.items)
-        if page.next is None or missing <= 0:
-            return summaries
-        criteria = structs.replace(criteria, after=PageCursor(page.next), limit=missing)
+        if len(summaries) >= criteria.limit:
+            break
+    return summaries[: criteria.limit]
 
 
 # Ids of executions as callers give them.

@@ -39,7 +39,7 @@ from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from runnel.client.bulk import StoreBulk
     from runnel.client.dead_letters import StoreDeadLetters
@@ -190,18 +190,20 @@ class StoreClient:
         data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
             _check_input(workflow, data)
-        key = idempotency_key
-        is_watched = execution_id is None and key is None
-        if key is None:
+        is_watched = execution_id is None and idempotency_key is None
+        find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
+        if idempotency_key is None:
             execution_id = execution_id or ExecutionId(self._ids.execution_id())
         else:
-            from runnel.client.idempotency import build_key_labels, derive_execution_id
+            from runnel.client import idempotency
 
-            execution_id = derive_execution_id(workflow.name, key)
-            kept_labels |= build_key_labels(key, data)
-            known = await self._find_existing(
-                execution_id, key=key, hash_=hash_, labels=kept_labels
+            execution_id = idempotency.derive_execution_id(workflow.name, idempotency_key)
+            kept_labels |= idempotency.build_key_labels(idempotency_key, data)
+            archive, key = self._backend.archive, idempotency_key
+            find_known = partial(
+                idempotency.find_execution_of_key, archive, execution_id, key, kept_labels, hash_
             )
+            known = await find_known()
             if known is not None:
                 return known
         input_value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
@@ -222,27 +224,9 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        known = None
-        if key is not None:  # somebody else may have been faster
-            known = await self._find_existing(
-                execution_id, key=key, hash_=hash_, labels=kept_labels
-            )
+        # Another caller with the same key may have been faster.
+        known = None if find_known is None else await find_known()
         return known or make_pending_header(command)
-
-    async def _find_existing(
-        self,
-        execution_id: ExecutionId,
-        *,
-        key: str,
-        hash_: DefinitionHash,
-        labels: Mapping[str, str],
-    ) -> ExecutionHeader | None:
-        from runnel.client.idempotency import check_same_submit
-
-        header = await self._backend.archive.get_header(execution_id)
-        if header is not None:
-            check_same_submit(header, key=key, definition=hash_, labels=labels)
-        return header
 
     async def rerun(
         self,
@@ -260,6 +244,7 @@ class StoreClient:
         """
         from runnel.client import idempotency, reruns
 
+        find_known = partial(idempotency.find_execution_of_key, self._backend.archive)
         options = options or reruns.RerunSpec()
         former = await self.load(execution_id)
         reruns.check_rerunnable(former)
@@ -269,10 +254,9 @@ class StoreClient:
         labels = idempotency.remove_key_labels(former.labels)
         if idempotency_key is not None:
             new_id = idempotency.derive_execution_id(former.id, idempotency_key)
-            labels |= idempotency.build_key_labels(
-                idempotency_key, msgspec.json.encode([options, input])
-            )
-            known = await self._find_existing_rerun(new_id, idempotency_key, labels)
+            content = msgspec.json.encode([options, input])
+            labels |= idempotency.build_key_labels(idempotency_key, content)
+            known = await find_known(new_id, idempotency_key, labels)
             # One that is PENDING may lack what a caller who died would have sent next.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
@@ -300,8 +284,8 @@ class StoreClient:
             command, parts, self._payloads, blobs
         ):
             await self._backend.mailbox.send(page, blobs=page_blobs)
-        if idempotency_key is not None:  # somebody else may have been faster
-            await self._find_existing_rerun(new_id, idempotency_key, labels)
+        if idempotency_key is not None:  # another caller may have been faster
+            await find_known(new_id, idempotency_key, labels)
         return new_id
 
     async def _choose_rerun_graph(
@@ -314,16 +298,6 @@ class StoreClient:
         if graph.workflow.input is not None and (data is not None or is_newest):
             _check_input(graph.workflow, data or await self._payloads.load(former.input))
         return graph
-
-    async def _find_existing_rerun(
-        self, execution_id: ExecutionId, key: str, labels: Mapping[str, str]
-    ) -> ExecutionHeader | None:
-        from runnel.client.idempotency import check_same_rerun
-
-        header = await self._backend.archive.get_header(execution_id)
-        if header is not None:
-            check_same_rerun(header, key=key, labels=labels)
-        return header
 
     async def trigger(
         self,

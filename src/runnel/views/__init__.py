@@ -47,11 +47,6 @@ def decode_view(data: bytes | str, kind: type[T]) -> T:
     return msgspec.json.decode(data, type=kind, dec_hook=decode_hook)
 
 
-def convert_view(document: object, kind: type[T]) -> T:
-    """Build a view from its JSON value; raises msgspec.ValidationError."""
-    return msgspec.convert(document, kind, dec_hook=decode_hook)
-
-
 def encode_hook(value: object) -> str:
     """Encode what msgspec does not know: a Timestamp."""
     if isinstance(value, Timestamp):
