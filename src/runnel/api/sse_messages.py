@@ -1,4 +1,4 @@
-"""Server-sent events: one message on the wire, pages of changes, and followed histories."""
+"""Messages of server-sent events: pages of changes, and histories that clients follow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,46 +17,46 @@ from runnel.views import encode_view
 from runnel.views.execution import EVENT_ID_PREFIX, HistoryEvent, make_event_id
 
 MEDIA_TYPE = "text/event-stream"
-# Proxies close connections on which nothing is heard for a minute or so.
+# Proxies close connections that are silent for about a minute.
 KEEPALIVE_INTERVAL_S = 15.0
 KEEPALIVE_COMMENT = b": \n\n"
 
 
 def encode_message(id_: str, event: str, data: object) -> bytes:
-    """JSON has no line breaks of its own: one line of data is enough."""
+    """Encodes one message; encoded JSON has no line breaks, so it needs one line of data."""
     body = encode_view(data)
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), event.encode(), body)
 
 
 def encode_history_message(number: int, entry: HistoryEvent) -> bytes:
-    """What happened, with its place in the history, from 1."""
+    """Encodes an event of a history; `number` is its place there, from 1."""
     return encode_message(make_event_id(number), entry.event, entry)
 
 
 def parse_message_id(id_: str) -> int:
-    """How many messages a client has got; 0 for an id that no message of a history has."""
+    """Returns the number of messages that a client has received; 0 for an id of another stream."""
     digits = id_.removeprefix(EVENT_ID_PREFIX)
     is_known = id_.startswith(EVENT_ID_PREFIX) and digits.isascii() and digits.isdecimal()
     return int(digits) if is_known and len(digits) <= len(str(2**31)) else 0
 
 
-# Pages of changes as messages, made once for all who are told the same.
+# Pages of changes, encoded once for all listeners.
 
 ENCODED_PAGES_MAX = 100
 
 
 class EncodedPageCache:
-    """Who listens to all is handed the same pages: the last ones are kept as they were told."""
+    """The last pages as messages: all listeners to all executions get the same pages."""
 
     def __init__(self) -> None:
         self._encoded: dict[tuple[int, bool], tuple[FeedPage, bytes]] = {}
 
     def encode(self, pages: Sequence[FeedPage], *, children: bool) -> bytes:
-        """Empty when there is nothing to tell."""
+        """Returns the messages of the pages; empty when they have none."""
         return b"".join([self._encode_one(page, children=children) for page in pages])
 
     def _encode_one(self, page: FeedPage, *, children: bool) -> bytes:
-        """A page that is kept keeps its `id`, too."""
+        """Uses `id` as the key: the cache holds the page, so that its id is not reused."""
         key = (id(page), children)
         known = self._encoded.get(key)
         if known is None:
@@ -80,15 +80,15 @@ def _encode_page(page: FeedPage, *, children: bool) -> bytes:
     return b"".join([*gap, *changes])
 
 
-# What has happened in the executions that are followed: read once for all who follow one.
+# Histories, read once for all clients that follow the same execution.
 
-# A long history takes time to read: it is read again after so many times that.
+# The next read starts after so many times the duration of the last one.
 PAUSE_PER_READ = 10
 LENGTHS_CACHED_MAX = 1_000
 
 
 class HistorySource(msgspec.Struct, frozen=True, kw_only=True):
-    """`stopping` is set when the process ends: nobody rests then."""
+    """Where histories come from; `stopping` is set when the process ends, and ends all pauses."""
 
     client: StoreClient
     archive: Archive
@@ -118,10 +118,10 @@ class FollowedHistory:
         return self._reader.is_final
 
     async def refresh(self) -> None:
-        """Makes it as it was at some moment after this call; raises NotFoundError.
+        """Reads what is new at some time after the call; raises NotFoundError.
 
-        Whoever asks while another one looks is served by the next look, together with all others.
-        What is over does not change any more.
+        Calls that arrive during a read share the next one. The history of a final execution does
+        not change any more.
         """
         begun = self._reads_started
         async with self._lock:
@@ -141,10 +141,10 @@ class FollowedHistory:
 
 
 class HistoryCache:
-    """An execution is forgotten when the last one who follows it leaves.
+    """Histories that are followed; one is dropped when its last follower leaves.
 
-    What is kept of one that is over is how long its story was: a browser that was told all comes
-    back once more, and to count 40,000 messages anew takes half a second.
+    The cache keeps the length of the history of a final execution: a browser that has received all
+    messages reconnects once more, and to count 40,000 messages again takes 0.5 s.
     """
 
     def __init__(self, source: HistorySource) -> None:
@@ -153,28 +153,28 @@ class HistoryCache:
         self._lengths: dict[ExecutionId, int] = {}
 
     async def count_messages(self, execution_id: ExecutionId) -> int:
-        """How many messages there are of one that is over; raises NotFoundError."""
+        """Returns the number of messages of a final execution; raises NotFoundError."""
         known = self._lengths.get(execution_id)
         if known is not None:
             return known
-        async with self.follow(execution_id) as story:
-            await story.refresh()
-            return len(story.messages)
+        async with self.follow(execution_id) as history:
+            await history.refresh()
+            return len(history.messages)
 
     @asynccontextmanager
     async def follow(self, execution_id: ExecutionId) -> AsyncIterator[FollowedHistory]:
-        story = self._histories.setdefault(
+        history = self._histories.setdefault(
             execution_id, FollowedHistory(self._source, execution_id)
         )
-        story.followers += 1
+        history.followers += 1
         try:
-            yield story
+            yield history
         finally:
-            story.followers -= 1
-            if not story.followers:
+            history.followers -= 1
+            if not history.followers:
                 del self._histories[execution_id]
-                if story.is_final:
-                    self._remember_length(execution_id, len(story.messages))
+                if history.is_final:
+                    self._remember_length(execution_id, len(history.messages))
 
     def _remember_length(self, execution_id: ExecutionId, length: int) -> None:
         self._lengths[execution_id] = length

@@ -1,4 +1,4 @@
-"""Many executions at once, by a filter: in bounded steps, each of which may be repeated."""
+"""Bulk commands on all executions of a filter, in bounded steps that may be repeated."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
-# Of a step: cancels are sent together, reruns read the history of each.
+# Executions per step: cancels are sent together, a rerun reads the history of its execution.
 CANCELS_PER_STEP = 500
 RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
@@ -109,7 +109,7 @@ class StoreBulk:
 async def _filter_not_rerun(
     archive: Archive, headers: Sequence[ExecutionHeader], key: str
 ) -> list[ExecutionHeader]:
-    """One whose rerun is PENDING is among them: that may lack something, and is made good."""
+    """Keeps an execution whose rerun is PENDING: the rerun may be incomplete, and is completed."""
     made = {each.execution_id: derive_execution_id(each.execution_id, key) for each in headers}
     known = await archive.get_headers(list(made.values()))
     done = {id_ for id_, each in known.items() if each.state is not ExecutionState.PENDING}
@@ -117,7 +117,7 @@ async def _filter_not_rerun(
 
 
 def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """The same for what is not final; raises InputError if it wants only what is."""
+    """Restricts a filter to executions that are not final; raises InputError if none can match."""
     states = tuple(each for each in criteria.states if each not in FINAL_EXECUTION_STATES)
     if criteria.states and not states:
         raise InputError("what has ended can't be cancelled: name running or pending executions")
@@ -127,7 +127,7 @@ def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> Executi
 
 
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """The same for what has failed, unless it says otherwise; raises InputError."""
+    """Restricts a filter to final executions, by default to failed ones; raises InputError."""
     if any(each not in FINAL_EXECUTION_STATES for each in criteria.states):
         raise InputError("only what has ended can be rerun: name failed, cancelled or completed")
     if criteria.with_children or criteria.parent is not None:

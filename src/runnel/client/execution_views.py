@@ -1,4 +1,4 @@
-"""Views of executions, built from what is stored."""
+"""Builds the views of executions from stored headers and histories."""
 
 import msgspec
 
@@ -35,7 +35,7 @@ def build_execution_summary(header: ExecutionHeader) -> ExecutionSummary:
 
 
 async def load_execution_view(execution: Execution, blobs: BlobStore) -> ExecutionView:
-    """Loads outputs that were written aside: a view shows what really is there."""
+    """Builds the view; loads the outputs that are stored as blobs."""
     nodes: dict[str, NodeView] = {}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]

@@ -1,4 +1,4 @@
-"""Executions, page after page, for callers that want them all or a certain number."""
+"""Lists of executions over several pages, and execution ids as callers give them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_CHARS_MAX = 2_000
 
 
 def check_filter(criteria: ExecutionFilter) -> None:
-    """Raises PayloadError for a text that no store can look for."""
+    """Raises PayloadError for a text that a store can't search for."""
     check_text(criteria.text, "the text to search for", chars_max=TEXT_CHARS_MAX, chars_min=0)
     for name in ("workflow", "rerun_of", "parent"):
         check_text(getattr(criteria, name) or "", name, chars_max=TEXT_CHARS_MAX, chars_min=0)
@@ -92,7 +92,7 @@ async def list_newest_executions(
 
 
 def check_execution_id(text: str) -> None:
-    """Half a surrogate pair (an argument that is not UTF-8) is in no id, and no store takes it."""
+    """Raises NotFoundError for half a surrogate pair, as in an argument that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,7 +108,7 @@ def execution_not_found_error(name: str) -> NotFoundError:
 def choose_by_prefix(text: str, ids: Sequence[ExecutionId]) -> ExecutionId:
     """Returns the execution that `text` names among those whose ids begin with it.
 
-    Raises NotFoundError when there is none, and when there are several and none is `text`.
+    Raises NotFoundError if no id begins with it, or several do and none is equal to it.
     """
     if len(ids) > 1 and text not in ids:
         raise NotFoundError(

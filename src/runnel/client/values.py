@@ -1,4 +1,4 @@
-"""Values on their way into a command: inline when small, else a blob that is sent besides."""
+"""Converts payloads to the values of commands: inline if small, otherwise a blob."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from runnel.ports.records import BlobStore
 from runnel.ports.store import NO_BLOBS
 
 ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
-"""The value as a command has it, and what is to be sent with that command."""
+"""A value of a command, and the blobs to send with the command."""
 
 
 class PayloadStorage:
@@ -25,9 +25,9 @@ class PayloadStorage:
         self._ids = ids
 
     def to_value(self, data: bytes, prefix: str) -> ValueWithBlobs:
-        """A key of its own for each call: of two calls at once, one may be accepted.
+        """Raises PayloadError for data that is too large.
 
-        Raises PayloadError for what is too large.
+        Each call makes its own blob key: of two concurrent calls, the store may accept one.
         """
         if len(data) <= INLINE_BYTES_MAX:
             return make_value_from_json(data), NO_BLOBS
@@ -42,7 +42,7 @@ class PayloadStorage:
         return await self._blobs.get(value.blob) if value.blob else value.data
 
     async def copy_value(self, value: Value, execution_id: ExecutionId) -> ValueWithBlobs:
-        """The value of another execution as this one's own: the other may be deleted any time."""
+        """Copies a value of another execution, which may be deleted at any time."""
         if value.blob is None:
             return value, NO_BLOBS
         return self.to_value(await self.load(value), f"{execution_id}/taken")
