@@ -1,4 +1,4 @@
-"""The workflow definitions that a client has met: validated, hashed and stored once each."""
+"""Workflow definitions: a cache that validates, hashes and stores them once, and the library."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from runnel.ports.clock import Clock
 if TYPE_CHECKING:
     from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
-# For programs that make up their workflows as they go: what is forgotten is found out again.
+# For programs that generate workflows: an evicted definition is loaded or validated again.
 DEFINITIONS_MAX = 1_000
 
-# How long a version is taken as stored: another process may delete the workflow.
+# A version is assumed to be stored for so long: another process may delete the workflow.
 VERSION_KNOWN_S = 1.0
 
 K = TypeVar("K")
@@ -46,7 +46,7 @@ class DefinitionCache:
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
         self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
-        # One for each that is being stored right now.
+        # One event for each definition that is being stored right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
@@ -60,7 +60,7 @@ class DefinitionCache:
         return found
 
     async def load_newest_graph(self, name: str) -> Graph:
-        """The last version that was stored under this name; raises NotFoundError."""
+        """Loads the newest version of a workflow; raises NotFoundError."""
         for definition in await self._archive.list_versions(name, limit=1):
             return await self.load_graph(definition.hash)
         raise NotFoundError("workflow", escape_unprintable(name))
@@ -68,8 +68,8 @@ class DefinitionCache:
     def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
         """Raises InvalidWorkflowError.
 
-        Remembered by identity: hashing a large workflow for each of its executions would cost
-        more than starting them.
+        The hash is remembered by the identity of the workflow: hashing a large workflow for each
+        of its executions would cost more than starting them.
         """
         known = self._hashes.get(id(workflow))
         if known is None or known[0] is not workflow:
@@ -78,10 +78,10 @@ class DefinitionCache:
         return known[1]
 
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Its version; it is stored once, however many ask for that at the same time.
+        """Stores a definition and returns its version; concurrent calls store it once.
 
-        Those who waited for one that failed, or was cancelled, try by themselves. One that another
-        process has deleted is stored again VERSION_KNOWN_S later at most.
+        If that call fails or is cancelled, the waiting calls try again themselves. A definition
+        that another process has deleted is stored again after VERSION_KNOWN_S at most.
         """
         while (storing := self._storing.get(hash_)) is not None:
             await storing.wait()
@@ -100,20 +100,20 @@ class DefinitionCache:
         return known.version
 
     async def store_again_if_deleted(self, hash_: DefinitionHash, workflow: Workflow) -> None:
-        """Stores it again if it was deleted here meanwhile: who has just used it came later."""
+        """Stores a definition again that was deleted while it was used: the use came later."""
         if hash_ not in self._versions:
             await self.store(hash_, workflow)
 
     def forget_versions(self, name: str) -> None:
-        """Versions of this name are asked for again."""
+        """Makes the next `store` of a workflow of this name ask the archive again."""
         for hash_ in [each for each, known in self._versions.items() if known.name == name]:
             del self._versions[hash_]
 
     def _validate(self, workflow: Workflow) -> DefinitionHash:
-        """Validates what does not equal a known workflow.
+        """Validates a workflow unless an equal one is known; returns its hash.
 
-        Hashing first, because it takes a fifth of the time; but an equal hash is not enough,
-        because NaN is encoded as null.
+        It hashes first, which takes a fifth of the time. An equal hash is not enough, because NaN
+        is encoded as null.
         """
         try:
             hash_ = hash_workflow(workflow)
@@ -136,7 +136,7 @@ class DefinitionCache:
 
 
 def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
-    """The one that was added first leaves when there are too many."""
+    """Evicts the oldest entry of a cache that is full."""
     cache[key] = value
     if len(cache) > DEFINITIONS_MAX:
         cache.popitem(last=False)
@@ -171,7 +171,7 @@ class WorkflowLibrary:
         return [build_stored_workflow(definition) for definition in definitions]
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
-        """The newest version, or the one that is asked for; raises NotFoundError."""
+        """Finds a version, by default the newest, with its graph; raises NotFoundError."""
         definition = await self._find_definition(name, version)
         graph = await self.load_graph(definition.hash)
         return StoredVersion(definition.name, definition.version, graph)
@@ -190,7 +190,7 @@ class WorkflowLibrary:
         return definition
 
     async def list_definitions(self, name: str, *, limit: int) -> Sequence[Definition]:
-        """The versions as they are stored, newest first; raises NotFoundError."""
+        """Lists the stored versions, newest first; raises NotFoundError."""
         _check_name(name)
         definitions = await self._archive.list_versions(name, limit=limit)
         if not definitions:
@@ -201,9 +201,9 @@ class WorkflowLibrary:
         return await self._definitions.load_graph(hash_)
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Under the version that its content has, or else the next; raises InvalidWorkflowError.
+        """Stores a workflow under the version of its content, or else under the next version.
 
-        Whatever was deleted is there again then.
+        A deleted workflow exists again afterwards. Raises InvalidWorkflowError.
         """
         from runnel.views.workflow import StoredWorkflow
 
@@ -218,12 +218,13 @@ class WorkflowLibrary:
         )
 
     async def delete(self, name: str) -> int:
-        """How many versions; raises WrongStateError while executions of it are not final.
+        """Deletes all versions, and returns their number.
 
-        None is found by its name any more: who runs it by that is refused from then on. Executions
-        that have ended keep their definition, and whoever submits the same again makes the next
-        version, also who does so while it is deleted. Of an execution that was begun while this
-        looked for such, the version is there again, as the next.
+        Raises WrongStateError while an execution of the workflow is not final. A run by name is
+        refused from then on. Final executions keep their definition. A later submit of the same
+        content makes the next version, also one that comes during the deletion. If an execution
+        begins while this method searches for unfinished ones, its version is stored again, as the
+        next one.
         """
         await self.list_definitions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
@@ -274,7 +275,7 @@ def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> Wro
 
 
 def _check_name(name: str) -> None:
-    """Half a surrogate pair is in no name, and no store takes it."""
+    """Raises NotFoundError for half a surrogate pair, which no name has."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -285,7 +286,7 @@ def _workflow_not_found_error(name: str) -> NotFoundError:
     return NotFoundError("workflow", escape_unprintable(name))
 
 
-# The workflow that somebody names for a trigger: found, or refused with the one that was meant.
+# The workflow of a trigger; the error for an unknown name suggests a known one.
 
 SUGGESTION_CANDIDATES_MAX = 1_000
 
@@ -293,7 +294,7 @@ SUGGESTION_CANDIDATES_MAX = 1_000
 async def find_workflow_or_suggest(
     library: WorkflowLibrary, name: str, version: int | None
 ) -> Workflow:
-    """The newest version without one; raises NotFoundError."""
+    """Finds a version, by default the newest; raises NotFoundError with a suggestion."""
     try:
         return (await library.find(name, version)).graph.workflow
     except NotFoundError as error:

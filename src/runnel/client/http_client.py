@@ -1,4 +1,4 @@
-"""A Runnel server from outside: its workflows and executions, over HTTP."""
+"""`runnel.Client`: the workflows and executions of a server, over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -66,16 +66,16 @@ from runnel.views.operations import Readiness, ServerInfo
 from runnel.views.page import Listing, Page
 from runnel.views.workflow import StoredWorkflow
 
-# What can be run on a server: a name that is known there, or a workflow in any of its forms.
+# A server runs a workflow that it knows by name, or that the caller gives in any form.
 
 WorkflowSource: TypeAlias = Workflow | TracedWorkflow[..., Any] | WorkflowDAG | Path
 WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
 def load_remote_workflow(source: WorkflowSource) -> Workflow:
-    """Raises InvalidWorkflowError; a Python file is imported.
+    """Loads a workflow; imports a Python file. Raises InvalidWorkflowError.
 
-    Raises InputError for steps that are functions in this process: no server has them.
+    Raises InputError for steps that are functions of this process: a server does not have them.
     """
     workflow = _load_source(source)
     for node in workflow.nodes:
@@ -102,12 +102,10 @@ def _load_source(source: WorkflowSource) -> Workflow:
     )
 
 
-# `runnel.Client`: what a program can ask of a Runnel server.
-
-# A server holds a request for a minute at most.
+# A server answers a long poll after 60 s at most.
 LONG_POLL_S = 30.0
 DEFAULT_RETRIES = 4
-# So many ids make an address of 10 kB, which servers and proxies take.
+# So many ids make a URL of 10 kB, which servers and proxies accept.
 IDS_PER_LOOKUP = 200
 
 
@@ -119,16 +117,16 @@ class _KnownWorkflow(NamedTuple):
 
 
 class HttpClient:
-    """A server's workflows and executions; `async with` closes its connections.
+    """A client of a server; `async with` closes its connections.
 
-    `url` and `token` are those of RUNNEL_SERVER and RUNNEL_TOKEN unless given, and at last
-    http://127.0.0.1:8080 without a token. An answer is waited for `timeout_s`; what is safe to
-    repeat is tried `retries` times more.
+    `url` and `token` default to RUNNEL_SERVER and RUNNEL_TOKEN, and then to
+    http://127.0.0.1:8080 without a token. A request waits `timeout_s` for its answer. A request
+    that is safe to repeat is sent up to `retries` times more.
 
-    `schedules`, `webhooks`, `dead_letters`, `operations` and `many` have the rest of what a server
-    can do. Every method raises what the same call on this machine would: NotFoundError,
-    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`; and besides
-    NoServerError, NotAuthenticatedError, MissingScopeError, TooManyRequestsError.
+    `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens` and `library` are groups
+    of further methods. Every method raises the errors of the same call on a store: NotFoundError,
+    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`. Besides, it raises
+    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     def __init__(
@@ -180,10 +178,10 @@ class HttpClient:
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Begins an execution and returns its id, without waiting for its end.
+        """Starts an execution and returns its id; does not wait for its end.
 
-        A text is the name of a workflow that the server has, of which `version` may be chosen; a
-        Path is a file. With a key that was used before, it is the execution of then.
+        A text is the name of a workflow of the server, of which `version` may be chosen. A Path
+        is a file. With a key that was used before, it returns the execution of the first call.
         """
         name = workflow
         if not isinstance(name, str):
@@ -207,10 +205,10 @@ class HttpClient:
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionView:
-        """As `submit`, and waits until it has completed.
+        """Submits an execution, and waits until it has completed.
 
-        Raises WorkflowFailedError when it fails or is cancelled, TimeoutError when that takes
-        longer than `timeout_s`: it goes on then.
+        Raises WorkflowFailedError if it fails or is cancelled. Raises TimeoutError after
+        `timeout_s`; the execution continues then.
         """
         execution_id = await self.submit(
             workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
@@ -234,9 +232,9 @@ class HttpClient:
     async def trigger(
         self, execution_id: str, input: Json = None, *, idempotency_key: str | None = None
     ) -> None:
-        """Starts one that is held; raises WrongStateError when it was started before.
+        """Starts a held execution; raises WrongStateError if it was started before.
 
-        Called again with the same key and input, nothing happens.
+        A repeated call with the same key and input has no effect.
         """
         body = {"input_params": msgspec.Raw(encode_payload(input, where="input"))}
         key = idempotency_key or self._make_key()
@@ -244,7 +242,7 @@ class HttpClient:
         await self.transport.post(path, NO_VIEW, body, key=key)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
-        """The execution once it is final; raises TimeoutError when that takes longer."""
+        """Returns the execution once it is final; raises TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         path = _build_path(execution_id, "/wait")
         while True:
@@ -258,7 +256,7 @@ class HttpClient:
                 raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
 
     async def get(self, execution_id: str) -> ExecutionView:
-        """With its nodes and their outputs."""
+        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
         return await self.transport.get(_build_path(execution_id), ExecutionView)
 
     async def node(
@@ -270,9 +268,9 @@ class HttpClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
 
-        Items come in pages, behind `items_after`.
+        Items come in pages, after `items_after`.
         """
         query = [("items_after", str(items_after)), ("items_limit", str(items_limit))]
         query += [] if item is None else [("item", str(item))]
@@ -280,7 +278,7 @@ class HttpClient:
         return await self.transport.get(path, NodeDetail, query)
 
     async def history(self, execution_id: str) -> list[HistoryEvent]:
-        """Everything that has happened in it, in order."""
+        """Returns all events of an execution, in order; raises NotFoundError."""
         history = await self.transport.get(_build_path(execution_id, "/history"), HistoryView)
         return [*history.items]
 
@@ -298,7 +296,7 @@ class HttpClient:
     async def list_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Page[ExecutionSummary]:
-        """One page, newest first; of 500 at most, whatever the `limit`."""
+        """Returns one page, newest first; it has 500 executions at most, whatever the `limit`."""
         limited = msgspec.structs.replace(criteria, limit=min(PAGE_SIZE_MAX, criteria.limit))
         query = build_filter_query(limited)
         return await self.transport.get("/v1/executions", Page[ExecutionSummary], query)
@@ -314,7 +312,7 @@ class HttpClient:
         created_before: datetime | None = None,
         with_children: bool = False,
     ) -> AsyncIterator[ExecutionSummary]:
-        """All that are so, newest first, page by page.
+        """Yields all executions that match, newest first.
 
         `text` is part of an id, a workflow's name, a label's value or an error.
         """
@@ -333,18 +331,18 @@ class HttpClient:
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
-        """How many there are in each state, or how many at least."""
+        """Counts the executions in each state, up to a maximum."""
         query = build_filter_query(criteria, with_page=False)
         return (await self.transport.get("/v1/executions/count", ExecutionCounts, query)).states
 
     async def find(self, text: str) -> ExecutionId:
-        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        """Returns the execution with this id, or the only one whose id begins with the text."""
         check_execution_id(text)
         summaries = await self._look_up([("begins", text)])
         return choose_by_prefix(text, [summary.execution_id for summary in summaries][:2])
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Of the ids that exist."""
+        """Returns the summaries of the ids that exist."""
         summaries: dict[ExecutionId, ExecutionSummary] = {}
         for first in range(0, len(ids), IDS_PER_LOOKUP):
             page = await self._look_up([("id", id_) for id_ in ids[first : first + IDS_PER_LOOKUP]])
@@ -355,7 +353,7 @@ class HttpClient:
         return await self.transport.get("/v1/executions/lookup", Listing[ExecutionSummary], query)
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
-        """Clean-up nodes still run, unless it `is_forced`."""
+        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`."""
         body = {"reason": reason, "force": is_forced}
         await self.transport.post(_build_path(execution_id, "/cancel"), NO_VIEW, body)
 
@@ -367,7 +365,7 @@ class HttpClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Tells it what one of its nodes waits for; the same `signal_id` is one signal."""
+        """Sends the signal that a node waits for; the same `signal_id` counts once."""
         id_ = signal_id or self._make_key()
         body = {
             "name": name,
@@ -385,9 +383,9 @@ class HttpClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Begins a new execution that takes over what a finished one had completed.
+        """Starts a new execution that reuses the completed nodes of a final one.
 
-        With the input of that one, unless another is given.
+        It has the same input, unless another one is given.
         """
         body = {
             **build_rerun_body(options or RerunSpec()),
@@ -397,35 +395,35 @@ class HttpClient:
         return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def store(self, workflow: WorkflowSource) -> StoredWorkflow:
-        """Under the version that its content has, or else the next; nothing is run."""
+        """Stores a workflow under the version of its content, or else the next; runs nothing."""
         return await self.library.store(load_remote_workflow(workflow))
 
     async def delete_workflow(self, name: str) -> int:
-        """How many versions it had; executions that have ended stay readable.
+        """Deletes a workflow, and returns the number of its versions; final executions stay.
 
         Raises WrongStateError while executions of it are not final.
         """
         return await self.library.delete(name)
 
     def workflows(self) -> AsyncIterator[StoredWorkflow]:
-        """The newest version of each, by name."""
+        """Yields the newest version of each workflow, by name."""
         query = [("limit", str(PAGE_SIZE))]
         return self.transport.iter_items("/v1/workflows", Page[StoredWorkflow], query)
 
     async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
-        """Newest first."""
+        """Lists the versions of a workflow, newest first."""
         return [*await self.library.versions(name, limit=limit)]
 
     async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
-        """A workflow as it could be written in a file; by default the newest version."""
+        """Returns a workflow as a file would have it; by default the newest version."""
         return (await self.library.get(name, version)).document
 
     async def server(self) -> ServerInfo:
-        """What the server is."""
+        """Returns the version and the kind of the server."""
         return await self.transport.get("/v1/server", ServerInfo)
 
     async def ready(self) -> Readiness:
-        """Whether the server can be given work, and if not, which part of it can't be reached."""
+        """Returns whether the server is ready, and which of its parts can't be reached."""
         request = ServerRequest(
             method="GET",
             path="/health/ready",
@@ -435,7 +433,7 @@ class HttpClient:
         return await self.transport.send(request, Readiness)
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
-        """A batch submits the same workflow again and again: it is stored once a second."""
+        """Stores a workflow once a second at most: a batch submits the same one many times."""
         async with self._storing:
             known, now = self._stored, self._clock.monotonic()
             if known is None or known.source is not workflow or now >= known.until:

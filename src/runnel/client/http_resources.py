@@ -66,7 +66,7 @@ class HttpDeadLetters(HttpGroup):
     def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> AsyncIterator[DeadLetterView]:
-        """Newest first, page by page; `execution` is the beginning of an id."""
+        """Yields letters, newest first; `execution` is the beginning of an execution id."""
         query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
         return self._transport.iter_items(self._PATH, Page[DeadLetterView], query)
 
@@ -77,12 +77,12 @@ class HttpDeadLetters(HttpGroup):
         return (await self._transport.get(f"{self._PATH}/count", DeadLetterCount, query)).count
 
     async def get(self, name: str) -> DeadLetterDetail:
-        """By its name, in which the first characters of the execution do."""
+        """Returns the letter of a name, in which the execution id may be shortened."""
         path = f"{self._PATH}/{quote_path_segment(name)}"
         return await self._transport.get(path, DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
-        """Runs again what failed in its execution, with other configs of its nodes if given.
+        """Reruns the failed nodes of the letter's execution, with other configs if given.
 
         Raises WrongStateError while that execution is not final.
         """
@@ -92,16 +92,16 @@ class HttpDeadLetters(HttpGroup):
         )
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
-        """Those of `limit` executions at most, the oldest first."""
+        """Retries the letters of at most `limit` executions, oldest first."""
         body = {**_build_selection_body(selection), "limit": limit}
         return await self._transport.post(f"{self._PATH}/retry", BulkRetryResult, body)
 
     async def purge(self, name: str) -> None:
-        """Removes it for good; its execution stays as it is."""
+        """Deletes a letter; its execution does not change."""
         await self._transport.delete(f"{self._PATH}/{quote_path_segment(name)}", NO_VIEW)
 
     async def purge_many(self, selection: LettersOf) -> int:
-        """How many were removed."""
+        """Deletes letters, and returns their number."""
         body = _build_selection_body(selection)
         return (await self._transport.post(f"{self._PATH}/purge", PurgedLetters, body)).purged
 
@@ -143,16 +143,16 @@ class HttpBulk(HttpGroup):
     def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
-        """Ends those that are not final, from the newest on, 500 in each step."""
+        """Cancels the executions that are not final, newest first, 500 in each step."""
         body = {"reason": reason, "force": is_forced}
         return iter_pages(partial(self._send_step, "cancel", body), criteria)
 
     def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        """Reruns those that have failed, or are in the states of the filter, 100 in each step.
+        """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        Each once for each `key`, however often this is called.
+        An execution has one such rerun for each `key`, however often this is called.
         """
         body = {**build_rerun_body(options or RerunSpec()), "key": key}
         return iter_pages(partial(self._send_step, "rerun", body), criteria)
@@ -168,32 +168,32 @@ class HttpOperations(HttpGroup):
     """`Operations` of a server."""
 
     async def workers(self) -> list[WorkerView]:
-        """The living first, by name, then those that were found dead lately."""
+        """Lists living workers by name, then workers that died recently."""
         return [*await self._transport.get("/v1/workers", Listing[WorkerView])]
 
     async def worker(self, name: str) -> WorkerView:
         return await self._transport.get(f"/v1/workers/{quote_path_segment(name)}", WorkerView)
 
     async def drain(self, worker: str) -> None:
-        """Lets it finish what it runs, and end: it is told with its next heartbeat."""
+        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
         path = f"/v1/workers/{quote_path_segment(worker)}/drain"
         await self._transport.post(path, NO_VIEW)
 
     async def queues(self) -> list[QueueView]:
-        """By name."""
+        """Lists the queues by name."""
         return [*await self._transport.get("/v1/queues", Listing[QueueView])]
 
     def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
-        """The concurrency keys that somebody holds or waits for, by key."""
+        """Yields the concurrency keys that tasks hold or wait for, by key."""
         query = [("limit", str(PAGE_SIZE))]
         return self._transport.iter_items("/v1/limits", Page[ConcurrencyKeyView], query)
 
     async def partitions(self) -> list[PartitionView]:
-        """By number."""
+        """Lists the partitions by number."""
         return [*await self._transport.get("/v1/partitions", Listing[PartitionView])]
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
-        """The partition that decides an execution."""
+        """Returns the partition of an execution, with its owner."""
         path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
         return await self._transport.get(path, PartitionView)
 
@@ -204,7 +204,7 @@ class HttpWorkflows(HttpGroup):
     _PATH = "/v1/workflows"
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
-        """The newest version of each, by name; `after` is the last name of the previous page."""
+        """Lists the newest versions by name; `after` is the last name of the previous page."""
         workflows: list[StoredWorkflow] = []
         cursor: str | None = after
         while cursor is not None and len(workflows) < limit:
@@ -216,35 +216,35 @@ class HttpWorkflows(HttpGroup):
         return workflows
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Newest first; raises NotFoundError."""
+        """Lists the versions, newest first; raises NotFoundError."""
         path = f"{self._PATH}/{quote_path_segment(name)}/versions"
         query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
         return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """By default the newest version; raises NotFoundError."""
+        """Returns a version, by default the newest; raises NotFoundError."""
         query = [] if version is None else [("version", str(version))]
         path = f"{self._PATH}/{quote_path_segment(name)}"
         return await self._transport.get(path, WorkflowDocument, query)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        """The definition that an execution runs; raises NotFoundError."""
+        """Loads the definition that an execution runs; raises NotFoundError."""
         path = f"/v1/definitions/{quote_path_segment(hash_)}"
         return Graph(read_document((await self._transport.get(path, WorkflowDocument)).document))
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Under the version that its content has, or else the next; raises InvalidWorkflowError."""
+        """Stores a workflow under the version of its content, or else under the next version."""
         body = msgspec.Raw(encode_payload(build_workflow_document(workflow), where="workflow"))
         return await self._transport.post(self._PATH, StoredWorkflow, body, is_repeatable=True)
 
     async def delete(self, name: str) -> int:
-        """How many versions; raises WrongStateError while executions of it are not final."""
+        """Deletes all versions, and returns their number; raises WrongStateError."""
         path = f"{self._PATH}/{quote_path_segment(name)}"
         return (await self._transport.delete(path, DeletedWorkflow)).versions
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
-    """With each node's whole retry policy: what is left out would be that of the server."""
+    """Writes each node's complete retry policy; the server would fill in its own defaults."""
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
         written["retry"] = msgspec.structs.asdict(node.retry)
@@ -254,7 +254,7 @@ def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
 
 
 class HttpSchedules(HttpGroup):
-    """`Schedules` of a server; labels of Runnel's own are not sent along."""
+    """`Schedules` of a server; the labels that Runnel itself sets are not sent."""
 
     _PATH = "/v1/schedules"
 
@@ -297,7 +297,7 @@ class HttpWebhooks(HttpGroup):
     """`Webhooks` of a server."""
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Without `replaces`, raises ConflictError when the workflow has one."""
+        """Without `replaces`, raises ConflictError if the workflow has a webhook."""
         body = {
             "version": webhook.version,
             "kind": webhook.kind.value,
@@ -362,7 +362,7 @@ def _build_page_query(after: str, limit: int) -> Query:
 
 
 def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
-    """In capital letters or not; raises InputError."""
+    """Parses names of states in upper or lower case; raises InputError."""
     known = {state.value: state for state in ExecutionState}
     for name in names:
         if name.upper() not in known:

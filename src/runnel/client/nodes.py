@@ -1,4 +1,4 @@
-"""One node of an execution, in all detail: its attempts, what it got, what came out."""
+"""Builds the detail of one node: its attempts, config, inputs, output and items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -32,7 +32,7 @@ from runnel.views.node import (
     iter_node_events,
 )
 
-# A larger value is not loaded to be shown: its size is.
+# The size of a larger value is shown instead of the value.
 SHOWN_BYTES_MAX = 1024 * 1024
 
 T = TypeVar("T")
@@ -238,7 +238,7 @@ def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
 
 
 def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
-    """Of a rerun: the items that the former execution had completed."""
+    """Returns the outputs of the items that a rerun has taken over from the former execution."""
     return {
         taken.item: taken.output
         for data in entries
@@ -250,18 +250,16 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
     }
 
 
-# The config of a node as its task gets it, worked out again from what is stored.
-#
-# The same templates over the same outputs, which do not change once they are there. Secrets are
-# not stored, and shown by their names.
+# The config of a node is not stored. It is evaluated again, as for its task: the same templates
+# over the same outputs, which never change. Secrets are not stored either; their names are shown.
 
-# A task may load more: a person who looks does not want to read it.
+# A task may load more; a person does not read so much.
 LOADED_BYTES_MAX = 16 * 1024 * 1024
 SECRETS_ROOT = "secrets"
 
 
 class ConfigResolver:
-    """For one execution; blobs are loaded when a template reaches them."""
+    """Evaluates the configs of one execution; loads a blob when a template refers to it."""
 
     def __init__(self, execution: Execution, blobs: BlobStore) -> None:
         self._execution = execution
@@ -272,7 +270,7 @@ class ConfigResolver:
         return self._loaded.get(key)
 
     async def resolve_config(self, index: int, item: int = NO_ITEM) -> Json:
-        """Raises TemplateError, and PayloadError when too much would have to be loaded."""
+        """Raises TemplateError, and PayloadError for blobs of more than 16 MB."""
         given = self._execution.configs.get(index)
         tree = self._execution.graph.nodes[index].config
         if given is not None:
@@ -282,7 +280,7 @@ class ConfigResolver:
         return await self._evaluate(lambda: tree.resolve(scope))
 
     async def resolve_item(self, index: int, item: int) -> Json:
-        """The element of the list of `for_each`; raises as `config` does."""
+        """Returns the element of the `for_each` list; raises as `resolve_config` does."""
         expression = self._execution.graph.nodes[index].for_each
         if expression is None:
             return None

@@ -1,4 +1,4 @@
-"""What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
+"""The client over a store: submits, triggers, cancels, signals, reads and waits."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from runnel.views.node import NodeDetail
     from runnel.views.page import Page
 
-# An execution without a history: its partition's owner has not seen it, or can't make it.
+# An execution without a history: the owner of its partition has not read it, or can't create it.
 
 
 def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Execution:
-    """As its header tells of it; without the input, which nobody knows yet."""
+    """Builds the execution from its header; the input is not known yet."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
         workflow=header.workflow,
@@ -81,18 +81,18 @@ def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Executio
 
 
 def _parse_error(text: str) -> ErrorInfo:
-    """`str` of it is the text again."""
+    """Parses an error; its `str` is the text again."""
     type_, _, message = text.partition(": ")
     return ErrorInfo(type=type_, message=message)
 
 
-# An execution's owner reads what was submitted within milliseconds, if it has an owner.
+# The owner of the partition, if there is one, reads a submitted execution within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
 
 
 class StoreClient:
-    """Every call returns after its write is stored; whoever owns the partition acts on it then.
+    """A call returns after its write is stored; the owner of the partition acts on it then.
 
     `get_completion` and `owns` know of the executions that this process runs: see
     `CompletionSources`. `feed_reader` notifies the client of the others; without it, the client
@@ -180,10 +180,10 @@ class StoreClient:
         execution_id: ExecutionId | None = None,
         version: int | None = None,
     ) -> ExecutionHeader:
-        """As `submit`: the header as it was stored, or as it is now if the key was used before.
+        """Creates an execution; returns its header, or the current one if the key was used before.
 
-        With the `version` that it was found by, the definition is not stored: raises NotFoundError
-        if it was deleted since, and nothing is begun.
+        With `version`, the definition is not stored again: raises NotFoundError if it was deleted
+        meanwhile, and creates nothing.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
@@ -236,11 +236,11 @@ class StoreClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """A new execution that takes over what the finished one settled, and runs the rest.
+        """Creates an execution that reuses the settled nodes of a final one, and runs the others.
 
-        With the input of that one, unless another is given. There is one rerun of an execution
-        for each key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError when the
-        rerun of this key runs other nodes, or has another input or config.
+        It has the same input, unless another one is given. An execution has one rerun for each
+        key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError if the rerun of this
+        key has other nodes, configs or another input.
         """
         from runnel.client import idempotency, reruns
 
@@ -257,10 +257,10 @@ class StoreClient:
             content = msgspec.json.encode([options, input])
             labels |= idempotency.build_key_labels(idempotency_key, content)
             known = await find_known(new_id, idempotency_key, labels)
-            # One that is PENDING may lack what a caller who died would have sent next.
+            # A PENDING rerun may be incomplete: its caller may have died between two messages.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
-            if known is not None:  # and that was for the version that was the newest then
+            if known is not None:  # it has the version that was the newest at its time
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
         parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
         if data is None:
@@ -306,10 +306,10 @@ class StoreClient:
         *,
         idempotency_key: str | None = None,
     ) -> None:
-        """Starts a held execution; raises WrongStateError when it is not PENDING.
+        """Starts a held execution; raises WrongStateError if it is not PENDING.
 
-        Without an input it starts with the one it was submitted with. Called again with the same
-        key and input, nothing happens.
+        By default it has the input that it was submitted with. A repeated call with the same key
+        and input has no effect.
         """
         from runnel.client.idempotency import TriggerGuard, build_trigger_key
 
@@ -335,7 +335,10 @@ class StoreClient:
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
     ) -> None:
-        """Clean-up nodes still run, unless it `is_forced`; a long reason is cut."""
+        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`.
+
+        A long reason is shortened.
+        """
         kept_reason = shorten_reason(reason) or "cancelled by request"
         await self._require_unfinished(execution_id, "cancelled")
         command = CancelExecution(
@@ -351,7 +354,7 @@ class StoreClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """The same `signal_id` is taken once; without one, every call is a signal of its own."""
+        """Sends a signal; the same `signal_id` counts once. Without it, every call counts."""
         check_text(name, "the name of a signal", chars_max=NAME_CHARS_MAX)
         id_ = signal_id or self._ids.nonce()
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
@@ -366,18 +369,17 @@ class StoreClient:
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """As `wait_for_end`; returns the execution with its nodes and their outputs."""
+        """Waits as `wait_for_end` does; returns the execution with its nodes and their outputs."""
         await self.wait_for_end(execution_id, timeout_s=timeout_s)
         return await self.get(execution_id)
 
     async def wait_for_end(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionHeader:
-        """The header once it is final; raises TimeoutError when that takes too long.
+        """Returns the header once it is final; raises TimeoutError after `timeout_s`.
 
-        Its children may still clean up then, when it failed or was cancelled: an engine that
-        ends now leaves them to the next one. Raises NotFoundError at once for an id that no
-        execution has.
+        Children of a failed or cancelled execution may still clean up then: an engine that stops
+        now leaves them to the next one. Raises NotFoundError at once for an unknown id.
         """
         check_execution_id(execution_id)
         return await self._waiter.wait(execution_id, timeout_s)
@@ -391,9 +393,9 @@ class StoreClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
 
-        Items come in pages, behind `items_after`.
+        Items come in pages, after `items_after`.
         """
         from runnel.client.nodes import read_node
 
@@ -412,7 +414,7 @@ class StoreClient:
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
     async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
-        """One page, newest first; raises InputError."""
+        """Returns one page, newest first; raises InputError."""
         from runnel.client.execution_views import build_execution_summary
         from runnel.views.page import Page
 
@@ -423,7 +425,7 @@ class StoreClient:
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
-        """Raises InputError."""
+        """Counts the executions in each state, up to a maximum; raises InputError."""
         from runnel.views.execution import StateCount
 
         check_filter(criteria)
@@ -434,9 +436,9 @@ class StoreClient:
         }
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
-        """What happened, behind the first `after`; raises NotFoundError.
+        """Returns the events after the first `after`; raises NotFoundError.
 
-        Empty before the owner of its partition has seen it.
+        Empty until the owner of the partition has read the execution.
         """
         from runnel.views.execution import decode_history
 
@@ -447,12 +449,12 @@ class StoreClient:
         return decode_history(entries)[after:]
 
     async def find(self, text: str) -> ExecutionId:
-        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        """Returns the execution with this id, or the only one whose id begins with the text."""
         check_execution_id(text)
         return choose_by_prefix(text, await self._backend.archive.find_ids(text))
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Of the ids that exist."""
+        """Returns the summaries of the ids that exist."""
         from runnel.client.execution_views import build_execution_summary
 
         headers = await self._backend.archive.get_headers(ids)
@@ -475,9 +477,9 @@ class StoreClient:
                 yield event
 
     async def load(self, execution_id: ExecutionId) -> Execution:
-        """The state as it is stored; raises NotFoundError.
+        """Returns the stored state; raises NotFoundError.
 
-        The history tells it; only of one that has none, or had none a moment ago, a header does.
+        The state comes from the history; without a history, it comes from the header.
         """
         check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
@@ -499,7 +501,7 @@ class StoreClient:
         return header
 
     async def _load_submitted_input(self, held: Execution) -> bytes:
-        """As it is stored once the partition's owner has taken the execution up."""
+        """Returns the stored input, once the owner of the partition has created the execution."""
         deadline = self._clock.monotonic() + PICKUP_TIMEOUT_S
         while True:
             entries = await self._backend.archive.load(held.id)
@@ -523,6 +525,6 @@ class StoreClient:
 
 
 def _check_input(workflow: Workflow, data: bytes) -> None:
-    """Checks what is stored: a tuple is a list by then, a dataclass an object."""
+    """Checks the input as JSON: a tuple is a list there, a dataclass an object."""
     if workflow.input is not None:
         check_input(workflow, msgspec.json.decode(data))

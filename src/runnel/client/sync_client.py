@@ -1,7 +1,6 @@
 """`runnel.SyncClient`: the same client for code without an event loop.
 
-Each method is the one of `HttpClient`, run by a loop in a thread of its own: nothing is written
-twice.
+Each method runs the method of `HttpClient` on an event loop in its own thread.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -23,8 +22,6 @@ from runnel.client.http_resources import (
     HttpWorkflows,
 )
 
-# Asynchronous methods for code without an event loop: run by a loop in a thread of its own.
-
 C = TypeVar("C")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,14 +29,14 @@ _END = object()
 
 
 class SyncWrapper(Generic[C]):
-    """Stands for `client`, whose loop runs behind `portal`."""
+    """Wraps `client`, whose event loop `portal` reaches."""
 
     portal: BlockingPortal
     client: C
 
 
 class SyncSubWrapper(SyncWrapper[C]):
-    """A face of something that belongs to a client."""
+    """Wraps a group of a client."""
 
     def __init__(self, portal: BlockingPortal, client: C) -> None:
         self.portal = portal
@@ -47,7 +44,7 @@ class SyncSubWrapper(SyncWrapper[C]):
 
 
 class BlockingMethod(Generic[C, P, R]):
-    """A method that waits for the asynchronous one."""
+    """A method that waits for the result of the asynchronous one."""
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
         self._method = method
@@ -72,7 +69,7 @@ class BlockingMethod(Generic[C, P, R]):
 
 
 class IteratingMethod(Generic[C, P, R]):
-    """A method that gives one after the other, asked for as they are needed."""
+    """A method that yields the items of the asynchronous one as they are needed."""
 
     def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
         self._method = method
@@ -162,7 +159,7 @@ class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
 
 
 class SyncClient(SyncWrapper[HttpClient]):
-    """As `HttpClient`; to be used in a `with` block, by as many threads as wanted."""
+    """The blocking `HttpClient`; use it in a `with` block, from any number of threads."""
 
     def __init__(
         self,
@@ -202,7 +199,7 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.close()
 
     def close(self) -> None:
-        """Called again, it does nothing."""
+        """Closes the connections; a second call has no effect."""
         self._exit_stack.close()
 
     submit = BlockingMethod(HttpClient.submit)

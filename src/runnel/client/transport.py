@@ -1,4 +1,4 @@
-"""Requests to a server: answered, tried again where that is safe, or refused with an error."""
+"""HTTP requests to a server: sent, repeated where that is safe, and decoded as views."""
 
 import os
 import ssl
@@ -32,11 +32,11 @@ from runnel.views.page import Page
 
 T = TypeVar("T")
 
-# Problem details as the errors that they were on the server.
+# Problem details of an answer become the error that the server had.
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """What a client needs of one; `details` are the fields that the error has besides its text."""
+    """A problem; `details` are the fields of the error besides its text."""
 
     detail: str
     code: str
@@ -52,10 +52,9 @@ ERROR_CLASSES: Mapping[str, type[RunnelError]] = {
 
 
 def decode_error(status: int, body: bytes) -> RunnelError | None:
-    """None for an answer that no Runnel gives.
+    """Returns the error of an answer; None for an answer that is not from Runnel.
 
-    A code that this version does not know is an InputError if the caller has to do something
-    about it, and a RunnelError otherwise.
+    An unknown code becomes an InputError for a status below 500, and a RunnelError otherwise.
     """
     try:
         problem = _decode(body)
@@ -67,7 +66,7 @@ def decode_error(status: int, body: bytes) -> RunnelError | None:
 
 
 def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelError:
-    """Without its constructor, which would write the sentence again."""
+    """Skips the constructor of the error, which would build the message again."""
     error = error_class.__new__(error_class)
     error.args = (problem.detail,)
     for name, value in problem.details.items():
@@ -75,14 +74,14 @@ def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelErr
     return error
 
 
-# Why a server could not be reached, in the words of whoever knew it first.
+# The reason why a server could not be reached.
 
 
 def find_failure_reason(error: httpx.RequestError) -> str:
-    """What the operating system said, if it did: libraries say that 'all attempts failed'."""
+    """Returns the message of the operating system, if any: libraries only report a failure."""
     found: BaseException | None = error
     while found is not None:
-        if isinstance(found, ssl.SSLError):  # whose number is none of the operating system
+        if isinstance(found, ssl.SSLError):  # its number is not an errno
             return _describe_tls_error(found)
         if isinstance(found, OSError) and found.errno is not None:
             said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
@@ -102,7 +101,7 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
     return f"TLS failed ({error.reason or error})"
 
 
-# Server-sent events, as a client reads them.
+# Server-sent events.
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
@@ -114,7 +113,7 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
 
 
 async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
-    """Until the server ends the stream; comments, which keep it open, are left out."""
+    """Yields events until the server ends the stream; skips comments, which keep it open."""
     fields: dict[str, str] = {}
     async for line in _iter_lines(response):
         name, _, value = line.partition(":")
@@ -126,8 +125,8 @@ async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[Ser
 
 
 async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Those that have ended. Not httpx's own: for it, U+0085, U+2028 and U+2029 end a line too, and
-    JSON may have them inside a text.
+    """Yields complete lines. The method of httpx also splits at U+0085, U+2028 and U+2029, which
+    JSON may have inside a text.
     """
     rest: list[bytes] = []
     async for data in response.aiter_bytes():
@@ -138,14 +137,14 @@ async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
             rest = [each]
 
 
-# Idempotency keys as a header can have them.
+# Idempotency keys in a header.
 
 _BLANKS = " \t"
 _LAST_CONTROL, _DELETE = "\x1f", "\x7f"
 
 
 def check_idempotency_key(key: str) -> None:
-    """Raises InputError for one that a header can't have, and what a local call does."""
+    """Raises InputError for a key that a header can't hold or a local call refuses."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     is_torn = any(each <= _LAST_CONTROL or each == _DELETE for each in key)
     if is_torn or key != key.strip(_BLANKS):
@@ -155,7 +154,7 @@ def check_idempotency_key(key: str) -> None:
         )
 
 
-# Where a server is, and what opens its door.
+# The address of a server, and its token.
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -180,7 +179,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 def resolve_server_address(url: str | None = None, token: str | None = None) -> ServerAddress:
-    """What is not given is taken from the environment; raises InputError."""
+    """Takes a missing URL or token from the environment; raises InputError."""
     given = {SERVER_VARIABLE: url, TOKEN_VARIABLE: token}
     for name, text in given.items():
         if text is not None:
@@ -200,16 +199,16 @@ def resolve_server_address(url: str | None = None, token: str | None = None) -> 
 Query: TypeAlias = Sequence[tuple[str, str]]
 
 CONNECT_TIMEOUT_S = 10.0
-# Whoever waits for an execution has a connection of its own.
+# Each call that waits for an execution has its own connection.
 CONNECTIONS_MAX = 1_000
 IDLE_CONNECTIONS_MAX = 50
-# An answer that was asked to come after so long is given this much more.
+# The answer of a long poll may take so much longer than its interval.
 LONG_POLL_MARGIN_S = 15.0
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_S_MAX = 10.0
-# Whoever is asked to come back later than this is told so instead.
+# A longer Retry-After is not waited for: the call raises.
 RETRY_AFTER_S_MAX = 60.0
-# A server says something on a stream every fifteen.
+# A server sends something on a stream every 15 s.
 STREAM_TIMEOUT_S = 60.0
 JSON_MEDIA_TYPE = "application/json"
 STREAM_MEDIA_TYPE = "text/event-stream"
@@ -242,7 +241,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FailedError(Exception):
-    """One try: what it came to, whether another makes sense, and when."""
+    """A failed attempt: its error, whether a retry makes sense, and when."""
 
     def __init__(
         self, error: RunnelError, *, is_retryable: bool, retry_after_s: float | None = None
@@ -254,10 +253,10 @@ class _FailedError(Exception):
 
 
 class Transport:
-    """`retries` are tries after the first, with growing pauses, or those that the server asks for.
+    """Sends requests; repeats a failed one up to `retries` times.
 
-    What changes something is repeated only if it has a key, or if the server has surely not
-    acted on it.
+    The pauses grow, unless the server asks for another one. A request that changes something is
+    repeated only if it has a key, or if the server has certainly not acted on it.
     """
 
     def __init__(
@@ -376,7 +375,7 @@ class Transport:
             tried += 1
 
     async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
-        """Before the next try; raises what failed when there is to be none."""
+        """Pauses before the next attempt; raises the error after the last one."""
         pause_s = (
             self._compute_pause_s(tried) if failed.retry_after_s is None else failed.retry_after_s
         )
@@ -476,7 +475,7 @@ class Transport:
         )
 
     def _parse_retry_after_s(self, response: httpx.Response) -> float | None:
-        """Seconds, or a date; None when it says nothing that can be understood."""
+        """Parses seconds or a date; returns None for anything else."""
         text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return float(text)
@@ -486,21 +485,21 @@ class Transport:
             return None
 
     def _compute_pause_s(self, tried: int) -> float:
-        """Twice as long each time, and by chance up to half of that less: others wait too."""
+        """Doubles the pause each time, and shortens it at random by up to a half."""
         longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)
 
 
-# Steps of a path.
+# Segments of a path.
 
 _DOT_SEGMENTS = frozenset({".", ".."})
 
 
 def quote_path_segment(text: str) -> str:
-    """One step, whatever is in it; half a surrogate pair is in no name that a server knows.
+    """Quotes a text as one segment of a path; replaces half a surrogate pair, which no name has.
 
-    Dots are quoted where they would mean this step or the one above: to cancel the execution '.'
-    was to cancel many.
+    `.` and `..` are quoted too: they would name another path, and cancelling the execution '.'
+    cancelled many.
     """
     quoted = quote(text.encode(errors="replace"), safe="")
     return quoted.replace(".", "%2E") if text in _DOT_SEGMENTS else quoted
