@@ -33,16 +33,16 @@ HANDLER_LOGGER = "runnel.handler"
 
 
 def show_logs(hide: Callable[[str], str]) -> None:
-    """Info and more from `ctx.logger`, warnings from everything else; `hide` takes secrets out."""
-    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    """Shows info lines of `ctx.logger` and all warnings on stderr; `hide` removes secrets."""
+    logging.raiseExceptions = False  # a closed stderr must not end the command
     logging.getLogger().addHandler(_StderrHandler(hide))
     logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
 
 
 class _StderrHandler(logging.Handler):
-    """Looks stderr up for each line: while a live view is open, it is another one.
+    """Writes to the current `sys.stderr`, which a live view replaces while it is open.
 
-    An event that repeats itself, as a store that does not answer, is told once.
+    A repeated event, such as a store that does not answer, is printed once.
     """
 
     def __init__(self, hide: Callable[[str], str]) -> None:
@@ -54,14 +54,14 @@ class _StderrHandler(logging.Handler):
         node = getattr(record, "node_id", None)
         fields: dict[str, object] = getattr(record, "fields", {})
         words = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
-        told = self._hide(" ".join(words))
+        line = self._hide(" ".join(words))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
-        is_repeated = told == self._last and hasattr(record, "event")
-        self._last = told
+        is_repeated = line == self._last and hasattr(record, "event")
+        self._last = line
         if is_repeated:
             return
         try:
-            print(f"{prefix}: {told}", file=sys.stderr, flush=True)
+            print(f"{prefix}: {line}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self.handleError(record)
 
@@ -70,7 +70,7 @@ REFRESH_S = 0.1
 
 
 class UnfinishedChildren:
-    """Knows the children that the engine of this process reports, and those of `add`."""
+    """The unfinished children that the engine of this process reports, and those of `add`."""
 
     def __init__(self) -> None:
         self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
@@ -100,7 +100,7 @@ class UnfinishedChildren:
         return get_root_id(execution_id) in self._unfinished
 
     def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
-        """List the unfinished children of the execution's tree, oldest first."""
+        """Lists the unfinished children of the execution's tree, oldest first."""
         return list(self._unfinished.get(get_root_id(execution_id), ()))
 
 
@@ -137,13 +137,13 @@ class FollowSession:
             self._following.append(self._group.create_task(self._wait_until_finished(progress)))
 
     def add_child(self, child: ExecutionId) -> None:
-        """A child that was made before, of an execution that is followed."""
+        """Adds a child that existed before, of an execution that the session follows."""
         self._children.add(child)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all are over, and no other will be added."""
-        # The first one decides nearly always: what is over leaves `_unfinished`.
+        """Whether all executions are finished, and no other will be added."""
+        # The first one decides nearly always: a finished execution leaves `_unfinished`.
         return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
 
     @property
@@ -163,7 +163,7 @@ class FollowSession:
         adopts: "AdoptedPartitions" = False,
         on_recovered: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`recovered` is called when the engine has taken over what was free; it may `follow`."""
+        """Runs the engine; calls `on_recovered` once the engine has taken over free partitions."""
         show_logs(self._engine.secrets.redact)
         self._has_all = on_recovered is None
         end_watch = self._engine.event_bus.watch(self._on_notification)
@@ -241,7 +241,7 @@ class FollowSession:
             self._children.update(notification)
             progress = self.followed.get(notification.execution_id)
             if progress is not None and progress.is_final:
-                return  # what the store said last is all there is to say
+                return  # the store has given the final state already
             if progress is not None:
                 apply_events(progress, notification.at, notification.events)
         if progress is not None:
@@ -275,14 +275,14 @@ class FollowSession:
 
 
 def make_stop_message(settings: Settings) -> str:
-    """What an engine of this process does at the first signal."""
+    """Returns the message that is printed at the first signal."""
     return (
         f"stopping: what runs may finish within {settings.shutdown_timeout_s:g} s; "
         "interrupt again to stop at once"
     )
 
 
-# What is said when executions have ended, or were left behind.
+# Results of executions that have ended, and a hint for the others.
 
 
 class Interruption(NamedTuple):
@@ -324,7 +324,7 @@ async def _print_result(
     client: Client, clock: Clock, progress: ExecutionProgress, hints: CommandHints, out: TextIO
 ) -> None:
     if progress.state is ExecutionState.COMPLETED:
-        if not is_live_terminal():  # the last frame has said so
+        if not is_live_terminal():  # the last frame of a live view shows it
             _print_to_stderr(describe_outcome(progress, clock.now()))
         view = await client.get(ExecutionId(progress.execution_id))
         if view.output is not None:
@@ -339,10 +339,10 @@ def _print_to_stderr(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        return  # nobody reads it: the result and the exit code still count
+        return  # stderr is closed: the result and the exit code still count
 
 
-# Begins executions that this process runs.
+# Starts executions that this process runs.
 
 
 class StartedExecution(NamedTuple):
@@ -366,18 +366,18 @@ async def run_locally(
 async def run_many_locally(
     start: StartMany, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    """Submits before the engine runs: so ids are known before anything can happen to them."""
+    """Submits before the engine runs: the session knows the ids before the first event."""
     from runnel.app.wiring import build_engine
 
     engine = await build_engine(settings)
     try:
         await engine.backend.claim_home_partition(engine.name)
-        begun = await start(engine.client)
-        if not begun:
+        executions = await start(engine.client)
+        if not executions:
             return exits.OK
         view = open_progress_view(engine.clock, hints)
         session = FollowSession(engine, view, stop_message=make_stop_message(settings))
-        for started in begun:
+        for started in executions:
             session.follow(ExecutionProgress(started.execution_id, started.workflow))
         await session.run()
         return await session.report(hints, out=out, as_json=as_json)

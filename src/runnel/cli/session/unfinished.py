@@ -21,7 +21,7 @@ PROGRAM_ONLY_MESSAGE = (
 
 
 def is_bound_to_program(workflow: Workflow) -> bool:
-    """Whether its functions are in the memory of one process, and have no name elsewhere."""
+    """Whether a workflow has functions that exist only in the memory of one process."""
     from runnel.authoring.builder import STEP_HANDLER
     from runnel.authoring.functions import MAIN_MODULE_PREFIX
 
@@ -34,7 +34,7 @@ def is_bound_to_program(workflow: Workflow) -> bool:
 
 
 class UnfinishedExecutions:
-    """What is found out about a tree or a definition is asked for once."""
+    """Finds unfinished executions; asks once for each tree and each definition."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -45,14 +45,14 @@ class UnfinishedExecutions:
     async def iterate(
         self, execution_filter: ExecutionFilter | None = None
     ) -> AsyncIterator[ExecutionSummary]:
-        """Newest first; children always, and whatever the `limit`."""
+        """Yields executions, newest first, with children; ignores the `limit` of the filter."""
         execution_filter = execution_filter or ExecutionFilter(states=UNFINISHED_STATES)
         every = msgspec.structs.replace(execution_filter, with_children=True, limit=PAGE_SIZE)
         async for header in iter_executions(self._session.client, every):
             yield header
 
     async def has_unfinished_root(self, header: ExecutionSummary) -> bool:
-        """Whether it belongs to a root that is unfinished: who goes on with that, does with it."""
+        """Whether its root is unfinished: the process that resumes the root resumes the child."""
         root = get_root_id(header.execution_id)
         if root == header.execution_id:
             return False
@@ -64,7 +64,7 @@ class UnfinishedExecutions:
         return found
 
     async def find_owner(self, header: ExecutionSummary) -> str | None:
-        """Its name; None when no living process has it. A tree has one owner."""
+        """Returns the name of the owner of its tree; None if no living process has it."""
         root = get_root_id(header.execution_id)
         if root not in self._owners:
             self._owners[root] = await self._session.find_owner(header.execution_id)

@@ -163,7 +163,7 @@ async def submit_and_follow(
 
 # Warns about processes that an execution needs and that do not run.
 
-# Long enough for a process that is just being started.
+# A process that is being started needs less.
 GRACE_S = 2.0
 CHECK_INTERVAL_S = 1.0
 
@@ -174,9 +174,10 @@ _ALIVE = ("alive", "draining")
 
 
 class MissingProcessWarning:
-    """Says once what is missing, after a moment; and again after it has been there meanwhile.
+    """Warns once about each missing process, not before 2 s have passed.
 
-    `queues` are those that the execution may put tasks into.
+    It warns again about a process that was there in between. `queues` are the queues of the
+    execution's tasks.
     """
 
     def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:
@@ -188,7 +189,7 @@ class MissingProcessWarning:
         self._reported: frozenset[str] = frozenset()
 
     async def check(self, execution_id: ExecutionId, warn: Callable[[str], None]) -> None:
-        """To be called now and then while the execution does not move."""
+        """Checks once a second at most; the caller calls it while the execution stalls."""
         now = self._clock.monotonic()
         if now - self._checked_at < CHECK_INTERVAL_S:
             return
@@ -208,7 +209,7 @@ class MissingProcessWarning:
         if not workers:
             return [*missing, NO_WORKER]
         if all(worker.host is None for worker in workers):
-            return missing  # none has said yet which queues it takes
+            return missing  # no worker has reported its queues yet
         unserved = {
             to_queue_key(queue.queue)
             for queue in await self._operations.queues()
