@@ -162,15 +162,14 @@ async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
     """Finds the execution if an earlier submit without an answer stored it; else submits it."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
-    headers = page.headers
-    assert len(headers) <= 1, f"expected one execution, found {len(headers)}"
-    assert headers or not caller.has_answer(SUBMITTED), "an accepted execution does not exist"
-    if headers:
-        caller.execution_id = headers[0].execution_id
+    executions = page.items
+    assert len(executions) <= 1, f"expected one execution, found {len(executions)}"
+    assert executions or not caller.has_answer(SUBMITTED), "an accepted execution does not exist"
+    if executions:
+        caller.execution_id = executions[0].execution_id
         return
-    caller.execution_id = await caller.client.submit(
-        scenario.workflow, scenario.input, is_held=scenario.is_held
-    )
+    begin = caller.client.hold if scenario.is_held else caller.client.submit
+    caller.execution_id = await begin(scenario.workflow, scenario.input)
     caller.record_answer(SUBMITTED)
 
 

@@ -59,6 +59,11 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "app/decorated.py": (rules.imports_on_top,),
     # Several callers share a call, and each may give up; the backend ends it.
     "backends/redis/mailbox.py": (rules.tasks_in_groups,),
+    # A command or a run uses one or two parts of a client: only these are loaded.
+    "client/definitions.py": (rules.imports_on_top,),
+    "client/store_client.py": (rules.imports_on_top,),
+    # A process has one role: an embedded engine loads neither services nor triggers.
+    "app/wiring.py": (rules.imports_on_top,),
     # Only the packages of the opened store need to be installed.
     "app/stores.py": (rules.imports_on_top,),
     "app/doctor/__init__.py": (rules.imports_on_top,),

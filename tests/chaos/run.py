@@ -16,8 +16,8 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.chaos.faults import CLOCK, TROUBLES, ChaosDeployment
 from tests.chaos.fleet import Fleet
 from tests.chaos.functions import NOTES
@@ -90,7 +90,7 @@ async def _run(plan: ChaosPlan, scene: ChaosDeployment, session: StoreSession) -
     async with asyncio.TaskGroup() as group:
         group.create_task(_submit_all(plan, scene, session.client, report))
         group.create_task(_inject_faults(plan, scene))
-    headers: list[ExecutionHeader] = []
+    headers: list[ExecutionSummary] = []
     try:
         async with asyncio.timeout(plan.deadline_s):
             while len(headers) < report.submitted or filter_unfinished(headers):
@@ -100,13 +100,13 @@ async def _run(plan: ChaosPlan, scene: ChaosDeployment, session: StoreSession) -
                     headers = await list_all_headers(session.client)
     except TimeoutError:
         report.problems += [
-            f"{header.workflow} {header.execution_id} is still {header.state}"
+            f"{header.workflow} {header.execution_id} is still {header.status}"
             for header in filter_unfinished(headers)
         ]
         if len(headers) < report.submitted:
             report.problems.append(f"only {len(headers)} of {report.submitted} executions exist")
     report.seconds = loop.time() - started_at
-    report.ended.update(str(header.state) for header in headers)
+    report.ended.update(str(header.status) for header in headers)
     if not report.problems:
         report.problems += await find_problems(session.client, headers)
     report.problems += [f"{name} has a traceback in its log" for name in scene.fleet.tracebacks()]

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runnel.backends.redis.backend import RedisBackend
+from runnel.client.listing import iter_executions
 from runnel.client.store_client import StoreClient
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.ports.archive import ExecutionFilter, PageCursor
-from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import HistoryEvent
+from runnel.ports.archive import ExecutionFilter
+from runnel.views.execution import ExecutionSummary, HistoryEvent
 from tests.chaos.workflows import SHAPES
 
 PAGE = 500
@@ -16,30 +16,23 @@ SETTLED = {"NodeCompleted", "NodeFailed", "NodeSkipped", "NodeCancelled"}
 _BY_NAME = {shape.workflow.name: shape for shape in SHAPES}
 
 
-async def list_all_headers(client: StoreClient) -> list[ExecutionHeader]:
-    """Returns the headers of all root executions, newest first."""
-    headers: list[ExecutionHeader] = []
-    after: PageCursor | None = None
-    while True:
-        page = await client.list_executions(ExecutionFilter(after=after, limit=PAGE))
-        headers += page
-        after = page.next
-        if after is None:
-            return headers
+async def list_all_headers(client: StoreClient) -> list[ExecutionSummary]:
+    """Returns the summaries of all root executions, newest first."""
+    return [summary async for summary in iter_executions(client, ExecutionFilter(limit=PAGE))]
 
 
-def filter_unfinished(headers: Iterable[ExecutionHeader]) -> list[ExecutionHeader]:
-    return [header for header in headers if header.state not in FINAL_EXECUTION_STATES]
+def filter_unfinished(headers: Iterable[ExecutionSummary]) -> list[ExecutionSummary]:
+    return [header for header in headers if header.status not in FINAL_EXECUTION_STATES]
 
 
-async def find_problems(client: StoreClient, headers: Iterable[ExecutionHeader]) -> list[str]:
+async def find_problems(client: StoreClient, headers: Iterable[ExecutionSummary]) -> list[str]:
     """Returns one sentence for each execution with a wrong state, output or history."""
     problems: list[str] = []
     for header in headers:
         shape = _BY_NAME[header.workflow]
         name = f"{header.workflow} {header.execution_id}"
-        if header.state is not shape.state:
-            problems.append(f"{name} is {header.state}, expected {shape.state}: {header.error}")
+        if header.status is not shape.state:
+            problems.append(f"{name} is {header.status}, expected {shape.state}: {header.error}")
         elif shape.state is ExecutionState.COMPLETED:
             output = (await client.get(header.execution_id)).output
             if output != shape.output:

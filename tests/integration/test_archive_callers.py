@@ -222,7 +222,7 @@ async def test_without_postgresql_redis_data_can_be_read_but_no_command_is_accep
     waits = make_workflow(make_node("a", config=LARGE), make_node("b", "a"), signal)
     async with open_archived_engine(shared_redis, own_postgres, work) as running:
         [id_] = await running.submit_all([waits])
-        held = await running.client.submit(waits, is_held=True)
+        held = await running.client.hold(waits)
         await work.entered["b"].wait()
         await asyncio.to_thread(own_postgres.kill)
         client = running.client

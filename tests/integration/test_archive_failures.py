@@ -107,7 +107,7 @@ async def test_a_wiped_redis_is_restored_from_the_archive(
         await running.ends(past)
         gate = work.gate("b")
         ids = await running.submit_all([CHAIN, DIAMOND, LARGE] * 10)
-        held = await running.client.submit(CHAIN, is_held=True)
+        held = await running.client.hold(CHAIN)
         await work.entered["b"].wait()
         await running.archive_all()
 

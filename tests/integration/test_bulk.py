@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from runnel.app.engine import Engine
-from runnel.client.bulk import cancel_many, rerun_many
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -39,14 +38,13 @@ async def engine(
 
 
 async def cancel(engine: Engine, wanted: ExecutionFilter, *, limit: int = 500) -> BulkStep:
-    mailbox = engine.backend.mailbox
-    return await cancel_many(engine.client, mailbox, wanted, reason="all of them", limit=limit)
+    return await engine.client.many.cancel_step(wanted, reason="all of them", limit=limit)
 
 
 async def rerun(
     engine: Engine, wanted: ExecutionFilter, kind: RerunSpec | None = None, **how: object
 ) -> BulkStep:
-    return await rerun_many(engine.client, engine.backend.archive, wanted, kind, **how)  # type: ignore[arg-type]  # what a test names
+    return await engine.client.many.rerun_step(wanted, kind, **how)  # type: ignore[arg-type]  # what a test names
 
 
 async def failed(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:

@@ -264,7 +264,7 @@ async def test_waiting_for_what_another_process_will_run_goes_on(desk: ClientWit
 async def test_an_execution_that_could_not_be_made_is_shown_as_failed(
     desk: ClientWithoutEngine,
 ) -> None:
-    execution_id = await desk.client.submit(make_workflow(make_node("a")), is_held=True)
+    execution_id = await desk.client.hold(make_workflow(make_node("a")))
 
     await _fail(desk, execution_id)
 

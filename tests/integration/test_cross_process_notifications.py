@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.app.follower import RemoteFollower
 from runnel.app.stores import StoreSession, build_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import ExecutionFinished
+from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.testing.clock import FakeClock, FakeIds
+from runnel.views.execution import HistoryEvent
 from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, open_engine
 
@@ -78,59 +78,48 @@ async def test_who_waits_for_what_it_has_submitted_itself_is_told(
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
+async def test_a_follower_gets_every_event_before_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     work = WorkHandler()
     gates = [work.gate(name) for name in "abc"]
-    seen: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
         looked_at(engine, redis_url) as look,
         asyncio.TaskGroup() as group,
     ):
-        look.event_bus.watch(seen.append)
-        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
-        group.create_task(remote.run())
         execution_id = await engine.client.submit(CHAIN)
-        waiting = group.create_task(remote.wait_until_final(execution_id))
+        following = group.create_task(collect(look, execution_id))
         await work.entered["a"].wait()
-
         for gate in gates:
             gate.set()
-        await waiting
-        told = [each for each in seen if isinstance(each, CommittedEvents)]
+        events = await following
         history = await engine.client.history(execution_id)
-        remote.stops.drain.set()
 
-    names = [type(event).__name__ for each in told for event in each.events]
-    assert names == [each.event for each in history]
-    assert isinstance(told[-1].events[-1], ExecutionFinished)
+    assert events == history
+    assert events[-1].event == ExecutionFinished.__name__
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_an_execution_that_has_ended_before_is_published_whole_and_once(
+async def test_a_follower_of_a_final_execution_gets_its_history_once(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
-    seen: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
         looked_at(engine, redis_url) as look,
-        asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
         await engine.client.wait_for_end(execution_id)
-        look.event_bus.watch(seen.append)
-        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
-        group.create_task(remote.run())
-
-        await remote.wait_until_final(execution_id)
-
-        published = [each for each in seen if isinstance(each, CommittedEvents)]
         history = await engine.client.history(execution_id)
-        remote.stops.drain.set()
 
-    names = [type(event).__name__ for each in published for event in each.events]
-    assert names == [each.event for each in history]
+        assert await collect(look, execution_id) == history
+        assert await collect(look, execution_id, after=3) == history[3:]
+        assert await collect(look, execution_id, after=len(history)) == []
+
+
+async def collect(
+    look: StoreSession, execution_id: ExecutionId, *, after: int = 0
+) -> list[HistoryEvent]:
+    return [event async for event in look.client.follow(execution_id, after=after)]

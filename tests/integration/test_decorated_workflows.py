@@ -15,8 +15,8 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, InvalidInputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.integration import decorated_flows as flows
 from tests.waiting import wait_until
 
@@ -32,7 +32,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-async def headers() -> list[ExecutionHeader]:
+async def headers() -> list[ExecutionSummary]:
     async with open_store_session(read_settings()) as look:
         return list(await look.client.list_executions(ExecutionFilter()))
 
@@ -138,7 +138,7 @@ async def test_what_was_cancelled_goes_on_by_its_key(tmp_path: Path) -> None:
         await wait_until(notes.exists)
         first.cancel()
     (header,) = await headers()
-    assert header.state is ExecutionState.RUNNING
+    assert header.status is ExecutionState.RUNNING
 
     async with asyncio.TaskGroup() as group:
         second = group.create_task(runnel.run(flow, str(notes)))
@@ -160,7 +160,7 @@ async def test_who_is_cancelled_does_not_wait_for_tasks(tmp_path: Path) -> None:
 
     assert loop.time() - began < 10, "a task may take 30 s to end by itself"
     (header,) = await headers()
-    assert header.state is ExecutionState.RUNNING
+    assert header.status is ExecutionState.RUNNING
 
 
 async def test_a_submitted_execution_is_left_to_whoever_goes_on() -> None:

@@ -80,7 +80,7 @@ async def test_it_is_refused_while_executions_are_not_final(
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW) for _ in range(2)]
-    held = await engine.client.submit(CHANGED, is_held=True)
+    held = await engine.client.hold(CHANGED)
 
     with pytest.raises(WrongStateError, match="3 executions of it are not final"):
         await engine.client.library.delete("flow")
@@ -163,7 +163,7 @@ async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> 
         await client.create_execution(found.graph.workflow, version=found.version)
 
     assert await versions(client) == []
-    assert not (await client.list_executions(ExecutionFilter())).headers
+    assert not (await client.list_executions(ExecutionFilter())).items
 
 
 async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_version() -> None:

@@ -186,7 +186,7 @@ async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> Non
     attendance = FollowSession(engine, Silence(), stop_message="stopping")
     attendance.follow(progress)
     large = make_workflow(*(make_node(f"n{number}") for number in range(20)))
-    other = await engine.client.submit(large, is_held=True)
+    other = await engine.client.hold(large)
     async with asyncio.TaskGroup() as group:
         group.create_task(attend(attendance))
         await wait_until(lambda: progress.counts[NodeState.WAITING] == 1)

@@ -32,7 +32,7 @@ async def test_a_trigger_checks_the_input_that_was_submitted(
     kind: str, redis_url: str | None, value: Any, tmp_path: Path
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+        execution_id = await engine.client.hold(WITH_SCHEMA, value)
 
         with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):
             await engine.client.trigger(execution_id)
@@ -48,7 +48,7 @@ async def test_a_trigger_starts_with_the_input_that_was_submitted(
 ) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         value = {"n": 3, "extra": extra}
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+        execution_id = await engine.client.hold(WITH_SCHEMA, value)
 
         await engine.client.trigger(execution_id)
 
@@ -58,7 +58,7 @@ async def test_a_trigger_starts_with_the_input_that_was_submitted(
 async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_yet(
     desk: ClientWithoutEngine,
 ) -> None:
-    execution_id = await desk.client.submit(WITH_SCHEMA, {"n": 1}, is_held=True)
+    execution_id = await desk.client.hold(WITH_SCHEMA, {"n": 1})
 
     async with asyncio.TaskGroup() as group:
         triggering = group.create_task(_refusal(desk.client, execution_id))
@@ -83,7 +83,7 @@ async def test_of_two_triggers_at_once_one_is_refused(
 ) -> None:
     definition = make_workflow(make_node("a", config={"who": "{{ input.who }}"}))
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(definition, is_held=True)
+        execution_id = await engine.client.hold(definition)
 
         refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
 
@@ -111,7 +111,7 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         client = engine.client
-        execution_id = await client.submit(make_workflow(make_node("a")), is_held=True)
+        execution_id = await client.hold(make_workflow(make_node("a")))
         first = {"n": 1, "m": 2}
         again = [client.trigger(execution_id, first, idempotency_key="k") for _ in range(3)]
 

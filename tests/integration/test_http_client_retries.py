@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from tests.scripted_http_server import (
 RUN = "/v1/workflows/report/run"
 CANCEL = "/v1/executions/01x/cancel"
 HISTORY = "/v1/executions/01x/history"
+EVENTS = "/v1/executions/01x/events"
 NOTHING = make_json_answer(b'{"items": []}')
 BEGUN = make_json_answer(b'{"execution_id": "01x"}', 201)
 BROKEN = ScriptedAnswer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", is_last=True)
@@ -237,6 +238,47 @@ async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
         await client.server()
 
 
+@pytest.mark.parametrize(
+    ("path", "answer", "call"),
+    [
+        ("/v1/workers", b'{"items": [{"worker": 7}]}', lambda client: client.operations.workers()),
+        (HISTORY, b'{"items": 3}', lambda client: client.history("01x")),
+        (
+            "/v1/workflows/w/versions",
+            b'{"items": [{"name": "w"}], "next": null}',
+            lambda client: client.versions("w"),
+        ),
+        (
+            "/v1/dead-letters/count",
+            b'{"count": "many"}',
+            lambda client: client.dead_letters.count(),
+        ),
+        ("/v1/executions/01x/wait", b'{"status": "NEW"}', lambda client: client.wait("01x")),
+    ],
+    ids=["items", "no list", "page", "number", "state"],
+)
+async def test_an_answer_that_this_version_does_not_know_is_the_usual_error(
+    odd: ScriptedServer,
+    client: Client,
+    path: str,
+    answer: bytes,
+    call: Callable[[Client], Awaitable[object]],
+) -> None:
+    odd.says(path, make_json_answer(answer))
+
+    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+        await call(client)
+
+
+async def test_a_message_of_a_stream_that_this_version_does_not_know_is_the_usual_error(
+    odd: ScriptedServer, client: Client
+) -> None:
+    odd.says(EVENTS, stream(b'id: n1\nevent: NodeQueued\ndata: {"at": 7}\n\n'))
+
+    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+        await anext(client.follow("01x"))
+
+
 async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: ScriptedServer) -> None:
     odd.says(HISTORY, problem(401, "not_authenticated"))
 
@@ -267,7 +309,7 @@ async def test_a_stream_that_breaks_goes_on_behind_its_last_message(
 ) -> None:
     first = stream(b": \n\n", told("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
     second = stream(told("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
-    odd.says("/v1/executions/01x/events", BROKEN, first, AWAY, second)
+    odd.says(EVENTS, BROKEN, first, AWAY, second)
 
     events = [each.event async for each in client.follow("01x")]
 
@@ -282,14 +324,14 @@ async def test_what_only_looks_like_the_end_of_a_line_is_part_of_a_message(
     text = "a\u0085b\u2028c\u2029d"
     data = {"at": "2026-01-31T09:30:00.250Z", "event": "Said", "fields": {"text": text}}
     said = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
-    odd.says("/v1/executions/01x/events", stream(said.encode()), make_answer(204))
+    odd.says(EVENTS, stream(said.encode()), make_answer(204))
 
     assert [each.fields["text"] async for each in client.follow("01x")] == [text]
 
 
 async def test_a_stream_that_has_told_all_ends(odd: ScriptedServer, client: Client) -> None:
     odd.says(
-        "/v1/executions/01x/events",
+        EVENTS,
         stream(told("n1", "ExecutionCreated")),
         make_answer(204),
     )
@@ -300,7 +342,7 @@ async def test_a_stream_that_has_told_all_ends(odd: ScriptedServer, client: Clie
 async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(
     odd: ScriptedServer, client: Client
 ) -> None:
-    odd.says("/v1/executions/01x/events", BROKEN)
+    odd.says(EVENTS, BROKEN)
 
     with pytest.raises(NoServerError):
         assert [each async for each in client.follow("01x")] == []

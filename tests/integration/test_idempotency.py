@@ -156,7 +156,7 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
         labels=build_key_labels("retry", msgspec.json.encode([wanted, None])),
     )
     await engine.backend.mailbox.send([command])
-    await engine.client.submit(make_workflow(make_node("c")), is_held=True)
+    await engine.client.hold(make_workflow(make_node("c")))
 
     again = await engine.client.rerun(former, wanted, idempotency_key="retry")
 

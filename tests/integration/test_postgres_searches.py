@@ -12,10 +12,11 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.migrations import migrate
-from runnel.client.listing import list_newest_headers
+from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import SCANNED_EXECUTIONS_MAX, ExecutionFilter
+from runnel.ports.store import ExecutionHeader
 from tests.redis_postgres import make_schema_name
 
 EXECUTIONS = 60_000
@@ -107,6 +108,15 @@ async def test_a_rare_label_is_found_in_one_page(archive: PostgresArchive) -> No
     assert (len(first.headers), second.next) == (15, None)
 
 
+async def take_newest(archive: PostgresArchive, criteria: ExecutionFilter) -> list[ExecutionHeader]:
+    headers: list[ExecutionHeader] = []
+    async for header in iter_headers(archive, criteria):
+        headers.append(header)
+        if len(headers) == criteria.limit:
+            break
+    return headers
+
+
 async def test_a_frequent_label_is_listed_newest_first(archive: PostgresArchive) -> None:
     common = await archive.list_headers(ExecutionFilter(labels={"kind": "common"}, limit=3))
 
@@ -119,7 +129,7 @@ async def test_an_old_frequent_label_is_found_in_limited_steps(
     ended = ExecutionFilter(labels={"kind": "ended"}, limit=2)
 
     first = await archive.list_headers(ended)
-    headers = await list_newest_headers(archive, ended)
+    headers = await take_newest(archive, ended)
 
     assert (list(first), first.next is None) == ([], False)
     assert [header.created_at for header in headers] == [14_999.0, 14_998.0]
@@ -129,7 +139,7 @@ async def test_a_rare_text_is_found_in_limited_steps(archive: PostgresArchive) -
     criteria = ExecutionFilter(text="NUMBER 31", states=(S.FAILED,), limit=500)
 
     first = await archive.list_headers(criteria)
-    headers = await list_newest_headers(archive, criteria)
+    headers = await take_newest(archive, criteria)
 
     assert first.next is not None
     assert len(first.headers) < len(headers)

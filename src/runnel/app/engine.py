@@ -69,7 +69,7 @@ class Engine:
             clock_and_ids.ids,
             get_completion=self.event_bus.get_completion,
             owns=self._owns,
-            listen=self.feed_broadcaster.listen_for_end,
+            feed_reader=self.feed_broadcaster,
             graphs=graphs,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
@@ -101,10 +101,6 @@ class Engine:
             ),
             secrets=self.secrets,
         )
-
-    async def wait_until_final(self, execution_id: ExecutionId) -> None:
-        """Raises NotFoundError at once for an id that no execution has."""
-        await self.client.wait_for_end(execution_id)
 
     def _build_orchestrator(
         self, clock_and_ids: ClockAndIds, graphs: GraphCache, policy: EnginePolicy

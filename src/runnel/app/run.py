@@ -10,7 +10,6 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 import msgspec
 
 from runnel.app.engine import Engine, SharedResource, SharedResourcePool, run_engine
-from runnel.app.follower import RemoteFollower
 from runnel.app.stores import StoreSession, open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
@@ -197,15 +196,8 @@ def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
 async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
     settings = arguments.settings
     if settings.has_redis:
-        async with open_store_session(settings) as session, asyncio.TaskGroup() as group:
-            follower = RemoteFollower(
-                session.client, session.clock, session.event_bus, session.feed_broadcaster
-            )
-            group.create_task(follower.run())
-            try:
-                yield session
-            finally:
-                follower.stops.drain.set()
+        async with open_store_session(settings) as session:
+            yield session
         return
     engine = await build_engine(settings)
     async with run_engine(engine, adopts=await _find_abandoned_partition(engine, arguments)):

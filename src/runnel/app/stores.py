@@ -1,19 +1,15 @@
 """Opens the store that the settings name: Redis, Redis with PostgreSQL, or SQLite."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client.operations import StoreOperations
 from runnel.client.store_client import StoreClient
-from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
 from runnel.notify.event_bus import EventBus
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from runnel.backends.redis.options import RedisOptions
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.backends.sqlite.backend import SqliteBackend
+    from runnel.client.operations import StoreOperations
 
 
 # URLs of the servers, with passwords and without.
@@ -256,11 +253,7 @@ class NoDataError(InputError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreSession:
-    """An open store and a client on it.
-
-    The client learns the end of executions from `event_bus` if a `RemoteFollower` publishes there,
-    otherwise from the feed. `has_workers` means that tasks run in worker processes.
-    """
+    """An open store and a client on it. `has_workers` means that tasks run in worker processes."""
 
     client: StoreClient
     backend: Backend
@@ -318,9 +311,8 @@ def build_store_session(
     """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
     broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
-    listen = partial(_listen_for_end, broadcaster, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, listen=listen
+        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=broadcaster
     )
     return StoreSession(
         client=client,
@@ -332,27 +324,13 @@ def build_store_session(
     )
 
 
-def _listen_for_end(
-    feed_broadcaster: FeedBroadcaster,
-    event_bus: EventBus,
-    execution_id: ExecutionId,
-    wakeup: asyncio.Event,
-) -> AbstractAsyncContextManager[object]:
-    """Listens to the feed, unless a follower publishes all events on the event bus.
-
-    The follower publishes the end of an execution after its other events. The feed would be faster,
-    and the caller would miss these events.
-    """
-    if event_bus.on_awaited is not None:
-        return nullcontext()
-    return feed_broadcaster.listen_for_end(execution_id, wakeup)
-
-
 @asynccontextmanager
 async def open_store_operations(
     settings: Settings,
-) -> AsyncIterator[tuple[StoreOperations, Clock]]:
+) -> "AsyncIterator[tuple[StoreOperations, Clock]]":
     """Opens the operations of a Redis without its archive, which may be down."""
+    from runnel.client.operations import StoreOperations
+
     clock = RealClock()
     backend = await open_redis(settings, clock, RandomIdGenerator())
     try:

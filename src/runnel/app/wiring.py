@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from runnel import __version__
 from runnel.app.engine import ClockAndIds, Engine
 from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
-from runnel.app.roles import OrchestratorRole, Service, WorkerRole
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.memory import MemoryBackend
 from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import EnginePolicy, RateLimit
@@ -19,12 +17,6 @@ from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.archiver import Archiver, ArchiverOptions
-from runnel.engine.services.dead_workers import Reaper
-from runnel.engine.services.retention import RetentionService
-from runnel.engine.services.unserved_queues import UnservedQueueService
-from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
@@ -41,11 +33,11 @@ from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import ScheduleStore
-from runnel.triggers.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from runnel.app.roles import OrchestratorRole, Service, WorkerRole
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+    from runnel.triggers.scheduler import Scheduler
 
 
 # Handlers, with the permissions of the settings.
@@ -133,6 +125,8 @@ def build_memory_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """Builds an engine for tests and benchmarks: its data is lost when the process ends."""
+    from runnel.backends.memory import MemoryBackend
+
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
         MemoryBackend(clock_and_ids.clock, clock_and_ids.ids),
@@ -155,12 +149,15 @@ def build_orchestrator(
     *,
     archived: "RedisPostgresBackend | None" = None,
     retention: Retention | None = None,
-) -> OrchestratorRole:
+) -> "OrchestratorRole":
     """Builds the role that owns partitions, with its services.
 
     `archived` is the same backend if it has an archive. `retention` deletes old executions there;
     None keeps them.
     """
+    from runnel.app.roles import OrchestratorRole
+    from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
+
     name = build_role_name("orchestrator", clock_and_ids.ids.nonce())
     graphs = GraphCache(backend.archive)
     parts = OrchestratorDependencies(
@@ -193,11 +190,14 @@ def build_scheduler(
     telemetry: Telemetry,
     client: StoreClient | None = None,
     graphs: GraphCache | None = None,
-) -> Scheduler:
+) -> "Scheduler":
     """Builds the service that fires schedules.
 
     `client` is the one of an embedded engine, so that this engine runs the new executions.
     """
+    from runnel.triggers.schedule_store import ScheduleStore
+    from runnel.triggers.scheduler import Scheduler
+
     return Scheduler(
         ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids),
         client
@@ -222,8 +222,10 @@ def build_worker(
     *,
     handlers: HandlerRegistry,
     queues: Sequence[str] | None = None,
-) -> WorkerRole:
+) -> "WorkerRole":
     """Builds the role that runs the tasks of the named queues, or of all queues."""
+    from runnel.app.roles import WorkerRole
+
     name = build_role_name("worker", clock_and_ids.ids.nonce())
     worker = Worker(
         backend.tasks,
@@ -254,8 +256,12 @@ def _build_services(
     backend: Backend,
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Sequence[Service]:
+) -> "Sequence[Service]":
     """Builds the services of every orchestrator process."""
+    from runnel.engine.services.dead_workers import Reaper
+    from runnel.engine.services.unserved_queues import UnservedQueueService
+    from runnel.engine.services.watchdog import Watchdog
+
     ports = (backend.store, backend.tasks, parts.clock, parts.telemetry)
     return [
         Reaper(*ports, dead_after_s=settings.heartbeat_timeout_s),
@@ -275,7 +281,9 @@ def _build_archiver(
     backend: "RedisPostgresBackend",
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Service:
+) -> "Service":
+    from runnel.engine.services.archiver import Archiver, ArchiverOptions
+
     return Archiver(
         backend.journal,
         backend.ledger,
@@ -290,6 +298,8 @@ def _build_archiver(
 
 def _build_retention_service(
     settings: Settings, retention: Retention, parts: OrchestratorDependencies
-) -> Service:
+) -> "Service":
+    from runnel.engine.services.retention import RetentionService
+
     days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
     return RetentionService(retention, parts.clock, parts.telemetry, days=days)

@@ -8,6 +8,7 @@ import pytest
 from runnel.cli.session.batch_documents import BatchDocument, read_documents
 from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
 from runnel.cli.session.batch_run import describe_pace
+from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
@@ -135,7 +136,9 @@ def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> 
         finished_at=1.0 + number,
     )
     return DocumentOutcome(
-        BatchDocument(number, str(number), b"{}"), header, is_from_earlier_run=is_earlier
+        BatchDocument(number, str(number), b"{}"),
+        build_execution_summary(header),
+        is_from_earlier_run=is_earlier,
     )
 
 

@@ -1,6 +1,6 @@
 """The unfinished children of a tree, as notifications report them."""
 
-from runnel.cli.session.unfinished import UnfinishedChildren
+from runnel.cli.session.follow import UnfinishedChildren
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState

@@ -11,7 +11,8 @@ from runnel.cli.render.graph_layout import route_lines
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
-from runnel.views.workflow import build_graph_document, escape_label, render_mermaid
+from runnel.views import build_document
+from runnel.views.workflow import build_graph_view, escape_label, render_mermaid
 from tests.unit.cli.graphs import graph, workflow
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -148,7 +149,7 @@ def test_a_mermaid_label_escapes_what_mermaid_reads(id_: str, expected: str) -> 
 
 
 def test_a_graph_as_data_is_plain_json() -> None:
-    document = build_graph_document(Graph(workflow({"a": "", "b": "a"})))
+    document = build_document(build_graph_view(Graph(workflow({"a": "", "b": "a"}))))
 
     assert msgspec.json.decode(msgspec.json.encode(document)) == {
         "workflow": "test",

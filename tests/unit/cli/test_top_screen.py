@@ -1,10 +1,11 @@
-"""The screen of `runnel top` fits the terminal."""
+"""What `runnel top` shows fits the terminal."""
 
 import pytest
 
 from runnel.cli.render.overview import Overview
 from runnel.cli.render.text import STATE_STYLES
 from runnel.cli.render.top_screen import allocate_rows, build_screen
+from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import ExecutionHeader
@@ -21,28 +22,30 @@ from runnel.views.operations import QueueView
         ([100, 100], 4, [3, 3]),
     ],
 )
-def test_the_lines_of_a_screen_are_shared_among_the_sections(
+def test_lines_are_shared_among_the_sections(
     wanted: list[int], lines: int, shares: list[int]
 ) -> None:
     assert allocate_rows(wanted, lines) == shares
 
 
-def test_a_screen_shows_the_rows_that_fit_and_counts_the_others() -> None:
-    headers = [
-        ExecutionHeader(
-            execution_id=ExecutionId(f"x{number}"),
-            workflow="w",
-            version=1,
-            definition="d",
-            state=ExecutionState.RUNNING,
-            created_at=1.0,
-            started_at=90.0,
+def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
+    summaries = [
+        build_execution_summary(
+            ExecutionHeader(
+                execution_id=ExecutionId(f"x{number}"),
+                workflow="w",
+                version=1,
+                definition="d",
+                state=ExecutionState.RUNNING,
+                created_at=1.0,
+                started_at=90.0,
+            )
         )
         for number in range(40)
     ]
     seen = Overview(
         at=100.0,
-        unfinished=headers,
+        unfinished=summaries,
         ended=(),
         dead_letters=3,
         owners=["engine-1"],

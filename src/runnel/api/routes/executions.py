@@ -21,9 +21,7 @@ from runnel.api.requests import (
 from runnel.api.routes.workflows import build_new_execution
 from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.client.bulk import cancel_many, rerun_many
-from runnel.client.execution_views import build_execution_summary
-from runnel.client.nodes import ITEMS_PAGE_SIZE
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.views.execution import (
@@ -33,7 +31,6 @@ from runnel.views.execution import (
     ExecutionView,
     HistoryView,
     NewExecution,
-    StateCount,
     TriggeredExecution,
 )
 from runnel.views.node import NodeDetail
@@ -66,21 +63,14 @@ async def list_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionPageQuery, Query()]
 ) -> Page[ExecutionSummary]:
     criteria = query.to_filter(limit=query.limit, after=query.after)
-    page = await app_state.client.list_executions(criteria)
-    return Page(items=[build_execution_summary(header) for header in page], next=page.next)
+    return await app_state.client.list_executions(criteria)
 
 
 @routes.operation("GET /executions/count", Scope.READ, "Count executions by state")
 async def count_executions(
     app_state: AppStateDependency, query: Annotated[ExecutionQuery, Query()]
 ) -> ExecutionCounts:
-    counts = await app_state.client.count_executions(query.to_filter())
-    return ExecutionCounts(
-        states={
-            state: StateCount(number=count.number, is_least=count.is_least)
-            for state, count in counts.items()
-        }
-    )
+    return ExecutionCounts(states={**await app_state.client.count_executions(query.to_filter())})
 
 
 @routes.operation(
@@ -223,12 +213,8 @@ bulk_routes = ResourceRouter("executions")
     "Cancel all executions that match a filter, up to 500 per call",
 )
 async def cancel_executions(app_state: AppStateDependency, body: BulkCancelRequest) -> BulkStep:
-    return await cancel_many(
-        app_state.client,
-        app_state.backend.mailbox,
-        _build_filter(body),
-        reason=body.reason,
-        is_forced=body.force,
+    return await app_state.client.many.cancel_step(
+        _build_filter(body), reason=body.reason, is_forced=body.force
     )
 
 
@@ -239,12 +225,8 @@ async def cancel_executions(app_state: AppStateDependency, body: BulkCancelReque
 )
 async def rerun_executions(app_state: AppStateDependency, body: BulkRerunRequest) -> BulkStep:
     await app_state.check_capacity()
-    return await rerun_many(
-        app_state.client,
-        app_state.backend.archive,
-        _build_filter(body),
-        body.to_rerun(),
-        key=body.key,
+    return await app_state.client.many.rerun_step(
+        _build_filter(body), body.to_rerun(), key=body.key
     )
 
 

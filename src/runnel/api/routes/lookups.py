@@ -6,12 +6,10 @@ from fastapi import Path, Query
 
 from runnel import __version__
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam
-from runnel.api.routes.workflows import build_workflow_document
 from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.client.execution_views import build_execution_summary
+from runnel.client.definitions import build_workflow_view
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
 from runnel.views.execution import ExecutionSummary
 from runnel.views.operations import PartitionView, ServerInfo
@@ -50,12 +48,11 @@ async def look_up_executions(
     id: Annotated[list[str] | None, Query(max_length=LIMIT_MAX)] = None,
     begins: Annotated[str | None, Query(max_length=ID_CHARS_MAX)] = None,
 ) -> Listing[ExecutionSummary]:
-    archive = app_state.backend.archive
     ids = [ExecutionId(text) for text in id or ()]
     if begins is not None:
-        ids += await archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
-    headers = await archive.get_headers(list(dict.fromkeys(ids)))
-    return Listing(items=[build_execution_summary(header) for header in headers.values()])
+        ids += await app_state.backend.archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
+    summaries = await app_state.client.summaries(list(dict.fromkeys(ids)))
+    return Listing(items=[*summaries.values()])
 
 
 @routes.operation(
@@ -82,6 +79,4 @@ async def read_definition(
     definition = await app_state.backend.archive.get_definition(hash_)
     if definition is None:
         raise NotFoundError("definition", workflow_definition_id)
-    return build_workflow_document(
-        definition.name, definition.version, hash_, decode_workflow(definition.document)
-    )
+    return build_workflow_view(definition)

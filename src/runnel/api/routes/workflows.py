@@ -1,7 +1,9 @@
 """Routes of workflows: submit, run by name, list, read, draw, delete."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
@@ -18,10 +20,9 @@ from runnel.api.responses import WORKFLOW_REQUEST_BODY
 from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
-from runnel.authoring.documents.export import to_document
-from runnel.core.ids import DefinitionHash
+from runnel.client.definitions import build_stored_workflow, build_workflow_view
 from runnel.core.validation import build_graph
-from runnel.core.workflow import Workflow, decode_workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
@@ -79,13 +80,7 @@ async def submit_workflow(
     request_body=WORKFLOW_REQUEST_BODY,
 )
 async def store_workflow(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
-    stored = await app_state.client.library.store(await _read_body(request, app_state))
-    return StoredWorkflow(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-    )
+    return await app_state.client.library.store(await _read_body(request, app_state))
 
 
 @routes.operation(
@@ -109,9 +104,9 @@ async def list_workflows(
     after: AfterParam = None,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.list(after=after or "", limit=limit)
+    definitions = await app_state.backend.archive.list_workflows(after=after or "", limit=limit)
     return Page(
-        items=[_build_listed_workflow(item, with_document=documents) for item in definitions],
+        items=_build_listed_workflows(definitions, with_documents=documents),
         next=definitions[-1].name if len(definitions) == limit else None,
     )
 
@@ -168,9 +163,8 @@ async def list_versions(
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.versions(name, limit=limit)
-    items = [_build_listed_workflow(item, with_document=documents) for item in definitions]
-    return Page(items=items, next=None)
+    definitions = await app_state.client.library.list_definitions(name, limit=limit)
+    return Page(items=_build_listed_workflows(definitions, with_documents=documents), next=None)
 
 
 @routes.operation(
@@ -198,9 +192,7 @@ async def draw_workflow(
 async def read_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
 ) -> WorkflowDocument:
-    stored = await app_state.client.library.find(name, version)
-    graph = stored.graph
-    return build_workflow_document(stored.name, stored.version, graph.hash, graph.workflow)
+    return await app_state.client.library.get(name, version)
 
 
 @routes.operation(
@@ -222,24 +214,8 @@ async def _read_body(request: Request, app_state: AppState) -> Workflow:
     )
 
 
-def build_workflow_document(
-    name: str, version: int, hash_: DefinitionHash, workflow: Workflow
-) -> WorkflowDocument:
-    return WorkflowDocument(
-        name=name,
-        version=version,
-        workflow_definition_id=hash_,
-        nodes=len(workflow.nodes),
-        document=to_document(workflow),
-    )
-
-
-def _build_listed_workflow(definition: Definition, *, with_document: bool) -> ListedWorkflow:
-    workflow = decode_workflow(definition.document)
-    return ListedWorkflow(
-        name=definition.name,
-        version=definition.version,
-        workflow_definition_id=definition.hash,
-        nodes=len(workflow.nodes),
-        document=to_document(workflow) if with_document else None,
-    )
+def _build_listed_workflows(
+    definitions: Sequence[Definition], *, with_documents: bool
+) -> list[ListedWorkflow]:
+    build = build_workflow_view if with_documents else build_stored_workflow
+    return [ListedWorkflow(**msgspec.structs.asdict(build(item))) for item in definitions]

@@ -13,7 +13,8 @@ from runnel.cli.render.graph import SVG_NODES_MAX, draw_graph, render_svg
 from runnel.cli.render.text import to_compact_json
 from runnel.cli.session.inputs import load_graph, load_valid_workflow
 from runnel.errors import InputError
-from runnel.views.workflow import build_graph_document, render_mermaid
+from runnel.views import build_document
+from runnel.views.workflow import build_graph_view, render_mermaid
 
 COLUMNS_WITHOUT_TERMINAL = 100
 
@@ -38,7 +39,7 @@ def graph(
         raise InputError(f"{' and '.join(chosen)} are different forms; give one of them")
     compiled = load_graph(file, configure(StoreLocation()))
     if as_json:
-        print(to_compact_json(build_graph_document(compiled)))
+        print(to_compact_json(build_document(build_graph_view(compiled))))
     elif as_mermaid:
         print(render_mermaid(compiled))
     elif not as_svg:

@@ -28,14 +28,18 @@ from runnel.cli.session.unfinished import (
     UNFINISHED_STATES,
     UnfinishedExecutions,
 )
-from runnel.client.execution_views import build_header_document
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
-from runnel.ports.archive import ExecutionCount, ExecutionFilter, decode_cursor
-from runnel.ports.store import ExecutionHeader
+from runnel.ports.archive import ExecutionFilter, PageCursor, decode_cursor
 from runnel.views import Timestamp
-from runnel.views.execution import ExecutionView, HistoryEvent, format_time
+from runnel.views.execution import (
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    StateCount,
+    format_time,
+)
 
 # A store searches up to 10,000 executions per page. After these pages the search stops, and a
 # sentence says how far it went.
@@ -87,7 +91,7 @@ async def list_executions(
 class ListedExecutions(NamedTuple):
     """`searched_back_to` is None if no older execution can match the filter."""
 
-    headers: Sequence[ExecutionHeader]
+    headers: Sequence[ExecutionSummary]
     searched_back_to: float | None
     now: float
 
@@ -95,14 +99,14 @@ class ListedExecutions(NamedTuple):
 async def _load_executions(
     session: ClientSession, execution_filter: ExecutionFilter
 ) -> ListedExecutions:
-    headers: list[ExecutionHeader] = []
+    headers: list[ExecutionSummary] = []
     after = None
     for _ in range(PAGES_MAX):
         missing = execution_filter.limit - len(headers)
         page_filter = msgspec.structs.replace(execution_filter, after=after, limit=missing)
         page = await session.client.list_executions(page_filter)
         headers += page
-        after = page.next
+        after = None if page.next is None else PageCursor(page.next)
         if after is None or len(headers) == execution_filter.limit:
             break
     searched_back_to = None if after is None else decode_cursor(after)[0]
@@ -119,28 +123,27 @@ def _print_executions(executions: ListedExecutions, limit: int, *, as_json: bool
         empty="no executions",
         limit=None if searched_back_to is None else limit,
         order="newest",
-        to_json=build_header_document,
     )
     if searched_back_to is not None and len(executions.headers) < limit:
         time = format_time(searched_back_to)
         print(f"(searched back to {time}; continue with --until {time})", file=sys.stderr)
 
 
-def _build_execution_row(header: ExecutionHeader, now: float) -> list[Cell]:
-    style = STATE_STYLES[header.state]
+def _build_execution_row(header: ExecutionSummary, now: float) -> list[Cell]:
+    style = STATE_STYLES[header.status]
     took = (header.finished_at or now) - (header.started_at or now)
     note = " ".join((header.error or format_labels(header.labels)).split())
     return [
         Cell(header.execution_id),
         Cell(header.workflow, "bold"),
-        Cell(f"{style.glyph} {header.state}", style.style),
+        Cell(f"{style.glyph} {header.status}", style.style),
         Cell(format_local_time(header.created_at), "dim"),
         Cell(format_duration(took) if header.started_at else "", "dim"),
         Cell(note, "red" if header.error else "dim"),
     ]
 
 
-def _print_counts(counts: Mapping[ExecutionState, ExecutionCount], *, as_json: bool) -> None:
+def _print_counts(counts: Mapping[ExecutionState, StateCount], *, as_json: bool) -> None:
     print_list(
         [(state, count) for state, count in counts.items() if as_json or count.number],
         ["STATUS", "EXECUTIONS"],
@@ -216,7 +219,7 @@ async def _print_stuck(
 
 async def _diagnose(
     session: ClientSession,
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> StuckExecution:

@@ -10,7 +10,7 @@ from runnel.app.wiring import build_engine
 from runnel.cli.errors import OK
 from runnel.cli.options import AsJson, Concurrency, DirectLocation, configure
 from runnel.cli.render.progress_view import open_progress_view
-from runnel.cli.session.follow import FollowSession, make_stop_message, report_results
+from runnel.cli.session.follow import FollowSession, make_stop_message
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.takeover import Takeover, plan_takeover
@@ -61,6 +61,6 @@ async def resume(
             takeover = Takeover(engine, session, plan)
             await session.run(adopts=plan.adopts, on_recovered=takeover.follow)
             takeover.print_rest()
-            return await report_results(engine, session, hints, out=out, as_json=as_json)
+            return await session.report(hints, out=out, as_json=as_json)
         finally:
             await engine.backend.close()

@@ -10,13 +10,12 @@ from runnel.cli.render.execution import print_execution, print_node
 from runnel.cli.render.printer import print_list
 from runnel.cli.render.text import Cell, format_clock_time, shorten, to_compact_json
 from runnel.cli.session.open_client import find_execution_id, open_client
-from runnel.client.nodes import build_node_document
 from runnel.core.values import Json
 from runnel.errors import InputError
+from runnel.views import build_document
 from runnel.views.execution import (
     ExecutionView,
     HistoryEvent,
-    build_execution_document,
     format_time,
 )
 from runnel.views.node import NodeDetail
@@ -68,14 +67,14 @@ async def show(
 
 def _print_view(view: ExecutionView, now: float, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_execution_document(view)))
+        print(to_compact_json(build_document(view)))
     else:
         print_execution(view, now)
 
 
 def _print_detail(detail: NodeDetail, now: float, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json(build_node_document(detail)))
+        print(to_compact_json(build_document(detail)))
     else:
         print_node(detail, now)
 

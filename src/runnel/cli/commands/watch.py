@@ -1,10 +1,10 @@
 """`runnel watch ID`"""
 
 from runnel.cli.options import AsJsonResult, ExecutionIdArgument, StoreLocation, configure
-from runnel.cli.session.follow import follow_until_final
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import find_execution_id, open_client
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, is_bound_to_program
+from runnel.cli.session.watch import follow_until_final
 from runnel.cli.streams import reserve_stdout
 from runnel.core.states import FINAL_EXECUTION_STATES
 
@@ -24,7 +24,7 @@ async def watch(
             summary = (await session.client.summaries([full_id]))[full_id]
             is_owned = await session.find_owner(full_id) is not None
             message = ""
-            if not is_owned and summary.state not in FINAL_EXECUTION_STATES:
+            if not is_owned and summary.status not in FINAL_EXECUTION_STATES:
                 message = f"no process runs it now; continue with: {hints.resume(full_id)}"
                 if is_bound_to_program(await session.load_workflow(full_id)):
                     remedy = f"end it with: {hints.force_cancel(full_id)}"

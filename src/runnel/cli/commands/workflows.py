@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from runnel.app.stores import NoDataError
-from runnel.authoring.documents.export import to_document
 from runnel.cli.options import (
     AsJson,
     Limit,
@@ -24,10 +23,9 @@ from runnel.cli.session.open_client import has_data, open_client
 from runnel.client.protocol import Workflows
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, quote_name, suggest_name
-from runnel.core.workflow import decode_workflow
 from runnel.errors import InputError, NotFoundError
-from runnel.ports.archive import Definition
 from runnel.settings.model import Settings
+from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
 LIMIT_DEFAULT = 50
 
@@ -92,12 +90,12 @@ def workflows(
         _print_versions(asyncio.run(_load_versions(settings, name, limit)), limit, as_json=as_json)
 
 
-async def _load_all(settings: Settings, limit: int) -> Sequence[Definition]:
+async def _load_all(settings: Settings, limit: int) -> Sequence[StoredWorkflow]:
     async with open_client(settings) as session:
         return await session.client.library.list(limit=limit)
 
 
-async def _load_versions(settings: Settings, name: str, limit: int) -> Sequence[Definition]:
+async def _load_versions(settings: Settings, name: str, limit: int) -> Sequence[StoredWorkflow]:
     async with open_client(settings) as session:
         library = session.client.library
         await _find_newest(library, name)
@@ -106,9 +104,9 @@ async def _load_versions(settings: Settings, name: str, limit: int) -> Sequence[
 
 async def _load_definitions(
     settings: Settings, name: str, versions: Sequence[int | None]
-) -> list[Definition]:
+) -> list[WorkflowDocument]:
     """Loads the versions of a workflow; None is the newest. Raises NotFoundError."""
-    definitions: list[Definition] = []
+    definitions: list[WorkflowDocument] = []
     async with open_client(settings) as session:
         library = session.client.library
         newest = await _find_newest(library, name)
@@ -124,7 +122,7 @@ async def _load_definitions(
     return definitions
 
 
-async def _find_newest(library: Workflows, name: str) -> Definition:
+async def _find_newest(library: Workflows, name: str) -> StoredWorkflow:
     """Raises NotFoundError, which suggests a similar name."""
     try:
         return (await library.versions(name, limit=1))[0]
@@ -135,14 +133,14 @@ async def _find_newest(library: Workflows, name: str) -> Definition:
         raise NotFoundError("workflow", escape_unprintable(name), hint=hint) from error
 
 
-def _print_all(definitions: Sequence[Definition], limit: int, *, as_json: bool) -> None:
+def _print_all(definitions: Sequence[StoredWorkflow], limit: int, *, as_json: bool) -> None:
     print_list(
         definitions,
         ["WORKFLOW", "VERSION", "NODES"],
         lambda definition: [
             Cell(definition.name, "bold"),
             Cell(str(definition.version)),
-            Cell(str(_count_nodes(definition))),
+            Cell(str(definition.nodes)),
         ],
         as_json=as_json,
         empty="no workflows: nothing has been submitted yet",
@@ -151,14 +149,14 @@ def _print_all(definitions: Sequence[Definition], limit: int, *, as_json: bool) 
     )
 
 
-def _print_versions(definitions: Sequence[Definition], limit: int, *, as_json: bool) -> None:
+def _print_versions(definitions: Sequence[StoredWorkflow], limit: int, *, as_json: bool) -> None:
     print_list(
         definitions,
         ["VERSION", "NODES", "HASH"],
         lambda definition: [
             Cell(str(definition.version), "bold"),
-            Cell(str(_count_nodes(definition))),
-            Cell(definition.hash, "dim"),
+            Cell(str(definition.nodes)),
+            Cell(definition.workflow_definition_id, "dim"),
         ],
         as_json=as_json,
         limit=limit,
@@ -167,14 +165,14 @@ def _print_versions(definitions: Sequence[Definition], limit: int, *, as_json: b
     )
 
 
-def _print_definition(definition: Definition, *, as_json: bool) -> None:
+def _print_definition(definition: WorkflowDocument, *, as_json: bool) -> None:
     if as_json:
-        print(to_compact_json({**_summarize(definition), "document": _to_document(definition)}))
+        print(to_compact_json({**_summarize(definition), "document": definition.document}))
     else:
         print(_to_yaml(definition), end="")
 
 
-def _print_diff(former: Definition, later: Definition, *, as_json: bool) -> None:
+def _print_diff(former: WorkflowDocument, later: WorkflowDocument, *, as_json: bool) -> None:
     before, after = (
         f"{definition.name} (version {definition.version})" for definition in (former, later)
     )
@@ -195,27 +193,19 @@ def _choose_diff_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def _summarize(definition: Definition) -> dict[str, Json]:
+def _summarize(definition: StoredWorkflow) -> dict[str, Json]:
     return {
         "name": definition.name,
         "version": definition.version,
-        "nodes": _count_nodes(definition),
-        "hash": definition.hash,
+        "nodes": definition.nodes,
+        "hash": definition.workflow_definition_id,
     }
 
 
-def _count_nodes(definition: Definition) -> int:
-    return len(decode_workflow(definition.document).nodes)
-
-
-def _to_yaml(definition: Definition) -> str:
+def _to_yaml(definition: WorkflowDocument) -> str:
     from runnel.authoring.documents.yaml import write_yaml  # 40 ms: only for YAML
 
-    return write_yaml(_to_document(definition))
-
-
-def _to_document(definition: Definition) -> dict[str, Json]:
-    return to_document(decode_workflow(definition.document))
+    return write_yaml(definition.document)
 
 
 def _delete_workflow(name: str, settings: Settings, *, is_sure: bool) -> None:

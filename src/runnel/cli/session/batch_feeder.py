@@ -26,7 +26,7 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.clock import Clock
-from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import ExecutionSummary
 
 HOUR_S = 3_600
 
@@ -35,12 +35,12 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
     """The result of one document; `is_from_earlier_run` if it ended before this command began."""
 
     document: BatchDocument
-    header: ExecutionHeader
+    header: ExecutionSummary
     is_from_earlier_run: bool = False
 
     @property
     def is_completed(self) -> bool:
-        return self.header.state is ExecutionState.COMPLETED
+        return self.header.status is ExecutionState.COMPLETED
 
     @property
     def took_s(self) -> float:
@@ -60,7 +60,7 @@ class BatchTally:
         self._took_s: list[float] = []
 
     def add(self, outcome: DocumentOutcome) -> None:
-        self.states[outcome.header.state.value] += 1
+        self.states[outcome.header.status.value] += 1
         if not outcome.is_completed:
             self.failures.append(outcome)
         if outcome.is_from_earlier_run:
@@ -208,7 +208,7 @@ class BatchFeeder:
         return True
 
     async def _start_document(
-        self, document: BatchDocument, header: ExecutionHeader | None
+        self, document: BatchDocument, header: ExecutionSummary | None
     ) -> None:
         """Submits a document, known or not: the submit checks that a known one is the same."""
         batch = self._batch
@@ -216,8 +216,8 @@ class BatchFeeder:
         if header is not None:
             header = await self._find_last_rerun(header)
             execution_id = header.execution_id
-        if header is not None and header.state in FINAL_EXECUTION_STATES:
-            if header.state is ExecutionState.COMPLETED or not batch.retries_failed:
+        if header is not None and header.status in FINAL_EXECUTION_STATES:
+            if header.status is ExecutionState.COMPLETED or not batch.retries_failed:
                 await self._on_outcome(DocumentOutcome(document, header, is_from_earlier_run=True))
                 return
             execution_id = await self._client.rerun(execution_id, idempotency_key=RERUN_KEY)
@@ -243,10 +243,11 @@ class BatchFeeder:
                 "give this batch another --name, or undo the change"
             ) from error
 
-    async def _find_last_rerun(self, header: ExecutionHeader) -> ExecutionHeader:
+    async def _find_last_rerun(self, header: ExecutionSummary) -> ExecutionSummary:
         """Follows the chain of reruns that `--retry-failed` has made of an execution."""
         while (
-            header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
+            header.status in FINAL_EXECUTION_STATES
+            and header.status is not ExecutionState.COMPLETED
         ):
             rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
             rerun = (await self._client.summaries([rerun_id])).get(rerun_id)
@@ -270,7 +271,7 @@ class BatchFeeder:
         for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
             headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
             for execution_id, header in headers.items():
-                if header.state in FINAL_EXECUTION_STATES:
+                if header.status in FINAL_EXECUTION_STATES:
                     await self._on_outcome(
                         DocumentOutcome(self._in_flight.pop(execution_id), header)
                     )
@@ -286,7 +287,7 @@ class BatchFeeder:
 
     async def _load_headers(
         self, ids: Sequence[ExecutionId]
-    ) -> Mapping[ExecutionId, ExecutionHeader]:
+    ) -> Mapping[ExecutionId, ExecutionSummary]:
         """Retries until the store answers."""
         return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
 

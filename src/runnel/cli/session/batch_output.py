@@ -157,7 +157,7 @@ class BatchResults:
             "line": outcome.document.line,
             "key": outcome.document.key,
             "execution_id": header.execution_id,
-            "status": header.state.value,
+            "status": header.status.value,
             "took_s": round(outcome.took_s, 3),
             "output": None if view is None else view.output,
             "error": header.error,
@@ -190,7 +190,7 @@ def print_failures(tally: BatchTally, hints: CommandHints) -> None:
     shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
     for outcome in shown:
         header = outcome.header
-        error = " ".join((header.error or header.state.lower()).split())
+        error = " ".join((header.error or header.status.lower()).split())
         print_to_stderr(f"line {outcome.document.line} ({header.execution_id}): {error}")
     hidden = len(tally.failures) - len(shown)
     if hidden:

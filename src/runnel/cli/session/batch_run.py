@@ -26,10 +26,15 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
-from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
+from runnel.cli.session.follow import (
+    REFRESH_S,
+    UnfinishedChildren,
+    make_stop_message,
+    show_logs,
+)
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES, UnfinishedChildren
+from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId

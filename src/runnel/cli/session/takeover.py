@@ -1,4 +1,4 @@
-"""Follows what `resume` has taken over, and says what it could not take."""
+"""Plans which executions `runnel resume` takes over, and follows them."""
 
 import sys
 from collections.abc import Sequence
@@ -18,23 +18,20 @@ from runnel.core.events import ExecutionCreated
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.notify.event_bus import CommittedEvents, StartedTask
-from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
-
-# Executions that are not final, and who is to go on with them.
-
-
-# What `resume` finds unfinished, who has it, and what it can take over.
+from runnel.views.execution import ExecutionSummary
 
 
 @dataclass(slots=True, kw_only=True)
 class TakeoverPlan:
-    """`resumable` can be taken over: roots, and children whose root is final. `children` are those
-    of the roots. `refused` is a sentence for each one that can't; `refusal` is why the one that was
-    asked for can't be resumed, with its exit code.
+    """The executions that `resume` takes over.
+
+    `resumable` are roots, and children whose root is final. `children` are the children of the
+    roots. `refused` has a sentence for each execution that can't be taken over. `refusal` is the
+    reason why the execution that the user named can't be resumed, with the exit code.
     """
 
-    resumable: list[ExecutionHeader] = field(default_factory=list)
+    resumable: list[ExecutionSummary] = field(default_factory=list)
     children: list[ExecutionId] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     adopts: AdoptedPartitions = True
@@ -42,12 +39,12 @@ class TakeoverPlan:
 
     @property
     def folders(self) -> list[str]:
-        """Where the functions are that these executions call."""
+        """The folders of the functions that these executions call."""
         return [each.labels[SOURCE_LABEL] for each in self.resumable if SOURCE_LABEL in each.labels]
 
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
-    """Looks without touching: one execution by what the user typed, or all unfinished ones."""
+    """Plans for one execution that the user names, or for all; changes nothing."""
     async with open_client(settings) as session:
         if text is None:
             return await _plan_all(session, hints)
@@ -61,7 +58,7 @@ def describe_owner(execution_id: str, owner: str) -> str:
 
 
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
-    """With the tree that it belongs to: whoever goes on with one goes on with all of them."""
+    """Plans for the whole tree of an execution: one process runs all of it."""
     root = get_root_id(await find_execution_id(session.client, text))
     found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     async for header in unfinished.iterate():
@@ -71,7 +68,7 @@ async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> T
         found.refusal = (found.refused[0], exits.FAILED)
     elif not found.resumable:
         top = (await session.client.summaries([root])).get(root)
-        state = "gone" if top is None else top.state.lower()
+        state = "gone" if top is None else top.status.lower()
         found.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
     found.resumable.reverse()
     found.adopts = frozenset({(await session.operations.partition_of(root)).partition})
@@ -94,7 +91,7 @@ async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan
 
 
 async def _classify(
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     plan: TakeoverPlan,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
@@ -114,7 +111,7 @@ async def _classify(
 
 
 class Takeover:
-    """Follows what the engine has brought to life, oldest first."""
+    """Follows the executions that the engine has taken over, oldest first."""
 
     def __init__(self, engine: Engine, follow_session: FollowSession, plan: TakeoverPlan) -> None:
         self._engine = engine
@@ -133,7 +130,7 @@ class Takeover:
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:
-        """About those that are not followed; and that there was nothing at all."""
+        """Returns sentences about executions that are not followed, or that there are none."""
         held = [
             f"execution {each} was never started: it waits to be triggered"
             for each in self._never_started
@@ -160,7 +157,7 @@ class Takeover:
             self._follow_session.follow(ExecutionProgress.from_execution(execution))
 
     def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
-        """An execution whose process died before it had even been made: it is made now."""
+        """Notes an execution that is created now: its process died before it was created."""
         if isinstance(notification, StartedTask):
             return
         for event in notification.events:
