@@ -123,9 +123,9 @@ class FollowedHistory:
         Calls that arrive during a read share the next one. The history of a final execution does
         not change any more.
         """
-        begun = self._reads_started
+        started = self._reads_started
         async with self._lock:
-            if self.is_final or self._last_read > begun:
+            if self.is_final or self._last_read > started:
                 return
             clock = self._source.clock
             rest_s = self._paused_until - clock.monotonic()

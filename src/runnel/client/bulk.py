@@ -110,31 +110,33 @@ async def _filter_not_rerun(
     archive: Archive, headers: Sequence[ExecutionHeader], key: str
 ) -> list[ExecutionHeader]:
     """Keeps an execution whose rerun is PENDING: the rerun may be incomplete, and is completed."""
-    made = {each.execution_id: derive_execution_id(each.execution_id, key) for each in headers}
+    made = {
+        header.execution_id: derive_execution_id(header.execution_id, key) for header in headers
+    }
     known = await archive.get_headers(list(made.values()))
-    done = {id_ for id_, each in known.items() if each.state is not ExecutionState.PENDING}
-    return [each for each in headers if made[each.execution_id] not in done]
+    done = {id_ for id_, header in known.items() if header.state is not ExecutionState.PENDING}
+    return [header for header in headers if made[header.execution_id] not in done]
 
 
 def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """Restricts a filter to executions that are not final; raises InputError if none can match."""
-    states = tuple(each for each in criteria.states if each not in FINAL_EXECUTION_STATES)
+    states = tuple(state for state in criteria.states if state not in FINAL_EXECUTION_STATES)
     if criteria.states and not states:
         raise InputError("what has ended can't be cancelled: name running or pending executions")
-    found = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
-    check_filter(found)
-    return found
+    restricted = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
+    check_filter(restricted)
+    return restricted
 
 
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """Restricts a filter to final executions, by default to failed ones; raises InputError."""
-    if any(each not in FINAL_EXECUTION_STATES for each in criteria.states):
+    if any(state not in FINAL_EXECUTION_STATES for state in criteria.states):
         raise InputError("only what has ended can be rerun: name failed, cancelled or completed")
     if criteria.with_children or criteria.parent is not None:
         raise InputError("child executions can't be rerun by themselves: rerun their roots")
-    found = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
-    check_filter(found)
-    return found
+    restricted = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
+    check_filter(restricted)
+    return restricted
 
 
 def _hash_options(options: RerunSpec, key: str) -> str:

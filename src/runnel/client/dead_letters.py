@@ -85,7 +85,9 @@ class StoreDeadLetters:
         letters = await list_execution_letters(self._archive, root) if root else [letter]
         new_id = await retry_letters(self._client, self._archive, letters, configs=configs)
         return RetriedLetters(
-            execution_id=new_id, rerun_of=root, letters=[format_letter_name(one) for one in letters]
+            execution_id=new_id,
+            rerun_of=root,
+            letters=[format_letter_name(letter) for letter in letters],
         )
 
     async def retry_many(
@@ -111,8 +113,8 @@ class StoreDeadLetters:
 
     async def purge_many(self, selection: LettersOf) -> int:
         letters = iter_letters(self._archive, self._build_filter(selection))
-        found = [letter async for letter in letters]
-        return await self._archive.delete_dead_letters(found) if found else 0
+        selected = [letter async for letter in letters]
+        return await self._archive.delete_dead_letters(selected) if selected else 0
 
     def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
         """Raises InputError for a selection of all letters that does not say `is_all`, or both."""
@@ -178,28 +180,30 @@ async def find_letter(archive: Archive, text: str) -> DeadLetter:
 
     Raises NotFoundError if there is no such letter, or more than one.
     """
-    execution, slash, rest = text.strip().partition("/")
-    found = [each async for each in _iter_by_prefix(archive, execution)]
+    execution, slash, suffix = text.strip().partition("/")
+    letters = [letter async for letter in _iter_by_prefix(archive, execution)]
     if slash:
-        found = [each for each in found if format_letter_name(each).partition("/")[2] == rest]
-    exact = [each for each in found if each.token.execution_id == execution]
-    found = exact or found
-    if not found:
+        letters = [
+            letter for letter in letters if format_letter_name(letter).partition("/")[2] == suffix
+        ]
+    exact = [letter for letter in letters if letter.token.execution_id == execution]
+    letters = exact or letters
+    if not letters:
         raise NotFoundError(
             "dead letter", escape_unprintable(text), hint="'runnel dlq list' shows those that exist"
         )
-    if len(found) > 1:
-        names = format_names([format_letter_name(each) for each in found])
+    if len(letters) > 1:
+        names = format_names([format_letter_name(letter) for letter in letters])
         raise NotFoundError(
             "single dead letter", escape_unprintable(text), hint=f"there are: {names}"
         )
-    return found[0]
+    return letters[0]
 
 
 async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
     """Lists the letters of an execution and its children: one rerun retries them together."""
-    found = iter_letters(archive, DeadLetterFilter(execution=root))
-    return [each async for each in found if get_root_id(each.token.execution_id) == root]
+    letters = iter_letters(archive, DeadLetterFilter(execution=root))
+    return [letter async for letter in letters if get_root_id(letter.token.execution_id) == root]
 
 
 async def retry_letters(
@@ -217,9 +221,9 @@ async def retry_letters(
     root = get_root_id(letters[0].token.execution_id)
     await _check_retryable(archive, root, letters[0])
     kept = _find_replaced_configs(await client.load(root), letters)
-    wanted = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
-    key = f"dead letters {_hash(_encode(wanted.configs))}"
-    new_id = await client.rerun(root, wanted, idempotency_key=key)
+    spec = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
+    key = f"dead letters {_hash(_encode(spec.configs))}"
+    new_id = await client.rerun(root, spec, idempotency_key=key)
     await archive.delete_dead_letters(letters)
     return new_id
 
@@ -252,12 +256,12 @@ async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLett
 def _find_replaced_configs(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
     """Returns the configs of failed tasks that an earlier retry has replaced."""
     nodes = {node.id: node.config for node in former.graph.workflow.nodes}
-    found = {
+    configs = {
         letter.token.node_id: msgspec.json.decode(letter.config)
         for letter in letters
         if letter.token.execution_id == former.id and letter.token.node_id in nodes
     }
-    return {node_id: config for node_id, config in found.items() if config != nodes[node_id]}
+    return {node_id: config for node_id, config in configs.items() if config != nodes[node_id]}
 
 
 def _hash(data: bytes) -> str:
@@ -311,10 +315,10 @@ async def read_letter_page(
     invalid `after`.
     """
     if after is None:
-        found = await archive.list_dead_letters(criteria)
+        letters = await archive.list_dead_letters(criteria)
     else:
-        found = await _read_page_after(archive, criteria, _decode_cursor(after))
-    return found, _encode_cursor(found[-1]) if len(found) == criteria.limit else None
+        letters = await _read_page_after(archive, criteria, _decode_cursor(after))
+    return letters, _encode_cursor(letters[-1]) if len(letters) == criteria.limit else None
 
 
 async def group_letters_by_root(
@@ -324,11 +328,11 @@ async def group_letters_by_root(
     together. The execution with the oldest letter comes first.
     """
     roots: dict[ExecutionId, None] = {}
-    found = [each async for each in iter_letters(archive, DeadLetterFilter())]
+    all_letters = [letter async for letter in iter_letters(archive, DeadLetterFilter())]
     trees: dict[ExecutionId, list[DeadLetter]] = {}
-    for letter in reversed(found):
+    for letter in reversed(all_letters):
         trees.setdefault(get_root_id(letter.token.execution_id), []).append(letter)
-    chosen = [each async for each in iter_letters(archive, criteria)]
+    chosen = [letter async for letter in iter_letters(archive, criteria)]
     for letter in reversed(chosen):
         roots[get_root_id(letter.token.execution_id)] = None
     return {root: trees[root] for root in roots if root in trees}
@@ -339,16 +343,16 @@ async def _read_page_after(
 ) -> Sequence[DeadLetter]:
     """If the last letter was deleted, letters of the same time are repeated, not left out."""
     before = min(criteria.before, nextafter(cursor.at, inf))
-    rest = msgspec.structs.replace(criteria, before=before)
-    found: list[DeadLetter] = []
-    async for letter in iter_letters(archive, rest):
+    remaining = msgspec.structs.replace(criteria, before=before)
+    letters: list[DeadLetter] = []
+    async for letter in iter_letters(archive, remaining):
         if letter.rejected_at == cursor.at and compute_letter_digest(letter) == cursor.digest:
-            found.clear()
+            letters.clear()
             continue
-        if letter.rejected_at < cursor.at and len(found) >= criteria.limit:
+        if letter.rejected_at < cursor.at and len(letters) >= criteria.limit:
             break
-        found.append(letter)
-    return found[: criteria.limit]
+        letters.append(letter)
+    return letters[: criteria.limit]
 
 
 def _encode_cursor(letter: DeadLetter) -> str:

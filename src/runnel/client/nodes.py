@@ -78,11 +78,11 @@ async def read_node(
 
 
 def _check_item(execution: Execution, index: int, item: int) -> None:
-    found = execution.maps.get(index)
-    if found is None or not 0 <= item < found.count:
-        there = "it is no map" if found is None else f"it has {found.count:,}"
+    map_run = execution.maps.get(index)
+    if map_run is None or not 0 <= item < map_run.count:
+        reason = "it is no map" if map_run is None else f"it has {map_run.count:,}"
         name = f"{execution.graph.nodes[index].node.id}[{item}]"
-        raise NotFoundError("item", name, hint=there)
+        raise NotFoundError("item", name, hint=reason)
 
 
 class _NodeInspector:
@@ -132,20 +132,20 @@ class _NodeInspector:
         )
 
     async def build_items_page(self, after: int, limit: int) -> ItemsPage:
-        found = self._execution.maps[self._index]
-        wanted = range(max(0, after + 1), min(found.count, max(0, after + 1) + limit))
-        by_item: dict[int, list[TimedEvent]] = {item: [] for item in wanted}
-        for each in self._events:
-            item = getattr(each.event, "item", NO_ITEM)
+        map_run = self._execution.maps[self._index]
+        numbers = range(max(0, after + 1), min(map_run.count, max(0, after + 1) + limit))
+        by_item: dict[int, list[TimedEvent]] = {item: [] for item in numbers}
+        for timed in self._events:
+            item = getattr(timed.event, "item", NO_ITEM)
             if item in by_item:
-                by_item[item].append(each)
-        views = [await self._build_item_view(item, by_item[item]) for item in wanted]
-        is_last = not wanted or wanted[-1] == found.count - 1
+                by_item[item].append(timed)
+        views = [await self._build_item_view(item, by_item[item]) for item in numbers]
+        is_last = not numbers or numbers[-1] == map_run.count - 1
         return ItemsPage(
-            count=found.count,
-            settled=found.settled,
+            count=map_run.count,
+            settled=map_run.settled,
             items=views,
-            next=None if is_last else wanted[-1],
+            next=None if is_last else numbers[-1],
         )
 
     async def _build_item_view(self, item: int, events: Sequence[TimedEvent]) -> ItemView:
@@ -231,9 +231,9 @@ class _NodeInspector:
 
 
 def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
-    for each in events:
-        if isinstance(each.event, e.NodeCompleted) and each.event.item == item:
-            return each.event.output
+    for timed in events:
+        if isinstance(timed.event, e.NodeCompleted) and timed.event.item == item:
+            return timed.event.output
     return None
 
 

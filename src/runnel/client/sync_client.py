@@ -62,8 +62,8 @@ class BlockingMethod(Generic[C, P, R]):
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             work = partial(self._method, wrapper.client, *args, **kwargs)
-            found: R = wrapper.portal.call(work)
-            return found
+            result: R = wrapper.portal.call(work)
+            return result
 
         return call
 
@@ -88,13 +88,13 @@ class IteratingMethod(Generic[C, P, R]):
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            found = self._method(wrapper.client, *args, **kwargs)
+            result = self._method(wrapper.client, *args, **kwargs)
             try:
-                while (each := wrapper.portal.call(_read_next, found)) is not _END:
-                    yield each  # type: ignore[misc]  # _END is the only other thing
+                while (item := wrapper.portal.call(_read_next, result)) is not _END:
+                    yield item  # type: ignore[misc]  # _END is the only other thing
             finally:
-                if isinstance(found, AsyncGenerator):
-                    wrapper.portal.call(found.aclose)
+                if isinstance(result, AsyncGenerator):
+                    wrapper.portal.call(result.aclose)
 
         return call
 

@@ -79,17 +79,17 @@ def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelErr
 
 def find_failure_reason(error: httpx.RequestError) -> str:
     """Returns the message of the operating system, if any: libraries only report a failure."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, ssl.SSLError):  # its number is not an errno
-            return _describe_tls_error(found)
-        if isinstance(found, OSError) and found.errno is not None:
-            said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
-            return said[:1].lower() + said[1:]
-        if isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):  # its number is not an errno
+            return _describe_tls_error(cause)
+        if isinstance(cause, OSError) and cause.errno is not None:
+            message = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+            return message[:1].lower() + message[1:]
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
         else:
-            found = found.__cause__ or found.__context__
+            cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 
 
@@ -128,13 +128,13 @@ async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
     """Yields complete lines. The method of httpx also splits at U+0085, U+2028 and U+2029, which
     JSON may have inside a text.
     """
-    rest: list[bytes] = []
+    pending: list[bytes] = []
     async for data in response.aiter_bytes():
-        first, *others = data.split(b"\n")
-        rest.append(first)
-        for each in others:
-            yield b"".join(rest).removesuffix(b"\r").decode(errors="replace")
-            rest = [each]
+        first, *later = data.split(b"\n")
+        pending.append(first)
+        for part in later:
+            yield b"".join(pending).removesuffix(b"\r").decode(errors="replace")
+            pending = [part]
 
 
 # Idempotency keys in a header.
@@ -146,7 +146,7 @@ _LAST_CONTROL, _DELETE = "\x1f", "\x7f"
 def check_idempotency_key(key: str) -> None:
     """Raises InputError for a key that a header can't hold or a local call refuses."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
-    is_torn = any(each <= _LAST_CONTROL or each == _DELETE for each in key)
+    is_torn = any(char <= _LAST_CONTROL or char == _DELETE for char in key)
     if is_torn or key != key.strip(_BLANKS):
         raise InputError(
             "over HTTP, an idempotency key has no control characters and no blanks around it, "

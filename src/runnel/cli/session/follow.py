@@ -151,7 +151,9 @@ class FollowSession:
         """None unless a signal has ended the session before the executions were finished."""
         if self.signal is None or self.is_finished:
             return None
-        unfinished = [each for each in self._unfinished.values() if self._is_unfinished(each)]
+        unfinished = [
+            progress for progress in self._unfinished.values() if self._is_unfinished(progress)
+        ]
         return Interruption(self.signal, unfinished)
 
     def _is_unfinished(self, progress: ExecutionProgress) -> bool:
@@ -181,8 +183,8 @@ class FollowSession:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._following = [
-                group.create_task(self._wait_until_finished(each))
-                for each in self.followed.values()
+                group.create_task(self._wait_until_finished(progress))
+                for progress in self.followed.values()
             ]
             group.create_task(self._run_engine(adopts, ended))
             if on_recovered is not None:

@@ -40,7 +40,11 @@ class TakeoverPlan:
     @property
     def folders(self) -> list[str]:
         """The folders of the functions that these executions call."""
-        return [each.labels[SOURCE_LABEL] for each in self.resumable if SOURCE_LABEL in each.labels]
+        return [
+            summary.labels[SOURCE_LABEL]
+            for summary in self.resumable
+            if SOURCE_LABEL in summary.labels
+        ]
 
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
@@ -60,34 +64,34 @@ def describe_owner(execution_id: str, owner: str) -> str:
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
     """Plans for the whole tree of an execution: one process runs all of it."""
     root = get_root_id(await find_execution_id(session.client, text))
-    found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
+    plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     async for header in unfinished.iterate():
         if get_root_id(header.execution_id) == root:
-            await _classify(header, found, unfinished, hints)
-    if found.refused:
-        found.refusal = (found.refused[0], exits.FAILED)
-    elif not found.resumable:
+            await _classify(header, plan, unfinished, hints)
+    if plan.refused:
+        plan.refusal = (plan.refused[0], exits.FAILED)
+    elif not plan.resumable:
         top = (await session.client.summaries([root])).get(root)
         state = "gone" if top is None else top.status.lower()
-        found.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
-    found.resumable.reverse()
-    found.adopts = frozenset({(await session.operations.partition_of(root)).partition})
-    return found
+        plan.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
+    plan.resumable.reverse()
+    plan.adopts = frozenset({(await session.operations.partition_of(root)).partition})
+    return plan
 
 
 async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan:
-    found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
+    plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     operations = session.operations
     of_programs = set()
     async for header in unfinished.iterate():
-        await _classify(header, found, unfinished, hints)
+        await _classify(header, plan, unfinished, hints)
         if await unfinished.is_bound_to_program(header):
             of_programs.add((await operations.partition_of(header.execution_id)).partition)
     if of_programs:
-        partitions = frozenset(each.partition for each in await operations.partitions())
-        found.adopts = partitions - of_programs
-    found.resumable.reverse()
-    return found
+        partitions = frozenset(view.partition for view in await operations.partitions())
+        plan.adopts = partitions - of_programs
+    plan.resumable.reverse()
+    return plan
 
 
 async def _classify(
@@ -125,20 +129,24 @@ class Takeover:
         self._unsubscribe()
         for child in self._plan.children:
             self._follow_session.add_child(child)
-        wanted = [header.execution_id for header in self._plan.resumable]
-        for execution_id in dict.fromkeys([*wanted, *self._created]):
+        resumable = [header.execution_id for header in self._plan.resumable]
+        for execution_id in dict.fromkeys([*resumable, *self._created]):
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:
         """Returns sentences about executions that are not followed, or that there are none."""
         held = [
-            f"execution {each} was never started: it waits to be triggered"
-            for each in self._never_started
+            f"execution {execution_id} was never started: it waits to be triggered"
+            for execution_id in self._never_started
         ]
-        rest = [*self._plan.refused, *held]
-        if not rest and not self._follow_session.followed and self._follow_session.signal is None:
+        sentences = [*self._plan.refused, *held]
+        if (
+            not sentences
+            and not self._follow_session.followed
+            and self._follow_session.signal is None
+        ):
             return ["nothing to resume"]
-        return rest
+        return sentences
 
     def print_rest(self) -> None:
         for sentence in self.describe_rest():

@@ -56,12 +56,12 @@ class UnfinishedExecutions:
         root = get_root_id(header.execution_id)
         if root == header.execution_id:
             return False
-        found = self._has_running_root.get(root)
-        if found is None:
+        is_unfinished = self._has_running_root.get(root)
+        if is_unfinished is None:
             top = (await self._session.client.summaries([root])).get(root)
-            found = top is not None and top.status not in FINAL_EXECUTION_STATES
-            self._has_running_root[root] = found
-        return found
+            is_unfinished = top is not None and top.status not in FINAL_EXECUTION_STATES
+            self._has_running_root[root] = is_unfinished
+        return is_unfinished
 
     async def find_owner(self, header: ExecutionSummary) -> str | None:
         """Returns the name of the owner of its tree; None if no living process has it."""
