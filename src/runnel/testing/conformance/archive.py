@@ -129,7 +129,7 @@ class ExecutionListRules(ConformanceFixtures):
     async def test_a_cursor_that_no_page_returned_is_refused(
         self, archive: Archive, after: str
     ) -> None:
-        with pytest.raises(InputError, match="expected what the page before it gave"):
+        with pytest.raises(InputError, match="the cursor of a list is not valid"):
             await archive.list_headers(ExecutionFilter(after=PageCursor(after)))
 
     async def test_lists_are_filtered_by_labels_all_of_which_must_match(
