@@ -1,4 +1,4 @@
-"""Backends of two real servers, for tests."""
+"""Opens backends and engines on a real Redis and a real PostgreSQL."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -30,12 +30,12 @@ _numbers = count(1)
 
 
 def make_schema_name() -> str:
-    """The servers are shared by the tests of a process: each has a schema of its own."""
+    """Returns a new schema name. Tests of one process share the servers, so each needs its own."""
     return f"test {next(_numbers)}"
 
 
 async def empty_archive(postgres: PostgresServer, schema: str) -> None:
-    """A tenth of the time that a new schema takes."""
+    """Empties all tables of the schema, which takes a tenth of the time of a new schema."""
     connection = await asyncpg.connect(postgres.url)
     try:
         tables = await connection.fetch(
@@ -43,7 +43,7 @@ async def empty_archive(postgres: PostgresServer, schema: str) -> None:
             schema,
         )
         statements = [f'DELETE FROM "{schema}".{table}' for (table,) in tables]
-        if statements:  # there is nothing yet the first time
+        if statements:  # the schema has no tables before its first use
             await connection.execute("; ".join(statements))
     finally:
         await connection.close()
@@ -60,7 +60,7 @@ async def open_archived_backend(
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
 ) -> RedisPostgresBackend:
-    """Without a schema it is a new archive, on a Redis that is emptied for it."""
+    """Opens a backend; without `schema`, on an empty archive and an empty Redis."""
     if schema is None:
         flush_server(redis)
     return await RedisPostgresBackend.open(
@@ -74,7 +74,7 @@ async def open_archived_backend(
 
 
 class ArchivedEngine:
-    """An engine with an archiver, and what tests look at."""
+    """An engine with its backend and archiver."""
 
     def __init__(self, engine: Engine, backend: RedisPostgresBackend, archiver: Archiver) -> None:
         self.engine = engine
@@ -85,19 +85,26 @@ class ArchivedEngine:
     async def submit_all(self, definitions: Sequence[Workflow]) -> list[ExecutionId]:
         return list(
             await asyncio.gather(
-                *[self.client.submit(each, {"items": [1, 2, 3, 4]}) for each in definitions]
+                *[
+                    self.client.submit(definition, {"items": [1, 2, 3, 4]})
+                    for definition in definitions
+                ]
             )
         )
 
     async def ends(self, ids: Sequence[ExecutionId]) -> list[str]:
-        """The final states."""
-        waits = [self.client.wait_for_end(each, timeout_s=DEADLINE_S) for each in ids]
+        """Waits for the end of the executions and returns their final states."""
+        waits = [
+            self.client.wait_for_end(execution_id, timeout_s=DEADLINE_S) for execution_id in ids
+        ]
         return [str(header.state) for header in await asyncio.gather(*waits)]
 
     async def archive_all(self) -> None:
-        """Until nothing waits for the archive."""
+        """Waits until the journal is empty."""
         async with asyncio.timeout(DEADLINE_S):
-            while sum([await self.backend.journal.length(each) for each in range(PARTITIONS)]):
+            while sum(
+                [await self.backend.journal.length(partition) for partition in range(PARTITIONS)]
+            ):
                 await self.backend.ledger.cursor(0)
 
 
@@ -115,9 +122,9 @@ async def open_archived_engine(
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
 ) -> AsyncIterator[ArchivedEngine]:
-    """Owns every partition that nobody else does, and has compared them with the archive.
+    """Opens an engine that owns all free partitions and has compared them with the archive.
 
-    A lease is half a second.
+    A lease lasts half a second.
     """
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_archived_backend(

@@ -1,6 +1,6 @@
-"""Who waits for an execution that another process runs is told of it, and does not have to ask.
+"""A process that waits for an execution of another process is notified and does not poll.
 
-The clock of whoever waits here stands still: no look every so often would ever come.
+The clock of the waiting process stands still, so polling would never happen.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
 
 
 @asynccontextmanager
-async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
-    """As another process does."""
+async def open_observer(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
+    """Opens the store of the engine as another process does."""
     clock = FakeClock()
     if redis_url is None:
-        yield build_store_session(engine.backend, clock, FakeIds("look"))
+        yield build_store_session(engine.backend, clock, FakeIds("observer"))
         return
-    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("look"))
+    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("observer"))
     try:
-        yield build_store_session(backend, clock, FakeIds("look"))
+        yield build_store_session(backend, clock, FakeIds("observer"))
     finally:
         await backend.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_who_waits_for_an_end_is_told(
+async def test_a_waiter_in_another_process_is_notified_of_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     work = WorkHandler()
@@ -47,11 +47,11 @@ async def test_who_waits_for_an_end_is_told(
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
-        waits = [group.create_task(look.client.wait_for_end(execution_id)) for _ in range(5)]
+        waits = [group.create_task(observer.client.wait_for_end(execution_id)) for _ in range(5)]
         await work.entered["b"].wait()
 
         gate.set()
@@ -61,37 +61,39 @@ async def test_who_waits_for_an_end_is_told(
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_who_waits_for_what_it_has_submitted_itself_is_told(
+async def test_a_process_is_notified_of_the_end_of_its_own_submission(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
     ):
         for _ in range(5):
-            execution_id = await look.client.submit(CHAIN)
+            execution_id = await observer.client.submit(CHAIN)
 
-            header = await look.client.wait_for_end(execution_id)
+            header = await observer.client.wait_for_end(execution_id)
 
             assert header.state is ExecutionState.COMPLETED
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
+async def test_a_follower_receives_every_event_before_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     work = WorkHandler()
     gates = [work.gate(name) for name in "abc"]
-    seen: list[CommittedEvents | StartedTask] = []
+    received: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
-        look.event_bus.watch(seen.append)
-        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
+        observer.event_bus.watch(received.append)
+        remote = RemoteFollower(
+            observer.client, observer.clock, observer.event_bus, observer.feed_broadcaster
+        )
         group.create_task(remote.run())
         execution_id = await engine.client.submit(CHAIN)
         waiting = group.create_task(remote.wait_until_final(execution_id))
@@ -100,37 +102,39 @@ async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
         for gate in gates:
             gate.set()
         await waiting
-        told = [each for each in seen if isinstance(each, CommittedEvents)]
+        commits = [item for item in received if isinstance(item, CommittedEvents)]
         history = await engine.client.history(execution_id)
         remote.stops.drain.set()
 
-    names = [type(event).__name__ for each in told for event in each.events]
-    assert names == [each.event for each in history]
-    assert isinstance(told[-1].events[-1], ExecutionFinished)
+    names = [type(event).__name__ for commit in commits for event in commit.events]
+    assert names == [entry.event for entry in history]
+    assert isinstance(commits[-1].events[-1], ExecutionFinished)
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_an_execution_that_has_ended_before_is_published_whole_and_once(
+async def test_a_finished_execution_is_published_completely_and_once(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
-    seen: list[CommittedEvents | StartedTask] = []
+    received: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
         await engine.client.wait_for_end(execution_id)
-        look.event_bus.watch(seen.append)
-        remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
+        observer.event_bus.watch(received.append)
+        remote = RemoteFollower(
+            observer.client, observer.clock, observer.event_bus, observer.feed_broadcaster
+        )
         group.create_task(remote.run())
 
         await remote.wait_until_final(execution_id)
 
-        published = [each for each in seen if isinstance(each, CommittedEvents)]
+        published = [item for item in received if isinstance(item, CommittedEvents)]
         history = await engine.client.history(execution_id)
         remote.stops.drain.set()
 
-    names = [type(event).__name__ for each in published for event in each.events]
-    assert names == [each.event for each in history]
+    names = [type(event).__name__ for commit in published for event in commit.events]
+    assert names == [entry.event for entry in history]

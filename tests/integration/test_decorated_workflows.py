@@ -33,8 +33,8 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def headers() -> list[ExecutionHeader]:
-    async with open_store_session(read_settings()) as look:
-        return list(await look.client.list_executions(ExecutionFilter()))
+    async with open_store_session(read_settings()) as session:
+        return list(await session.client.list_executions(ExecutionFilter()))
 
 
 async def test_a_workflow_gives_its_result() -> None:
@@ -47,9 +47,9 @@ def test_plain_code_runs_a_workflow_too() -> None:
 
 
 async def test_runs_at_the_same_time_share_one_engine(data_dir: Path) -> None:
-    found = await asyncio.gather(*(runnel.run(flows.diamond, f"a/{n}") for n in range(20)))
+    results = await asyncio.gather(*(runnel.run(flows.diamond, f"a/{n}") for n in range(20)))
 
-    assert found == [[2, ["A?", f"{n}?"]] for n in range(20)]
+    assert results == [[2, ["A?", f"{n}?"]] for n in range(20)]
     assert len(await headers()) == 20
     assert len(list(data_dir.glob("p*.lock"))) == 1
 
@@ -76,10 +76,10 @@ async def test_workflows_run_inside_workflows() -> None:
 
 
 async def test_a_task_runs_in_a_process_of_its_own() -> None:
-    found = await runnel.run(flows.elsewhere)
+    task_pid = await runnel.run(flows.elsewhere)
 
-    assert found["attempt"] == 1
-    assert found["pid"] != os.getpid()
+    assert task_pid["attempt"] == 1
+    assert task_pid["pid"] != os.getpid()
 
 
 async def test_a_failure_is_raised_with_the_id_of_the_execution() -> None:
@@ -112,11 +112,11 @@ async def test_the_same_key_is_one_execution(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     flow = flows.once.run_options(key="monday")
 
-    both = await asyncio.gather(runnel.run(flow, str(notes)), runnel.run(flow, str(notes)))
+    results = await asyncio.gather(runnel.run(flow, str(notes)), runnel.run(flow, str(notes)))
     again = await runnel.run(flow, str(notes))
     other = await runnel.run(flows.once.run_options(key="tuesday"), str(notes))
 
-    assert [*both, again, other] == ["ran"] * 4
+    assert [*results, again, other] == ["ran"] * 4
     assert notes.read_text() == "ran\nran\n"
     assert len(await headers()) == 2
 
@@ -142,8 +142,8 @@ async def test_what_was_cancelled_goes_on_by_its_key(tmp_path: Path) -> None:
 
     async with asyncio.TaskGroup() as group:
         second = group.create_task(runnel.run(flow, str(notes)))
-        async with open_store_session(read_settings()) as look:
-            await look.client.signal(header.execution_id, "approve", {"by": "ada"})
+        async with open_store_session(read_settings()) as session:
+            await session.client.signal(header.execution_id, "approve", {"by": "ada"})
 
     assert second.result() == ["ada", "after"]
     assert notes.read_text() == "before\nafter\n"

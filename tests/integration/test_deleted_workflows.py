@@ -43,7 +43,7 @@ async def engine(
 
 async def versions(client: StoreClient, name: str = "flow") -> list[int]:
     try:
-        return [each.version for each in await client.library.versions(name)]
+        return [stored.version for stored in await client.library.versions(name)]
     except NotFoundError:
         return []
 
@@ -56,7 +56,7 @@ async def test_a_deleted_workflow_is_not_found_and_its_executions_are(engine: En
 
     assert deleted == 2
     assert await versions(engine.client) == []
-    assert [each.name for each in await engine.client.library.list()] == []
+    assert [workflow.name for workflow in await engine.client.library.list()] == []
     assert await engine.client.get(ExecutionId(first.execution_id)) == first
     with pytest.raises(NotFoundError):
         await engine.client.library.delete("flow")
@@ -87,8 +87,8 @@ async def test_it_is_refused_while_executions_are_not_final(
 
     assert await versions(engine.client) == [2, 1]
     gate.set()
-    for each in ids:
-        await wait_for_end(engine, each)
+    for id_ in ids:
+        await wait_for_end(engine, id_)
     with pytest.raises(WrongStateError, match="1 execution of it is not final"):
         await engine.client.library.delete("flow")
     await engine.client.cancel(held)
@@ -156,11 +156,11 @@ async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> 
     store = Store(clock)
     client = client_of(store, clock, "one")
     await client.library.store(FLOW)
-    found = await client.library.find("flow")
+    stored = await client.library.find("flow")
     store.before = lambda: client.library.delete("flow")
 
     with pytest.raises(NotFoundError, match="no version 1 of workflow 'flow'"):
-        await client.create_execution(found.graph.workflow, version=found.version)
+        await client.create_execution(stored.graph.workflow, version=stored.version)
 
     assert await versions(client) == []
     assert not (await client.list_executions(ExecutionFilter())).headers
@@ -169,9 +169,9 @@ async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> 
 async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_version() -> None:
     clock = FakeClock()
     store = Store(clock)
-    client, other = (client_of(store, clock, each) for each in ("one", "two"))
-    for each in (FLOW, CHANGED):
-        await client.library.store(each)
+    client, other = (client_of(store, clock, workflow) for workflow in ("one", "two"))
+    for workflow in (FLOW, CHANGED):
+        await client.library.store(workflow)
     await other.library.store(FLOW)
     ids: list[ExecutionId] = []
 
@@ -189,7 +189,7 @@ async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_ve
 async def test_a_process_that_knew_it_stores_it_again_a_moment_later() -> None:
     clock = FakeClock()
     store = Store(clock)
-    client, other = (client_of(store, clock, each) for each in ("one", "two"))
+    client, other = (client_of(store, clock, execution_id) for execution_id in ("one", "two"))
     await other.library.store(FLOW)
     await client.library.delete("flow")
 
@@ -199,8 +199,8 @@ async def test_a_process_that_knew_it_stores_it_again_a_moment_later() -> None:
     late = await other.submit(FLOW)
 
     assert (hidden, await versions(client)) == ([], [2])
-    for each in (early, late):
-        await check_readable(client, each, FLOW)
+    for execution_id in (early, late):
+        await check_readable(client, execution_id, FLOW)
 
 
 async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
@@ -212,11 +212,11 @@ async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
 
     async def run() -> ExecutionId | None:
         try:
-            found = await client.library.find("flow")
-            begun = await client.create_execution(found.graph.workflow, version=found.version)
+            stored = await client.library.find("flow")
+            started = await client.create_execution(stored.graph.workflow, version=stored.version)
         except NotFoundError:
             return None
-        return begun.execution_id
+        return started.execution_id
 
     async def delete() -> None:
         with suppress(WrongStateError, NotFoundError):
@@ -227,11 +227,11 @@ async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
         group.create_task(delete())
         runs += [group.create_task(run()) for _ in range(10)]
 
-    begun = {each.result() for each in runs} - {None}
-    for each in begun:
-        assert (await wait_for_end(engine, ExecutionId(str(each)))).status == "COMPLETED"
+    started = {execution_id.result() for execution_id in runs} - {None}
+    for execution_id in started:
+        assert (await wait_for_end(engine, ExecutionId(str(execution_id)))).status == "COMPLETED"
     listed = await client.list_executions(ExecutionFilter())
-    assert {each.execution_id for each in listed} == begun
+    assert {header.execution_id for header in listed} == started
 
 
 async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> None:

@@ -77,11 +77,11 @@ async def test_a_broken_answer_is_an_error_that_is_tried_again(
 async def test_a_length_that_is_too_short_cuts_the_answer(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    said = ScriptedAnswer(
+    answer = ScriptedAnswer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 evil\r\n\r\n"
     )
 
-    output = await call_service(stage, url=server.says("/a", said))
+    output = await call_service(stage, url=server.says("/a", answer))
 
     assert output["body"] == "ok"
 
@@ -102,13 +102,13 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 async def test_what_follows_an_answer_is_not_the_answer_to_the_next_request(
     stage: WorkerHarness, server: ScriptedServer, method: str, first: bytes
 ) -> None:
-    odd, honest = (
+    malicious, honest = (
         server.says("/odd", ScriptedAnswer(first + EVIL)),
         server.says("/b", make_answer(body=b"b")),
     )
 
     async with stage.working():
-        await stage.issue(stage.task(HANDLER, {"url": odd, "method": method}, node="a"))
+        await stage.issue(stage.task(HANDLER, {"url": malicious, "method": method}, node="a"))
         await stage.results(1)
         await stage.issue(stage.task(HANDLER, {"url": honest}, node="b"))
         [_, second] = await stage.results(2)
@@ -165,9 +165,9 @@ REFUSED = {
 async def test_what_nobody_can_use_is_not_asked_for_again(
     stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
-    said, sentence = REFUSED[name]
+    answer, sentence = REFUSED[name]
 
-    failed = await fail_call(stage, url=server.says("/a", said), max_response_bytes=1_000)
+    failed = await fail_call(stage, url=server.says("/a", answer), max_response_bytes=1_000)
 
     assert sentence in failed.error.message
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
@@ -189,22 +189,22 @@ async def test_packed_answers_are_unpacked(
     stage: WorkerHarness, server: ScriptedServer, name: str, is_slow: bool
 ) -> None:
     encoding, body = PACKED[name]
-    said = make_json_answer(body, content_encoding=encoding)
+    answer = make_json_answer(body, content_encoding=encoding)
     if is_slow:  # byte by byte
         chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-        head = said.data.partition(b"\r\n\r\n")[0].replace(b"content-length", b"x-length")
-        said = ScriptedAnswer(head + b"\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+        head = answer.data.partition(b"\r\n\r\n")[0].replace(b"content-length", b"x-length")
+        answer = ScriptedAnswer(head + b"\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
 
-    assert (await call_service(stage, url=server.says("/a", said)))["body"] == {"packed": True}
+    assert (await call_service(stage, url=server.says("/a", answer)))["body"] == {"packed": True}
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "br"])
 async def test_an_answer_without_a_body_may_say_how_long_it_would_be(
     stage: WorkerHarness, server: ScriptedServer, encoding: str
 ) -> None:
-    said = make_answer(content_length="5000000000", content_encoding=encoding)
+    answer = make_answer(content_length="5000000000", content_encoding=encoding)
 
-    output = await call_service(stage, method="HEAD", url=server.says("/a", said))
+    output = await call_service(stage, method="HEAD", url=server.says("/a", answer))
 
     assert output["headers"]["content-length"] == "5000000000"
     assert output["body"] == ""

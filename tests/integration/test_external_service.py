@@ -121,7 +121,7 @@ async def test_a_request_under_way_survives_the_end_of_another_worker(
         await stage.issue(stage.task(HANDLER, {"url": url}))
         await wait_until(lambda: bool(server.requests))
         await stage.handlers.close()
-        server.goes_on(b"lf")
+        server.send_more(b"lf")
         [done] = await stage.results()
 
     assert done.output.decode()["body"] == "half"  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ async def test_a_silent_server_is_given_up_after_the_time_limit(server: Scripted
         await wait_until(lambda: bool(server.requests))
         clock.time_is_up()
         [failed] = await stage.results()
-        await server.left.wait()
+        await server.client_left.wait()
 
     assert isinstance(failed, TaskFailed)
     assert failed.error.message == f"{url} did not answer within 7 s"
@@ -220,7 +220,7 @@ async def test_a_node_that_is_over_its_time_ends_the_request(
     url = server.says("/a", ScriptedAnswer(hangs=True))
 
     failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=1.0))
-    await server.left.wait()
+    await server.client_left.wait()
 
     assert failed.error.type == "TaskTimeoutError"
 
@@ -234,7 +234,7 @@ async def test_a_cancelled_node_ends_the_request(
         await stage.issue(task)
         await wait_until(lambda: bool(server.requests))
         await stage.drop(task.token)
-        await server.left.wait()
+        await server.client_left.wait()
         await wait_until(lambda: not worker.holds)
 
     assert isinstance(worker, Worker)
@@ -242,8 +242,8 @@ async def test_a_cancelled_node_ends_the_request(
 
 
 async def test_a_refused_connection_is_tried_again(stage: WorkerHarness) -> None:
-    async with open_scripted_server() as gone:
-        url = gone.url("/a")
+    async with open_scripted_server() as closed:
+        url = closed.url("/a")
 
     failed = await fail_call(stage, url=url)
 
@@ -269,11 +269,11 @@ async def test_a_mock_answers_without_calling_anybody(
 ) -> None:
     mock = {"delay": 0, "response": {"ok": True}}
 
-    given = await call_service(stage, url=server.url("/a"), mock=mock)
+    mocked = await call_service(stage, url=server.url("/a"), mock=mock)
     stage_again = make_worker()
     made_up = await call_service(stage_again, mock={"delay": [0, 0.01]})
 
-    assert given == {"status": 200, "headers": {}, "body": {"ok": True}}
+    assert mocked == {"status": 200, "headers": {}, "body": {"ok": True}}
     assert made_up["body"] == {"mock": True, "method": "GET", "url": "https://mock"}
     assert not server.requests
 

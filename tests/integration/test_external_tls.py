@@ -19,12 +19,12 @@ HEADERS = {"Authorization": "Bearer geheim"}
 async def tls_server(path: Path) -> AsyncIterator[ScriptedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    odd = ScriptedServer()
-    server = await asyncio.start_server(odd.serve, LOOPBACK, 0, ssl=context)
-    odd.port = server.sockets[0].getsockname()[1]
-    odd.says("/a", make_answer(body=b"hello"))
+    scripted = ScriptedServer()
+    server = await asyncio.start_server(scripted.serve, LOOPBACK, 0, ssl=context)
+    scripted.port = server.sockets[0].getsockname()[1]
+    scripted.says("/a", make_answer(body=b"hello"))
     try:
-        yield odd
+        yield scripted
     finally:
         server.close()
 

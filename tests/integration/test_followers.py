@@ -75,8 +75,8 @@ class Gap:
 
 
 def _real(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(SqliteStore, name)
-    return found
+    method: Callable[..., Any] = getattr(SqliteStore, name)
+    return method
 
 
 class Silence:

@@ -85,10 +85,10 @@ async def test_of_two_triggers_at_once_one_is_refused(
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         execution_id = await engine.client.submit(definition, is_held=True)
 
-        refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
+        refused = await asyncio.gather(*(_triggered(engine, execution_id, key) for key in "12"))
 
         view = await wait_for_end(engine, execution_id)
-        keys = [each.fields["input"]["blob"] for each in await _starts(engine, execution_id)]
+        keys = [start.fields["input"]["blob"] for start in await _starts(engine, execution_id)]
     assert view.nodes["a"].output == {"who": view.input["who"]}
     assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
     assert refused.count("") == 1
@@ -96,10 +96,10 @@ async def test_of_two_triggers_at_once_one_is_refused(
     assert "only a PENDING one can be triggered" in "".join(refused)
 
 
-async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
+async def _triggered(engine: Engine, execution_id: ExecutionId, key: str) -> str:
     """Why it was refused; empty when it was not."""
     try:
-        await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
+        await engine.client.trigger(execution_id, {"who": key, "fill": LARGE})
     except WrongStateError as error:
         return str(error)
     return ""
@@ -129,4 +129,4 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
 
 async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
     history = await engine.client.history(execution_id)
-    return [each for each in history if each.event == "ExecutionStarted"]
+    return [entry for entry in history if entry.event == "ExecutionStarted"]

@@ -45,139 +45,145 @@ GATEWAY = make_answer(502, b"<html>Bad Gateway</html>", content_type="text/html"
 
 
 @pytest.fixture
-async def odd() -> AsyncIterator[ScriptedServer]:
+async def scripted() -> AsyncIterator[ScriptedServer]:
     async with open_scripted_server() as server:
         yield server
 
 
 @pytest.fixture
-async def client(odd: ScriptedServer) -> AsyncIterator[Client]:
-    async with Client(odd.url(), timeout_s=5, retries=2) as opened:
+async def client(scripted: ScriptedServer) -> AsyncIterator[Client]:
+    async with Client(scripted.url(), timeout_s=5, retries=2) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
 async def test_what_only_reads_is_tried_again(
-    odd: ScriptedServer, client: Client, first: ScriptedAnswer
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
 ) -> None:
-    odd.says(HISTORY, first, first, NOTHING)
+    scripted.says(HISTORY, first, first, NOTHING)
 
     assert await client.history("01x") == []
-    assert len(odd.requests) == 3
+    assert len(scripted.requests) == 3
 
 
 @pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
 async def test_a_submit_is_tried_again_with_the_same_key(
-    odd: ScriptedServer, client: Client, first: ScriptedAnswer
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
 ) -> None:
-    odd.says(RUN, first, BEGUN)
+    scripted.says(RUN, first, BEGUN)
 
     assert await client.submit("report", {"year": 2026}) == "01x"
-    keys = {request.headers["idempotency-key"] for request in odd.requests}
-    assert (len(odd.requests), len(keys)) == (2, 1)
+    keys = {request.headers["idempotency-key"] for request in scripted.requests}
+    assert (len(scripted.requests), len(keys)) == (2, 1)
 
 
 @pytest.mark.parametrize("key", ["a\nb", " a", "a\t", "a\x7f", "\ud800", "x" * 501])
 async def test_a_key_that_no_header_can_have_is_refused_before_anything_is_sent(
-    odd: ScriptedServer, client: Client, key: str
+    scripted: ScriptedServer, client: Client, key: str
 ) -> None:
     with pytest.raises(InputError, match="idempotency key"):
         await client.submit("report", idempotency_key=key)
 
-    assert odd.requests == []
+    assert scripted.requests == []
 
 
-async def test_two_submits_have_two_keys(odd: ScriptedServer, client: Client) -> None:
-    odd.says(RUN, BEGUN)
+async def test_two_submits_have_two_keys(scripted: ScriptedServer, client: Client) -> None:
+    scripted.says(RUN, BEGUN)
 
     await client.submit("report")
     await client.submit("report")
 
-    assert len({request.headers["idempotency-key"] for request in odd.requests}) == 2
+    assert len({request.headers["idempotency-key"] for request in scripted.requests}) == 2
 
 
 async def test_a_signal_that_is_sent_again_is_the_same_signal(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says("/v1/executions/01x/signal", BROKEN, make_json_answer(b'{"execution_id": "01x"}', 202))
+    scripted.says(
+        "/v1/executions/01x/signal", BROKEN, make_json_answer(b'{"execution_id": "01x"}', 202)
+    )
 
     await client.signal("01x", "approve")
 
-    ids = [json.loads(request.body)["signal_id"] for request in odd.requests]
+    ids = [json.loads(request.body)["signal_id"] for request in scripted.requests]
     assert len(ids) == 2
     assert ids[0] == ids[1]
 
 
 async def test_what_may_have_been_acted_on_and_has_no_key_is_not_repeated(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(CANCEL, BROKEN, make_json_answer(b"{}"))
+    scripted.says(CANCEL, BROKEN, make_json_answer(b"{}"))
 
     with pytest.raises(NoServerError):
         await client.cancel("01x")
-    assert len(odd.requests) == 1
+    assert len(scripted.requests) == 1
 
 
 async def test_what_was_turned_away_at_the_door_is_repeated_in_any_case(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(CANCEL, BUSY, make_json_answer(b"{}", 202))
+    scripted.says(CANCEL, BUSY, make_json_answer(b"{}", 202))
 
     await client.cancel("01x")
 
-    assert len(odd.requests) == 2
+    assert len(scripted.requests) == 2
 
 
 async def test_it_gives_up_after_its_retries_with_what_the_server_said(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(HISTORY, AWAY)
+    scripted.says(HISTORY, AWAY)
 
     with pytest.raises(StoreError, match="it is store"):
         await client.history("01x")
-    assert len(odd.requests) == 3
+    assert len(scripted.requests) == 3
 
 
 async def test_whoever_is_asked_to_come_back_much_later_is_told_so_at_once(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(HISTORY, problem(429, "too_many_requests", {"most": 60}, retry_after="3600"))
+    scripted.says(HISTORY, problem(429, "too_many_requests", {"most": 60}, retry_after="3600"))
 
     with pytest.raises(TooManyRequestsError) as caught:
         await client.history("01x")
-    assert (caught.value.most, len(odd.requests)) == (60, 1)
+    assert (caught.value.most, len(scripted.requests)) == (60, 1)
 
 
 async def test_a_server_that_is_not_ready_says_which_part_is_not(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
     parts = b'{"status": "not ready", "parts": {"store": "Redis: it is away", "archive": null}}'
-    odd.says("/health/ready", make_json_answer(parts, 503))
+    scripted.says("/health/ready", make_json_answer(parts, 503))
 
-    found = await client.ready()
+    readiness = await client.ready()
 
-    assert (found.is_ready, found.parts["store"]) == (False, "Redis: it is away")
-    assert len(odd.requests) == 1
+    assert (readiness.is_ready, readiness.parts["store"]) == (False, "Redis: it is away")
+    assert len(scripted.requests) == 1
 
 
-async def test_a_date_to_come_back_at_is_understood(odd: ScriptedServer, client: Client) -> None:
+async def test_a_date_to_come_back_at_is_understood(
+    scripted: ScriptedServer, client: Client
+) -> None:
     past = "Wed, 21 Oct 2015 07:28:00 GMT"
-    odd.says(HISTORY, problem(503, "store", retry_after=past), NOTHING)
+    scripted.says(HISTORY, problem(503, "store", retry_after=past), NOTHING)
 
     assert await client.history("01x") == []
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(odd: ScriptedServer) -> None:
-    odd.says(HISTORY, ScriptedAnswer(hangs=True))
+async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(
+    scripted: ScriptedServer,
+) -> None:
+    scripted.says(HISTORY, ScriptedAnswer(hangs=True))
 
-    async with Client(odd.url(), timeout_s=0.1, retries=0) as impatient:
+    async with Client(scripted.url(), timeout_s=0.1, retries=0) as impatient:
         with pytest.raises(NoServerError, match="does not answer in time"):
             await impatient.history("01x")
 
 
-async def test_nobody_there_is_one_sentence_with_the_address(odd: ScriptedServer) -> None:
-    async with open_scripted_server() as gone:
-        url = gone.url()
+async def test_nobody_there_is_one_sentence_with_the_address(scripted: ScriptedServer) -> None:
+    async with open_scripted_server() as closed:
+        url = closed.url()
 
     async with Client(url, timeout_s=1, retries=1) as client:
         with pytest.raises(NoServerError) as caught:
@@ -217,19 +223,19 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
     ids=["404", "200", "redirect", "500", "json", "object", "list", "null", "nothing"],
 )
 async def test_somebody_else_who_answers_is_no_runnel(
-    odd: ScriptedServer, client: Client, strange: ScriptedAnswer
+    scripted: ScriptedServer, client: Client, strange: ScriptedAnswer
 ) -> None:
-    odd.says(HISTORY, strange)
+    scripted.says(HISTORY, strange)
 
     with pytest.raises(NotRunnelError, match="is not a Runnel server: it answered "):
         await client.history("01x")
-    assert len(odd.requests) == 1
+    assert len(scripted.requests) == 1
 
 
 async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says("/v1/server", make_json_answer(b'{"name": "elsewhere", "version": 3}'))
+    scripted.says("/v1/server", make_json_answer(b'{"name": "elsewhere", "version": 3}'))
 
     with pytest.raises(
         NotRunnelError, match="is not a Runnel server: it answered something else than"
@@ -237,19 +243,19 @@ async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
         await client.server()
 
 
-async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: ScriptedServer) -> None:
-    odd.says(HISTORY, problem(401, "not_authenticated"))
+async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(scripted: ScriptedServer) -> None:
+    scripted.says(HISTORY, problem(401, "not_authenticated"))
 
     async with (
-        Client(odd.url(), "rnl_1_secret") as with_token,
-        Client(odd.url(), "") as without,
+        Client(scripted.url(), "rnl_1_secret") as with_token,
+        Client(scripted.url(), "") as without,
     ):
         with pytest.raises(NotAuthenticatedError, match="it is not_authenticated"):
             await with_token.history("01x")
         with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
             await without.history("01x")
-    assert odd.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
-    assert "authorization" not in odd.requests[1].headers
+    assert scripted.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
+    assert "authorization" not in scripted.requests[1].headers
 
 
 def told(id_: str, event: str) -> bytes:
@@ -263,45 +269,45 @@ def stream(*parts: bytes) -> ScriptedAnswer:
 
 
 async def test_a_stream_that_breaks_goes_on_behind_its_last_message(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
     first = stream(b": \n\n", told("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
     second = stream(told("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
-    odd.says("/v1/executions/01x/events", BROKEN, first, AWAY, second)
+    scripted.says("/v1/executions/01x/events", BROKEN, first, AWAY, second)
 
-    events = [each.event async for each in client.follow("01x")]
+    events = [entry.event async for entry in client.follow("01x")]
 
     assert events == ["ExecutionCreated", "ExecutionFinished"]
-    asked = [request.headers.get("last-event-id") for request in odd.requests]
-    assert asked == [None, None, "n1", "n1"]
+    last_ids = [request.headers.get("last-event-id") for request in scripted.requests]
+    assert last_ids == [None, None, "n1", "n1"]
 
 
 async def test_what_only_looks_like_the_end_of_a_line_is_part_of_a_message(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
     text = "a\u0085b\u2028c\u2029d"
     data = {"at": "2026-01-31T09:30:00.250Z", "event": "Said", "fields": {"text": text}}
-    said = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
-    odd.says("/v1/executions/01x/events", stream(said.encode()), make_answer(204))
+    message = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
+    scripted.says("/v1/executions/01x/events", stream(message.encode()), make_answer(204))
 
-    assert [each.fields["text"] async for each in client.follow("01x")] == [text]
+    assert [entry.fields["text"] async for entry in client.follow("01x")] == [text]
 
 
-async def test_a_stream_that_has_told_all_ends(odd: ScriptedServer, client: Client) -> None:
-    odd.says(
+async def test_a_stream_that_has_told_all_ends(scripted: ScriptedServer, client: Client) -> None:
+    scripted.says(
         "/v1/executions/01x/events",
         stream(told("n1", "ExecutionCreated")),
         make_answer(204),
     )
 
-    assert [each.event async for each in client.follow("01x")] == ["ExecutionCreated"]
+    assert [entry.event async for entry in client.follow("01x")] == ["ExecutionCreated"]
 
 
 async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(
-    odd: ScriptedServer, client: Client
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says("/v1/executions/01x/events", BROKEN)
+    scripted.says("/v1/executions/01x/events", BROKEN)
 
     with pytest.raises(NoServerError):
-        assert [each async for each in client.follow("01x")] == []
-    assert len(odd.requests) == 3
+        assert [entry async for entry in client.follow("01x")] == []
+    assert len(scripted.requests) == 3

@@ -60,7 +60,7 @@ async def test_many_at_once_with_one_key_make_one_execution(
     assert (await wait_for_end(engine, only)).status == "COMPLETED"
     assert work.calls == ["a"]
     listed = await engine.client.list_executions(ExecutionFilter())
-    assert [each.execution_id for each in listed] == [only]
+    assert [header_.execution_id for header_ in listed] == [only]
 
 
 async def test_an_input_is_the_same_in_any_order_of_its_keys(engine: Engine) -> None:
@@ -122,15 +122,15 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHa
 async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
     former = await engine.client.submit(FRAGILE, {"n": 1})
     await engine.client.wait_for_end(former)
-    whole = RerunSpec(is_whole=True)
-    used = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
+    whole_rerun = RerunSpec(is_whole=True)
+    used = await engine.client.rerun(former, whole_rerun, input={"n": 2}, idempotency_key="k")
 
-    same = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
+    same = await engine.client.rerun(former, whole_rerun, input={"n": 2}, idempotency_key="k")
 
     assert same == used
     problem = f"'k' belongs to execution {used}.*other nodes, configs or input; use another key"
     with pytest.raises(KeyReusedError, match=problem):
-        await engine.client.rerun(former, whole, input={"n": 3}, idempotency_key="k")
+        await engine.client.rerun(former, whole_rerun, input={"n": 3}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match=problem):
         await engine.client.rerun(former, RerunSpec(again=["b"]), idempotency_key="k")
 
@@ -139,13 +139,13 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
     engine: Engine, work: WorkHandler
 ) -> None:
     """As if the caller had died behind the first message, and there was a new version since."""
-    wanted = RerunSpec(is_newest=True)
+    newest = RerunSpec(is_newest=True)
     work.failures["b"] = [ValueError("no")]
     former = await engine.client.submit(make_workflow(make_node("a"), *FRAGILE.nodes[1:]))
     header = await engine.client.wait_for_end(former)
-    rest = derive_execution_id(former, "retry")
+    rerun_id = derive_execution_id(former, "retry")
     command = CreateExecution(
-        execution_id=rest,
+        execution_id=rerun_id,
         workflow=header.workflow,
         definition=DefinitionHash(header.definition),
         version=header.version,
@@ -153,14 +153,14 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
         rerun_of=former,
         is_held=True,
         created_at=1.0,
-        labels=build_key_labels("retry", msgspec.json.encode([wanted, None])),
+        labels=build_key_labels("retry", msgspec.json.encode([newest, None])),
     )
     await engine.backend.mailbox.send([command])
     await engine.client.submit(make_workflow(make_node("c")), is_held=True)
 
-    again = await engine.client.rerun(former, wanted, idempotency_key="retry")
+    again = await engine.client.rerun(former, newest, idempotency_key="retry")
 
-    assert again == rest
+    assert again == rerun_id
     assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["a", "b", "b"]
 
@@ -178,11 +178,11 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
     ]
     late = clients[1]
     real = opened[1].archive.get_header
-    seen: list[ExecutionId] = []
+    lookups: list[ExecutionId] = []
 
     async def blind_at_first(execution_id: ExecutionId) -> object:
-        seen.append(execution_id)
-        if len(seen) > 1:
+        lookups.append(execution_id)
+        if len(lookups) > 1:
             return await real(execution_id)
         await clients[0].submit(ONE, {"n": 1}, idempotency_key="k")
         return None
@@ -191,7 +191,10 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
     execution_id = await late.submit(ONE, {"n": 1}, idempotency_key="k")
     await late.cancel(execution_id)
 
-    leases = [await each.store.acquire(home, "o") for each, home in zip(opened, homes, strict=True)]
+    leases = [
+        await backend_.store.acquire(home, "o")
+        for backend_, home in zip(opened, homes, strict=True)
+    ]
     inboxes = [
         await backend.store.read_inbox(lease, limit=9, wait_s=0)
         for backend, lease in zip(opened, leases, strict=True)
@@ -223,7 +226,7 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
             return await put(name, hash_, document)
 
         monkeypatch.setattr(backend.archive, "put_definition", put_later)
-        asked = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
+        submitting = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
         await stopped.wait()
         first = await archived.client.submit(ONE, {"n": 1}, idempotency_key="k")
         await archived.ends([first])
@@ -232,7 +235,7 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
                 await backend.ledger.cursor(0)
         gone_on.set()
 
-        assert await asked == first
+        assert await submitting == first
         assert await backend.redis.archive.get_header(first) is None
         assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(1,)]
         assert work.calls == ["a"]

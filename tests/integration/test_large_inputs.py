@@ -25,14 +25,14 @@ async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_pa
 
     assert view.status == "COMPLETED"
     assert view.nodes["each"].items == ITEMS
-    assert [each["n"] for each in view.output] == list(range(ITEMS))
+    assert [item["n"] for item in view.output] == list(range(ITEMS))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_one_to_a_thousand_to_one(kind: str, redis_url: str | None, tmp_path: Path) -> None:
     middle = [make_node(f"m{i}", "a", config={"n": i}) for i in range(1_000)]
     definition = make_workflow(
-        make_node("a"), *middle, make_node("z", *[each.id for each in middle])
+        make_node("a"), *middle, make_node("z", *[node.id for node in middle])
     )
 
     async with open_engine(

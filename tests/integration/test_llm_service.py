@@ -188,7 +188,7 @@ async def test_json_is_read_where_it_was_asked_for(
 
 async def test_a_stream_is_one_output(stage: WorkerHarness, server: ScriptedServer) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": '{"a"'}}
-    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    second_call = {"index": 0, "function": {"arguments": ": 1}"}}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     server.says(
         PATH,
@@ -196,7 +196,7 @@ async def test_a_stream_is_one_output(stage: WorkerHarness, server: ScriptedServ
             piece(role="assistant", content="Hel"),
             piece(content="lo ä"),
             piece(tool_calls=[call]),
-            piece(tool_calls=[rest]),
+            piece(tool_calls=[second_call]),
             last,
             {"choices": [], "usage": USAGE},
         ),
@@ -277,8 +277,8 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
 async def test_an_answer_that_is_no_completion_is_tried_again(
     stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
-    said, config, sentence = BROKEN[name]
-    server.says(PATH, said)
+    answer, config, sentence = BROKEN[name]
+    server.says(PATH, answer)
 
     failed = await failure(stage, **config)
 

@@ -44,11 +44,11 @@ def expected(count: int) -> list[dict[str, int]]:
 async def tasks_in_redis(backend: RedisPostgresBackend) -> list[bytes]:
     """Those that nobody has claimed, as the server has them."""
     call, keys = backend.redis.pool.call, backend.redis.keys
-    found: list[bytes] = []
+    tasks: list[bytes] = []
     for stream in await call("KEYS", f"{keys.tasks}*"):
         for _, fields in await call("XRANGE", stream, "-", "+"):
-            found.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
-    return found
+            tasks.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
+    return tasks
 
 
 @pytest.mark.slow
@@ -136,11 +136,11 @@ async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
         assert (await wait_for_end(engine, execution_id)).status == "FAILED"
         again = await engine.client.rerun(execution_id, RerunSpec(is_newest=True))
         view = await wait_for_end(engine, again)
-        keys = [await shared_key(engine.backend, each) for each in (execution_id, again)]
-        found = [await is_stored(engine.backend.blobs, key) for key in keys]
+        keys = [await shared_key(engine.backend, id_) for id_ in (execution_id, again)]
+        stored = [await is_stored(engine.backend.blobs, key) for key in keys]
 
     assert view.output == expected(100)
-    assert found == [kind == "redis"] * 2
+    assert stored == [kind == "redis"] * 2
 
 
 async def shared_key(backend: Backend, execution_id: ExecutionId) -> str:

@@ -56,22 +56,22 @@ async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
         execution_id = await bench.engine.client.submit(flow, {"items": [1, 2, 3]})
         view = await wait_for_end(bench.engine, execution_id)
 
-    found = bench.read()
+    samples = bench.read()
     assert view.status == "COMPLETED"
-    assert found["runnel_executions_started_total"] == {("bills",): 1}
-    assert found["runnel_executions_finished_total"] == {("completed", "bills"): 1}
-    assert found["runnel_execution_duration_seconds_count"] == {("bills",): 1}
-    assert found["runnel_nodes_settled_total"]["work", "completed"] >= 4
-    assert found["runnel_nodes_settled_total"]["work", "skipped"] == 1
-    assert found["runnel_nodes_settled_total"]["measure", "completed"] == 1
-    assert found["runnel_tasks_ended_total"] == {
+    assert samples["runnel_executions_started_total"] == {("bills",): 1}
+    assert samples["runnel_executions_finished_total"] == {("completed", "bills"): 1}
+    assert samples["runnel_execution_duration_seconds_count"] == {("bills",): 1}
+    assert samples["runnel_nodes_settled_total"]["work", "completed"] >= 4
+    assert samples["runnel_nodes_settled_total"]["work", "skipped"] == 1
+    assert samples["runnel_nodes_settled_total"]["measure", "completed"] == 1
+    assert samples["runnel_tasks_ended_total"] == {
         ("work", "completed"): 4,
         ("measure", "completed"): 1,
     }
-    assert found["runnel_task_duration_seconds_count"] == {("work",): 4, ("measure",): 1}
-    assert found["runnel_handoff_seconds_count"] == {(): 5}
-    assert found["runnel_user_pages_total"] == {("measure", "pdf"): 3}
-    assert found["runnel_user_read_seconds_sum"] == {("measure",): 0.2}
+    assert samples["runnel_task_duration_seconds_count"] == {("work",): 4, ("measure",): 1}
+    assert samples["runnel_handoff_seconds_count"] == {(): 5}
+    assert samples["runnel_user_pages_total"] == {("measure", "pdf"): 3}
+    assert samples["runnel_user_read_seconds_sum"] == {("measure",): 0.2}
 
 
 async def test_retries_failures_and_dead_letters_are_counted() -> None:
@@ -86,12 +86,12 @@ async def test_retries_failures_and_dead_letters_are_counted() -> None:
     async with run_engine(bench.engine):
         view = await wait_for_end(bench.engine, await bench.engine.client.submit(flow))
 
-    found = bench.read()
+    samples = bench.read()
     assert view.status == "FAILED"
-    assert found["runnel_retries_total"] == {("work",): 2}
-    assert found["runnel_dead_letters_written_total"] == {("work",): 1}
-    assert found["runnel_tasks_ended_total"] == {("work", "failed"): 3}
-    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+    assert samples["runnel_retries_total"] == {("work",): 2}
+    assert samples["runnel_dead_letters_written_total"] == {("work",): 1}
+    assert samples["runnel_tasks_ended_total"] == {("work", "failed"): 3}
+    assert samples["runnel_executions_finished_total"] == {("failed", "bills"): 1}
 
 
 async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:

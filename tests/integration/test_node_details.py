@@ -67,11 +67,11 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     assert str(first.error) == "ConnectionError: away"
     assert "raise error" in (first.error.traceback or "")
     assert first.worker == second.worker != ""
-    for each in (first, second):
-        assert each.queued_at is not None
-        assert each.started_at is not None
-        assert each.finished_at is not None
-        [line] = each.logs
+    for attempt_ in (first, second):
+        assert attempt_.queued_at is not None
+        assert attempt_.started_at is not None
+        assert attempt_.finished_at is not None
+        [line] = attempt_.logs
         assert (line.level, SECRET in line.text, line.text.endswith(" used")) == (
             *("info", False),
             True,
@@ -104,7 +104,7 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     assert (kept[0], kept[-2]) == (f"line {101 - LOG_LINES_MAX}", "line 99")
     assert kept[-1] == "x" * (LOG_LINE_CHARS_MAX - 1) + "…"
     assert silent.attempts[0].logs == ()
-    assert [each.fields["node"] for each in history if each.fields.get("logs")] == ["loud"]
+    assert [entry.fields["node"] for entry in history if entry.fields.get("logs")] == ["loud"]
 
 
 async def test_items_of_a_map_come_in_pages_and_one_by_one(
@@ -119,17 +119,19 @@ async def test_items_of_a_map_come_in_pages_and_one_by_one(
 
     first = await engine.client.node(id_, "each", items_limit=4)
     assert first.items is not None
-    rest = await engine.client.node(id_, "each", items_after=first.items.next or 0, items_limit=4)
-    one = await engine.client.node(id_, "each", item=5)
+    second = await engine.client.node(id_, "each", items_after=first.items.next or 0, items_limit=4)
+    sixth = await engine.client.node(id_, "each", item=5)
 
-    assert rest.items is not None
+    assert second.items is not None
     assert (first.items.count, first.items.settled, first.items.next) == (7, 7, 3)
-    assert [each.item for each in (*first.items.items, *rest.items.items)] == list(range(7))
-    assert [each.output for each in rest.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
-    assert {each.state for each in first.items.items} == {NodeState.COMPLETED}
-    assert rest.items.next is None
-    assert (one.item, one.config, one.output, one.items) == (5, {"v": 5}, {"v": 5}, None)
-    assert [(each.number, each.outcome) for each in one.attempts] == [(1, AttemptOutcome.COMPLETED)]
+    assert [item.item for item in (*first.items.items, *second.items.items)] == list(range(7))
+    assert [item.output for item in second.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
+    assert {item.state for item in first.items.items} == {NodeState.COMPLETED}
+    assert second.items.next is None
+    assert (sixth.item, sixth.config, sixth.output, sixth.items) == (5, {"v": 5}, {"v": 5}, None)
+    assert [(attempt.number, attempt.outcome) for attempt in sixth.attempts] == [
+        (1, AttemptOutcome.COMPLETED)
+    ]
 
 
 async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_them(
@@ -149,7 +151,7 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
     failed = await engine.client.node(ExecutionId(view.execution_id), "each", item=1)
 
     assert detail.items is not None
-    assert [each.state for each in detail.items.items] == [
+    assert [item.state for item in detail.items.items] == [
         NodeState.COMPLETED,
         NodeState.FAILED,
         NodeState.CANCELLED,
@@ -178,7 +180,9 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     id_ = await engine.client.submit(flow)
     await work.entered["inner"].wait()
 
-    child, ok, last = [await engine.client.node(id_, each) for each in ("child", "ok", "last")]
+    child, ok, last = [
+        await engine.client.node(id_, node_id) for node_id in ("child", "ok", "last")
+    ]
     gate.set()
     await engine.client.signal(id_, "go", {"by": "me"})
     await wait_for_end(engine, id_)

@@ -104,8 +104,8 @@ async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
 ) -> None:
     work = WorkHandler()
     gate = work.gate("each")
-    each = make_node("each", "list", for_each="list.items")
-    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
+    mapped = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), mapped)
     async with open_engine("sqlite", tmp_path, work) as engine:
         execution_id = await engine.client.submit(definition)
         await work.entered["each"].wait()
@@ -189,8 +189,8 @@ async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from
 ) -> None:
     work = WorkHandler()
     work.gate("each")
-    each = make_node("each", "list", for_each="list.items")
-    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
+    mapped = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), mapped)
     async with open_engine("sqlite", tmp_path, work) as engine:
         broken = await engine.client.submit(definition)
         await work.entered["each"].wait()
@@ -248,11 +248,11 @@ async def test_a_store_that_fails_for_a_while_is_tried_again(
 
 
 def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
-    left = [1]
+    failures = [1]
 
     async def call(*arguments: Any, **named: Any) -> Any:
-        if left:
-            left.pop()
+        if failures:
+            failures.pop()
             raise StoreError("the database is locked")
         return await method(*arguments, **named)
 

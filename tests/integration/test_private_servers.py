@@ -31,9 +31,9 @@ def test_a_server_starts_soon(kind: type[AnyServer], missing_part: MissingPart) 
         pass  # the first PostgreSQL of a version is initialised, and kept
     server = kind()
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with start_or_skip(server, missing_part):
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - started
 
     sys.stdout.write(f"{server.kind} started in {took_s * 1_000:.0f} ms\n")
     assert took_s < START_LIMIT_S
@@ -159,11 +159,11 @@ async def test_redis_is_set_up_as_production_must_be(missing_part: MissingPart) 
     server = RedisServer(appendfsync="always")
     with start_or_skip(server, missing_part):
         async with client_of(server) as client:
-            found = await client.config_get("append*", "maxmemory-policy")
+            config = await client.config_get("append*", "maxmemory-policy")
 
-    assert found["appendonly"] == "yes"
-    assert found["appendfsync"] == "always"
-    assert found["maxmemory-policy"] == "noeviction"
+    assert config["appendonly"] == "yes"
+    assert config["appendfsync"] == "always"
+    assert config["maxmemory-policy"] == "noeviction"
 
 
 async def test_postgres_waits_for_the_disk_only_when_asked_to(
@@ -171,9 +171,9 @@ async def test_postgres_waits_for_the_disk_only_when_asked_to(
 ) -> None:
     server = PostgresServer(fsync=True, storage="disk")
     with start_or_skip(server, missing_part):
-        found = [await sql(each, "SHOW fsync") for each in (shared_postgres, server)]
+        answers = [await sql(server_, "SHOW fsync") for server_ in (shared_postgres, server)]
 
-    assert found == ["off", "on"]
+    assert answers == ["off", "on"]
 
 
 async def test_two_servers_run_side_by_side(

@@ -64,7 +64,7 @@ async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
     assert view.nodes["parse"].reason == f"taken over from {former}"
     assert (await engine.client.get(former)).status == "FAILED"
     listed = await engine.client.list_executions(ExecutionFilter(limit=1))
-    assert [each.rerun_of for each in listed] == [former]
+    assert [header.rerun_of for header in listed] == [former]
 
 
 async def test_a_completed_execution_is_run_whole_or_from_a_node(
@@ -74,12 +74,12 @@ async def test_a_completed_execution_is_run_whole_or_from_a_node(
     former = ExecutionId(first.execution_id)
     work.calls.clear()
 
-    whole = await wait_for_end(engine, await engine.client.rerun(former))
+    whole_rerun = await wait_for_end(engine, await engine.client.rerun(former))
     calls, work.calls = work.calls, []
     part = await wait_for_end(engine, await engine.client.rerun(former, RerunSpec(again=["store"])))
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
-    assert first.output == whole.output == part.output
+    assert first.output == whole_rerun.output == part.output
 
 
 async def test_another_input_runs_everything_unless_told_otherwise(
@@ -87,7 +87,7 @@ async def test_another_input_runs_everything_unless_told_otherwise(
 ) -> None:
     former = await failed(engine, work)
 
-    whole = await wait_for_end(
+    whole_rerun = await wait_for_end(
         engine, await engine.client.rerun(former, input={"text": "longer text"})
     )
     calls, work.calls = work.calls, []
@@ -97,7 +97,7 @@ async def test_another_input_runs_everything_unless_told_otherwise(
     )
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
-    assert (whole.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
+    assert (whole_rerun.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
 
 
 async def test_the_newest_version_runs_what_it_has_changed(
@@ -128,8 +128,8 @@ async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: Wo
 
     view = await wait_for_end(engine, again)
     assert (view.version, view.output) == (1, {"store": {"text": "some!"}})
-    whole = await wait_for_end(engine, await engine.client.rerun(again))
-    assert whole.output == {"store": {"size": 4}}
+    whole_rerun = await wait_for_end(engine, await engine.client.rerun(again))
+    assert whole_rerun.output == {"store": {"size": 4}}
 
 
 async def test_a_rerun_of_a_rerun_takes_over_what_both_settled(
@@ -171,7 +171,7 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHa
         make_node(f"n{number}", config={"text": str(number % 10) * (PART_BYTES_MAX // 20)})
         for number in range(count)
     ]
-    last = make_node("last", *(each.id for each in texts), config={"ok": True}, retry=ONCE)
+    last = make_node("last", *(text.id for text in texts), config={"ok": True}, retry=ONCE)
     work.failures["last"] = [ValueError("no")]
     former = await engine.client.submit(make_workflow(*texts, last))
     assert (await wait_for_end(engine, former)).status == "FAILED"
@@ -181,12 +181,12 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHa
 
     assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["last"]
-    events = [each.event for each in await engine.client.history(again)]
+    events = [entry.event for entry in await engine.client.history(again)]
     assert events.count("NodesTaken") > 2
 
 
 @pytest.mark.parametrize(
-    ("wanted", "problem"),
+    ("spec", "problem"),
     [
         (RerunSpec(again=["stor"]), r"has no node 'stor' \(did you mean 'store'\?\)"),
         (RerunSpec(configs={"nope": {}}), "has no node 'nope'; there are: 'fetch'"),
@@ -198,14 +198,14 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHa
     ],
 )
 async def test_what_can_not_be_rerun_so_is_refused(
-    tmp_path: Path, wanted: RerunSpec, problem: str
+    tmp_path: Path, spec: RerunSpec, problem: str
 ) -> None:
     work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
         former = await failed(engine, work)
 
         with pytest.raises(InputError, match=problem):
-            await engine.client.rerun(former, wanted)
+            await engine.client.rerun(former, spec)
 
 
 async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:

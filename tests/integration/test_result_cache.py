@@ -21,8 +21,8 @@ ONCE = RetryPolicy(max_retries=0)
 
 
 def cached(**fields: object) -> Workflow:
-    given: dict[str, object] = {"config": {"n": "{{ input.n }}"}, "cache": Cache(), **fields}
-    return make_workflow(make_node("a", **given), make_node("b", "a"))  # type: ignore[arg-type]
+    options: dict[str, object] = {"config": {"n": "{{ input.n }}"}, "cache": Cache(), **fields}
+    return make_workflow(make_node("a", **options), make_node("b", "a"))  # type: ignore[arg-type]
 
 
 async def test_the_same_config_is_run_once(engine: Engine, work: WorkHandler) -> None:
@@ -33,7 +33,7 @@ async def test_the_same_config_is_run_once(engine: Engine, work: WorkHandler) ->
     assert work.calls == ["a", "b", "b", "a", "b"]
     assert first.output == second.output == {"a": {"n": 1}}
     assert third.output == {"a": {"n": 2}}
-    reasons = [each.nodes["a"].reason for each in (first, second, third)]
+    reasons = [view.nodes["a"].reason for view in (first, second, third)]
     assert reasons == [None, "from the cache", None]
 
 
@@ -50,8 +50,8 @@ async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
     again = await run_to_end(engine, definition)
 
     entries = await engine.client.history(again.execution_id)
-    completed = [each.fields for each in entries if each.event == "NodeCompleted"]
-    assert [each["is_cached"] for each in completed] == [True]
+    completed = [entry.fields for entry in entries if entry.event == "NodeCompleted"]
+    assert [fields["is_cached"] for fields in completed] == [True]
     assert work.calls == ["a"]
 
 

@@ -85,7 +85,7 @@ def document_pipeline(**fields: object) -> Workflow:
 
 
 @pytest.mark.parametrize(
-    ("failing", "wanted"),
+    ("failing", "expected"),
     [
         (
             "save_json",
@@ -102,13 +102,13 @@ def document_pipeline(**fields: object) -> Workflow:
     ],
 )
 async def test_the_document_pipeline_in_its_failure_variants(
-    engine: Engine, work: WorkHandler, failing: str, wanted: str
+    engine: Engine, work: WorkHandler, failing: str, expected: str
 ) -> None:
     work.failures[failing] = [ValueError("bad document")]
 
     view = await run_to_end(engine, document_pipeline())
 
-    assert " ".join(get_node_states(view).values()) == wanted
+    assert " ".join(get_node_states(view).values()) == expected
     assert view.status == "FAILED"
 
 
@@ -231,7 +231,7 @@ async def test_a_rate_limit_spreads_the_tasks_of_its_tag(engine: Engine) -> None
 
     view = await run_to_end(engine, make_workflow(*nodes, rate_limits=limit))
 
-    starts = sorted(each.started_at or 0 for each in view.nodes.values())
+    starts = sorted(node.started_at or 0 for node in view.nodes.values())
     assert view.status == "COMPLETED"
     assert starts[-1] - starts[0] >= 5 / 50 * 0.8
 

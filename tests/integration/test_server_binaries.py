@@ -61,9 +61,9 @@ def test_a_program_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.Monk
     path = program(tmp_path, says="echo Absent server v=6.2.14 sha=00000000:1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    found = find_binary(replace(ABSENT, title="Absent, looked for again"))
+    binary = find_binary(replace(ABSENT, title="Absent, looked for again"))
 
-    assert (found.path, found.version) == (path, "6.2")
+    assert (binary.path, binary.version) == (path, "6.2")
 
 
 def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(

@@ -47,12 +47,14 @@ async def engine(
 
 def pipeline(server: ScriptedServer) -> Workflow:
     fetch = server.says("/rows", make_answer(503), make_json_answer(b'[{"n": 2}, {"n": 1}]'))
-    said = b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
+    completion = (
+        b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
+    )
     server.says(
         "/v1/chat/completions",
         make_answer(429, retry_after="0"),
         make_answer(500),
-        make_json_answer(said),
+        make_json_answer(completion),
     )
     return make_workflow(
         make_node("fetch", handler="call_external_service", config={"url": fetch}, retry=QUICK),

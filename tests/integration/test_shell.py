@@ -229,11 +229,11 @@ async def test_a_guardian_that_was_killed_is_replaced(stage: WorkerHarness) -> N
         await wait_until(lambda: not is_alive(guardian))
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="second"))
         results = await stage.results(2)
-        others = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
+        guardians = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
 
-    assert [type(each).__name__ for each in results] == ["TaskCompleted"] * 2
-    assert len(others) == 1
-    assert others != [guardian]
+    assert [type(result).__name__ for result in results] == ["TaskCompleted"] * 2
+    assert len(guardians) == 1
+    assert guardians != [guardian]
 
 
 async def test_no_guardian_is_left_when_its_worker_has_ended(stage: WorkerHarness) -> None:
@@ -273,8 +273,8 @@ async def test_only_programs_that_the_operator_allows_are_run() -> None:
         await stage.issue(*tasks)
         results = await stage.results(len(tasks))
 
-    by_node = {str(each.token.node_id): each for each in results}
-    refused = {node for node, each in by_node.items() if isinstance(each, TaskFailed)}
+    by_node = {str(result.token.node_id): result for result in results}
+    refused = {node for node, result in by_node.items() if isinstance(result, TaskFailed)}
     assert refused == {"n2", "n3", "n4", "n5"}
     first = by_node["n2"]
     assert isinstance(first, TaskFailed)

@@ -20,12 +20,12 @@ def failing_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[
     """The same commit, but the `number`-th call (from 1) raises before it writes."""
     calls = 0
 
-    async def call(lease: Lease, what: Commit) -> None:
+    async def call(lease: Lease, commit_: Commit) -> None:
         nonlocal calls
         calls += 1
         if calls == number:
             raise StoreError("the database is locked")
-        await commit(lease, what)
+        await commit(lease, commit_)
 
     return call
 

@@ -71,15 +71,15 @@ async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
         return backend
 
     yield open_
-    for each in opened:
-        await each.close()
+    for opened_backend in opened:
+        await opened_backend.close()
 
 
 async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
     open_backend: Open,
 ) -> None:
     first, second = await open_backend(), await open_backend()
-    one, two = build_scheduler(first, WORLD, EventBus()), build_scheduler(second, WORLD, EventBus())
+    schedulers = [build_scheduler(backend, WORLD, EventBus()) for backend in (first, second)]
     start = float(int(WORLD.clock.now())) + 1_000
     await keep_workflow(first)
     for number in range(SCHEDULES):
@@ -88,19 +88,27 @@ async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
         )
         await ScheduleStore(first, WORLD.clock, WORLD.ids).add(schedule)
 
-    told = []
+    dispatched = []
     for tick in range(TICKS):
-        found = await asyncio.gather(*(each.dispatch(start + tick) for each in (one, two)))
-        told += [outcome for outcomes in found for outcome in outcomes]
-    last = await asyncio.gather(*(each.dispatch(start + TICKS - 1) for each in (one, two)))
+        results = await asyncio.gather(
+            *(scheduler.dispatch(start + tick) for scheduler in schedulers)
+        )
+        dispatched += [outcome for outcomes in results for outcome in outcomes]
+    last = await asyncio.gather(
+        *(scheduler.dispatch(start + TICKS - 1) for scheduler in schedulers)
+    )
 
     headers = (await first.archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    ticks = sorted((each.labels["schedule"], each.labels["runnel.tick"]) for each in headers)
+    ticks = sorted((header.labels["schedule"], header.labels["runnel.tick"]) for header in headers)
     assert last == [[], []]
     assert len(ticks) == len(set(ticks)) == SCHEDULES * TICKS
-    assert {outcome.execution_id for outcome in told} == {each.execution_id for each in headers}
+    assert {outcome.execution_id for outcome in dispatched} == {
+        header.execution_id for header in headers
+    }
     kept = await ScheduleStore(second, WORLD.clock, WORLD.ids).list()
-    assert [(each.progress.fired, each.progress.missed) for each in kept] == [(TICKS, 0)] * 3
+    assert [(schedule.progress.fired, schedule.progress.missed) for schedule in kept] == [
+        (TICKS, 0)
+    ] * 3
 
 
 async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backend: Open) -> None:
@@ -122,7 +130,7 @@ async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backe
         await other.dispatch(start + tick)
 
     headers = (await backend.archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    assert len({each.labels["runnel.tick"] for each in headers}) == len(headers) == TICKS
+    assert len({header.labels["runnel.tick"] for header in headers}) == len(headers) == TICKS
 
 
 async def test_deliveries_that_two_processes_receive_at_the_same_time_are_executions_once(
@@ -134,22 +142,24 @@ async def test_deliveries_that_two_processes_receive_at_the_same_time_are_execut
     await WebhookStore(backends[0], WORLD.clock).add(webhook)
     receivers = [
         WebhookReceiver(
-            StoreClient(each, WORLD.clock, WORLD.ids, get_completion=lambda _id: Completion()),
-            each.archive,
+            StoreClient(backend, WORLD.clock, WORLD.ids, get_completion=lambda _id: Completion()),
+            backend.archive,
             WORLD.clock,
             NoSecrets(),
         )
-        for each in backends
+        for backend in backends
     ]
     known = await WebhookStore(backends[1], WORLD.clock).get(FLOW.name)
     deliveries = [Delivery.from_pairs([], [], b"%d" % number) for number in range(TICKS)]
 
     received = await asyncio.gather(
-        *(each.receive(known, delivery) for delivery in deliveries for each in receivers)
+        *(receiver.receive(known, delivery) for delivery in deliveries for receiver in receivers)
     )
 
     headers = (await backends[0].archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    assert {each.execution_id for each in received} == {each.execution_id for each in headers}
+    assert {outcome.execution_id for outcome in received} == {
+        header.execution_id for header in headers
+    }
     assert len(headers) == TICKS
 
 
@@ -189,9 +199,9 @@ async def test_an_overlap_is_skipped_or_cancelled_for_real(
         )
     scheduler = build_scheduler(engine.backend, WORLD, engine.event_bus, engine.client)
 
-    first = {each.schedule_id: each for each in await scheduler.dispatch(start)}
+    first = {outcome.schedule_id: outcome for outcome in await scheduler.dispatch(start)}
     await wait_until(lambda: work.running == 2, DEADLINE_S)
-    second = {each.schedule_id: each for each in await scheduler.dispatch(start + 60)}
+    second = {outcome.schedule_id: outcome for outcome in await scheduler.dispatch(start + 60)}
     cancelled = await wait_for_end(engine, ExecutionId(str(first["cancel"].execution_id)))
     work.gates["a"].set()
     kept = await wait_for_end(engine, ExecutionId(str(first["skip"].execution_id)))

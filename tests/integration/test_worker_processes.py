@@ -60,7 +60,7 @@ async def test_a_function_runs_in_a_process_that_is_reused(stage: WorkerHarness)
         await stage.issue(crunch(stage, "pid"), crunch(stage, "pid"), crunch(stage, "async_pid"))
         results = await stage.results(3)
 
-    pids = {each.output.decode() for each in results if isinstance(each, TaskCompleted)}
+    pids = {result.output.decode() for result in results if isinstance(result, TaskCompleted)}
     assert len(pids) == 1
     assert os.getpid() not in pids
     assert not is_alive(pids.pop())
@@ -97,7 +97,7 @@ async def test_the_context_works_in_a_process(
     }
     [metric] = stage.telemetry.named("handler.metric")
     assert (metric["metric"], metric["value"]) == ("depth", 2.5)
-    [record] = [each for each in caplog.records if each.getMessage() == "from the child"]
+    [record] = [record_ for record_ in caplog.records if record_.getMessage() == "from the child"]
     assert (record.levelno, record.__dict__["node_id"]) == (logging.WARNING, "node")
 
 
@@ -161,12 +161,12 @@ async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
 async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
     stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said, skipped = (
-        stage.task("python", {"function": f"{__name__}:{each.__name__}", "mode": "process"})
-        for each in (say_what_utf_8_can_not_hold, skip_for_what_utf_8_can_not_hold)
+    escaped, skipped = (
+        stage.task("python", {"function": f"{__name__}:{function.__name__}", "mode": "process"})
+        for function in (say_what_utf_8_can_not_hold, skip_for_what_utf_8_can_not_hold)
     )
     async with stage.working(concurrency=1):
-        await stage.issue(said, skipped)
+        await stage.issue(escaped, skipped)
         first, second = await stage.results(2)
 
     assert isinstance(first, TaskFailed)

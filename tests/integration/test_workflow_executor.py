@@ -89,11 +89,11 @@ async def test_a_false_condition_skips_its_step_and_is_no_failure() -> None:
 
 
 async def test_a_true_condition_is_asked_once_and_not_again_for_a_retry() -> None:
-    asked: list[int] = []
+    questions: list[int] = []
     attempts: list[int] = []
 
     def ask(ctx: StepContext) -> bool:
-        asked.append(ctx.task.attempt)
+        questions.append(ctx.task.attempt)
         return True
 
     def fail_once(ctx: StepContext) -> None:
@@ -105,7 +105,7 @@ async def test_a_true_condition_is_asked_once_and_not_again_for_a_retry() -> Non
     result = await WorkflowExecutor(retry=AT_ONCE).execute(dag)
 
     assert result.is_successful
-    assert (asked, attempts) == ([1], [1, 2])
+    assert (questions, attempts) == ([1], [1, 2])
 
 
 CONDITIONS: list[tuple[Callable[[StepContext], Any], str]] = [

@@ -119,7 +119,7 @@ async def test_a_function_in_a_thread_is_told_that_its_caller_was_cancelled() ->
 
 def live_tasks() -> int:
     gc.collect()
-    return sum(isinstance(each, asyncio.Task) for each in gc.get_objects())
+    return sum(isinstance(object_, asyncio.Task) for object_ in gc.get_objects())
 
 
 def test_many_event_loops_in_one_process_leak_neither_threads_nor_tasks() -> None:
@@ -139,10 +139,10 @@ def test_many_event_loops_in_one_process_leak_neither_threads_nor_tasks() -> Non
 
 def test_threads_with_an_event_loop_each_may_share_an_executor() -> None:
     executor = WorkflowExecutor()
-    found: list[WorkflowResult] = []
+    results: list[WorkflowResult] = []
 
     def work() -> None:
-        found.append(executor.execute_sync(document(), {"doc_id": 1}))
+        results.append(executor.execute_sync(document(), {"doc_id": 1}))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -150,7 +150,7 @@ def test_threads_with_an_event_loop_each_may_share_an_executor() -> None:
     for thread in threads:
         thread.join(30)
 
-    assert [result.completed for result in found] == [5] * 8
+    assert [result.completed for result in results] == [5] * 8
 
 
 async def test_execute_sync_inside_an_event_loop_says_what_to_do() -> None:
