@@ -69,7 +69,7 @@ def spin(file: str) -> None:
         pass
 
 
-def spin_without_letting_go(file: str) -> None:
+def spin_without_switching_threads(file: str) -> None:
     """Runs like `spin`, and lets no other thread of the process run."""
     sys.setswitchinterval(1e6)
     spin(file)

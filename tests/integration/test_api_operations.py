@@ -80,7 +80,7 @@ async def test_a_drained_worker_finishes_its_tasks_and_leaves(api: ApiUnderTest)
     drained = await api.post(f"/v1/workers/{worker['worker']}/drain")
 
     async def state() -> list[str]:
-        return [worker_["state"] for worker_ in (await api.get("/v1/workers"))["items"]]
+        return [entry["state"] for entry in (await api.get("/v1/workers"))["items"]]
 
     await wait_for(lambda: matches(state, ["draining"]))
     gate.set()

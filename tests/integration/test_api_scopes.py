@@ -64,7 +64,7 @@ def list_operations(api: ApiUnderTest) -> list[tuple[str, str, str]]:
         if filled.startswith(first):
             paths += [prefix + filled.removeprefix(first) for prefix in other_prefixes]
         for method, about in methods.items():
-            operations += [(method.upper(), path_, about["operationId"]) for path_ in paths]
+            operations += [(method.upper(), call_path, about["operationId"]) for call_path in paths]
     return operations
 
 

@@ -1,4 +1,4 @@
-"""One node in all detail: attempts, what it got, what it logged, what came out."""
+"""Details of a node: attempts, config, inputs, log lines and output."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,8 +23,8 @@ SECRET = "s3cret-value"
 NO_DELAY = RetryPolicy(max_retries=2, initial_delay=0.0, jitter=False)
 
 
-class Chatty(WorkHandler):
-    """Logs what its config says before it does anything."""
+class LoggingHandler(WorkHandler):
+    """Logs the lines of its config key `say`, then works as usual."""
 
     async def __call__(self, config: Json, ctx: Context) -> Json:
         for line in config.pop("say", ()):
@@ -34,7 +34,7 @@ class Chatty(WorkHandler):
 
 @pytest.fixture
 def work() -> WorkHandler:
-    return Chatty()
+    return LoggingHandler()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -67,11 +67,11 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     assert str(first.error) == "ConnectionError: away"
     assert "raise error" in (first.error.traceback or "")
     assert first.worker == second.worker != ""
-    for attempt_ in (first, second):
-        assert attempt_.queued_at is not None
-        assert attempt_.started_at is not None
-        assert attempt_.finished_at is not None
-        [line] = attempt_.logs
+    for attempt in (first, second):
+        assert attempt.queued_at is not None
+        assert attempt.started_at is not None
+        assert attempt.finished_at is not None
+        [line] = attempt.logs
         assert (line.level, SECRET in line.text, line.text.endswith(" used")) == (
             *("info", False),
             True,
@@ -87,7 +87,7 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     assert detail.output == view.nodes["b"].output
 
 
-async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_one(
+async def test_only_the_last_log_lines_of_an_attempt_are_kept(
     engine: Engine,
 ) -> None:
     lines = [f"line {number}" for number in range(100)] + ["x" * 5_000]
@@ -107,7 +107,7 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     assert [entry.fields["node"] for entry in history if entry.fields.get("logs")] == ["loud"]
 
 
-async def test_items_of_a_map_come_in_pages_and_one_by_one(
+async def test_items_of_a_map_are_shown_in_pages_and_individually(
     engine: Engine, work: WorkHandler
 ) -> None:
     flow = make_workflow(
@@ -134,7 +134,7 @@ async def test_items_of_a_map_come_in_pages_and_one_by_one(
     ]
 
 
-async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_them(
+async def test_a_failed_item_shows_its_error_and_the_others_their_states(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, ValueError("bad item")]
@@ -163,7 +163,7 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
     assert failed.attempts[0].worker != ""
 
 
-async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
+async def test_a_node_that_has_not_settled_shows_its_reason_to_wait(
     engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("inner")
@@ -203,7 +203,7 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     assert (await engine.client.get(ExecutionId(child.child_id))).status == "COMPLETED"
 
 
-async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> None:
+async def test_a_cached_result_and_a_large_value_are_marked(engine: Engine) -> None:
     large, largest = "x" * (INLINE_BYTES_MAX + 1), "y" * (SHOWN_BYTES_MAX + 1)
     flow = make_workflow(
         make_node("a", config={"large": "{{ input.large }}"}),
@@ -224,7 +224,7 @@ async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> Non
     assert "bytes, which is too large to be shown" in detail.inputs["b"]
 
 
-async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> None:
+async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine) -> None:
     flow = make_workflow(
         make_node("a", config={}), make_node("b", "a", config={"x": "{{ a.nothing }}"})
     )
@@ -237,7 +237,7 @@ async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> Non
     assert detail.state is NodeState.FAILED
 
 
-async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> None:
+async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("alpha")))
     id_ = ExecutionId(view.execution_id)
 
@@ -249,7 +249,7 @@ async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> N
         await engine.client.node(ExecutionId("nobody"), "alpha")
 
 
-async def test_the_document_of_a_node_has_moments_as_texts(engine: Engine) -> None:
+async def test_the_document_of_a_node_has_timestamps_as_text(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
     document = build_node_document(await engine.client.node(ExecutionId(view.execution_id), "a"))

@@ -1,4 +1,4 @@
-"""The handlers that reach outside do the same embedded and on Redis."""
+"""Handlers that call services behave the same embedded and on Redis."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -97,7 +97,7 @@ async def test_a_pipeline_of_services_completes_with_its_retries(
     assert keys == {f"{view.execution_id}/words"}
 
 
-async def test_the_delay_that_a_service_asks_for_is_kept(
+async def test_a_retry_waits_for_the_delay_that_the_service_asks_for(
     engine: Engine, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(429, retry_after="1"), make_answer(body=b"now"))
