@@ -72,7 +72,7 @@ async def test_a_node_is_shown_with_its_attempts(api: ApiUnderTest) -> None:
     assert "second" in nope.json()["detail"]
 
 
-async def test_items_of_a_map_come_in_pages(api: ApiUnderTest) -> None:
+async def test_items_of_a_map_are_shown_in_pages(api: ApiUnderTest) -> None:
     execution_id = await start_execution(api, "mapped", input={"items": [5, 6, 7]})
     await api.wait_for_end(execution_id)
     path = f"/v1/executions/{execution_id}/nodes/each"

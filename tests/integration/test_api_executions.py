@@ -208,7 +208,7 @@ async def test_a_waiting_request_is_answered_when_the_server_stops(local: ApiUnd
     assert (await waiting)["status"] in {"PENDING", "RUNNING"}
 
 
-async def test_the_same_paths_answer_under_api(local: ApiUnderTest) -> None:
+async def test_the_paths_also_work_under_the_prefix_api(local: ApiUnderTest) -> None:
     execution_id = (await local.post("/api/workflow", HELLO))["execution_id"]
 
     assert (await local.get(f"/api/workflow/{execution_id}"))["status"] == "PENDING"
@@ -252,7 +252,7 @@ async def test_a_graph_is_drawn_as_data_and_as_text(local: ApiUnderTest) -> None
     assert text.text.startswith("flowchart TD")
 
 
-async def test_a_name_may_hold_a_slash(local: ApiUnderTest) -> None:
+async def test_the_name_of_a_workflow_may_contain_a_slash(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", {**HELLO, "name": "team/hello"})
 
     execution = await local.post("/v1/workflows/team%2Fhello/run", {"input": {"name": "Di"}})

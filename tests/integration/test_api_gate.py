@@ -162,7 +162,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(
 
 
 class SlowRecords:
-    """Records of a store that raises StoreError only after `answers` is set, while `is_away`."""
+    """Records of a store. While `is_away`, a list waits for `answers` and raises StoreError."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._records = backend.records

@@ -103,7 +103,7 @@ async def test_the_server_shows_its_engine_and_version(closed: ApiUnderTest) -> 
     assert server["version"].count(".") == 2
 
 
-async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: ApiUnderTest) -> None:
+async def test_an_administrator_can_create_list_and_revoke_a_token(closed: ApiUnderTest) -> None:
     boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
     new_token = {"name": "ci", "scopes": ["run"], "days": 90, "per_minute": 5}
 

@@ -74,7 +74,7 @@ async def test_a_broken_answer_is_retried(
     assert url in failed.error.message
 
 
-async def test_a_length_that_is_too_short_cuts_the_answer(
+async def test_a_content_length_that_is_too_small_truncates_the_answer(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     answer = ScriptedAnswer(
@@ -199,7 +199,7 @@ async def test_compressed_answers_are_decompressed(
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "br"])
-async def test_the_content_length_of_an_answer_without_a_body_is_ignored(
+async def test_an_answer_without_a_body_may_have_a_large_content_length(
     stage: WorkerHarness, server: ScriptedServer, encoding: str
 ) -> None:
     answer = make_answer(content_length="5000000000", content_encoding=encoding)

@@ -87,7 +87,7 @@ async def test_a_key_that_does_not_fit_in_a_header_is_refused_before_a_request(
     assert scripted.requests == []
 
 
-async def test_two_submits_have_two_keys(scripted: ScriptedServer, client: Client) -> None:
+async def test_each_submit_has_its_own_key(scripted: ScriptedServer, client: Client) -> None:
     scripted.says(RUN, BEGUN)
 
     await client.submit("report")

@@ -1,4 +1,4 @@
-"""The scenarios of the requirements, on every backend, with the real engine and worker."""
+"""Typical workflows on every backend, with the real engine and worker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -225,7 +225,7 @@ async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: WorkHan
     assert work.running_most <= 2
 
 
-async def test_a_rate_limit_spreads_the_tasks_of_its_tag(engine: Engine) -> None:
+async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: Engine) -> None:
     nodes = [make_node(f"n{i}", resource_tag="api") for i in range(6)]
     limit = {"api": RateLimit(rate_per_second=50, burst=1)}
 

@@ -114,7 +114,7 @@ async def test_concurrent_schedulers_fire_each_tick_once(
 async def test_a_scheduler_that_is_cancelled_anywhere_neither_loses_nor_repeats_a_tick(
     open_backend: Open,
 ) -> None:
-    """Each dispatch is cancelled two loop iterations later than the last, so within every call."""
+    """Each tick's dispatch is cancelled two loop iterations later than the one before it."""
     backend = await open_backend()
     start = float(int(WORLD.clock.now())) + 1_000
     await store_workflow(backend)

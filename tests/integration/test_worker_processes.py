@@ -258,7 +258,7 @@ async def test_the_process_of_a_dropped_task_is_killed(
     assert stage.ended() == []
 
 
-async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: WorkerHarness) -> None:
+async def test_the_soft_timeout_interrupts_code_that_never_waits(stage: WorkerHarness) -> None:
     output = await stage.output(
         make_process_task(stage, "soft", soft_timeout_s=1.0, timeout_s=30.0)
     )

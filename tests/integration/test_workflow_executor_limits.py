@@ -151,7 +151,7 @@ async def test_a_limiter_grants_tokens_in_order() -> None:
     assert times == [0.0, 0.0, 0.5, 1.0, 1.5]
 
 
-async def test_an_idle_limiter_saves_up_no_more_than_its_burst() -> None:
+async def test_an_idle_limiter_accumulates_at_most_its_burst() -> None:
     clock = FakeClock()
     limiter = TokenBucketRateLimiter(2, 3, clock=clock)
     await clock.advance(100)

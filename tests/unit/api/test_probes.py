@@ -1,4 +1,4 @@
-"""Whoever asks how the parts are is told soon, also of one that hangs."""
+"""A health probe answers soon, even if one part hangs."""
 
 import asyncio
 

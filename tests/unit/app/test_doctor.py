@@ -1,4 +1,4 @@
-"""What the doctor makes of facts: a verdict for each, and what to do about what is not right."""
+"""The doctor gives a verdict for each fact, and a remedy for each problem."""
 
 import msgspec
 import pytest

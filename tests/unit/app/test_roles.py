@@ -1,4 +1,4 @@
-"""An orchestrator's process ends when it is told to, whatever its services still wait for."""
+"""The process of an orchestrator ends on request, even if its services still wait."""
 
 import asyncio
 from typing import Any, cast
@@ -10,7 +10,7 @@ from runnel.app.roles import OrchestratorRole, PairedRole
 
 
 class Quick:
-    """An orchestrator, or a service, that ends when it is told to."""
+    """An orchestrator or a service that ends as soon as `stop` is set."""
 
     def __init__(self) -> None:
         self.has_ended = False
@@ -21,7 +21,7 @@ class Quick:
 
 
 class Slow(Quick):
-    """One whose last step does not end."""
+    """A service whose last step does not end."""
 
     async def run(self, stop: asyncio.Event) -> None:
         await super().run(stop)
@@ -55,7 +55,7 @@ async def test_the_second_signal_does_not_wait_for_a_service(stops: StopEvents) 
 
 
 class Answering:
-    """A role that ends when the process does."""
+    """A role that ends with the process."""
 
     name = "api"
 
@@ -68,7 +68,7 @@ class Answering:
 
 
 class Drained:
-    """A role that ends by itself: its worker was told to."""
+    """A role that ends by itself because its worker was drained."""
 
     name = "worker"
 

@@ -1,4 +1,4 @@
-"""What a run has found is kept after every job, and judged by the targets."""
+"""Results are stored after every job and compared with the targets."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which children of a tree are still to end, by what is told of them."""
+"""The unfinished children of an execution tree, derived from its events."""
 
 from runnel.cli.session.unfinished import UnfinishedChildren
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted

@@ -1,4 +1,4 @@
-"""Graphs as pictures: what a person reads at a glance must also be true."""
+"""Drawings of graphs show every edge and no edge that does not exist."""
 
 import itertools
 from xml.etree import ElementTree as ET

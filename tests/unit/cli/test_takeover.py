@@ -1,4 +1,4 @@
-"""What ran in the memory of one process is told from what can be gone on with elsewhere."""
+"""Finds executions that only their own program can resume."""
 
 import pytest
 
