@@ -3,17 +3,17 @@
 PYTHON ?= python3
 # One more than there are cores: many tests wait for servers and processes.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
-# Who has nothing left to do takes from the others: otherwise one of them ends minutes later.
+# An idle test process takes tests from the others. Otherwise one of them would end minutes later.
 PARALLEL = -n $(WORKERS) --dist worksteal
-# Without it every process that a test starts would compile all anew: 0.2 s each, in containers
-# whose environment says so.
+# Some containers set it. Every process that a test starts would then compile all modules again,
+# which takes 0.2 s each.
 unexport PYTHONDONTWRITEBYTECODE
 SEED ?= 0
 COUNT ?= 1000
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Twice quiet: pip then speaks of errors only.
+# With --quiet twice, pip prints errors only.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install
 FAST := $(wildcard tests/unit tests/architecture tests/property tests/conformance)
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
@@ -25,36 +25,36 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: $(VENV)/dev.stamp ## make .venv with all that development needs
+setup: $(VENV)/dev.stamp ## create .venv with everything that development needs
 
-demo: $(VENV)/run.stamp ## run the example workflow, with no service and no set-up of yours
+demo: $(VENV)/run.stamp ## run the example workflow; needs no service and no set-up
 	@$(BIN)/runnel run examples/demo.yaml
 
-check: setup lint ## format, lint, types, imports and the fast tests: under a minute
+check: setup lint ## check format, lint, types and imports, and run the fast tests: under a minute
 	@$(BIN)/pytest --quiet $(PARALLEL) -m "not slow" --hypothesis-profile=quick $(FAST)
 
-test: setup lint ## everything
+test: setup lint ## check as above, and run all tests
 	@$(BIN)/pytest $(PARALLEL) --durations=15
 
-format: setup ## format the code and fix what can be fixed
+format: setup ## format the code and apply automatic fixes
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-reference: setup ## write docs/reference and the JSON Schema of workflow files anew, from the code
+reference: setup ## generate docs/reference and the JSON Schema of workflow files from the code
 	@$(BIN)/python -m runnel.authoring.documents.schema
 	@$(BIN)/python -m tools.reference
 
-coverage: setup ## the whole suite but its measurements, with the lines and branches it leaves out
+coverage: setup ## run all tests except measurements, and report lines and branches without a test
 	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet $(PARALLEL) --ignore tests/performance --cov --cov-report=term
 	@$(BIN)/python -m tests.branch_coverage
 
-sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
+sim: setup ## simulate COUNT seeds from SEED on; the last line has the result
 	@$(BIN)/python -m simulation --seed $(SEED) --count $(COUNT)
 
-chaos: setup ## kill, pause, wipe and set back a real deployment: SEED=... COUNT=how many executions
+chaos: setup ## run COUNT executions while servers are killed, paused, wiped and rolled back; SEED=...
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --executions $(COUNT)
 
-bench: setup ## measure everything, or what ARGS say: ARGS="--quick", see bench/README.md
+bench: setup ## run all benchmarks, or a part: ARGS="--quick", see bench/README.md
 	@$(BIN)/python -m bench $(ARGS)
 
 lock: ## pin the newest allowed dependencies again in requirements/
@@ -79,7 +79,7 @@ lint: setup
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
-# The version is checked first because an old Python fails much later, in words that do not help.
+# Check the version first: an old Python fails much later, with an unhelpful message.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 		f"expected Python 3.11 or newer, got {v[0]}.{v[1]}: try make PYTHON=python3.13")'

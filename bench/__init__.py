@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench`; the method is in README.md."""
+"""Benchmarks of the repository: `python -m bench`. README.md describes the method."""

@@ -1,7 +1,7 @@
 """Measures everything and writes results.json and results.md: `python -m bench`.
 
-Each job runs in a process of its own, and what it found is written at once: a run that is ended
-in the middle has what it had.
+Each job runs in a separate process. The results are written after each job, so an interrupted run
+keeps its results.
 """
 
 import argparse
@@ -41,7 +41,7 @@ now = time.monotonic
 
 
 class JobFailedError(Exception):
-    """Holds the last line that the job wrote."""
+    """A job failed; the message is the last line of its output."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,26 +69,33 @@ def main(arguments: list[str] | None = None) -> None:
         machine=describe_machine(), settings=_describe_settings(repetitions), peers=describe_peers()
     )
     if not results.peers:
-        print("peers are not measured: there is no bench/peers", file=sys.stderr)
+        print("peers are not measured: the package bench.peers is missing", file=sys.stderr)
     try:
         _measure_jobs(jobs_to_run, results, path, repetitions=repetitions, minutes=chosen.minutes)
     except KeyboardInterrupt:
-        print("interrupted: what was found before is kept", file=sys.stderr)
+        print("interrupted: earlier results are kept", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="diamonds, chains and fans, once")
-    parser.add_argument("--only", nargs="+", default=[], help="jobs whose name has all these words")
+    parser.add_argument("--quick", action="store_true", help="run diamonds, chains and fans once")
     parser.add_argument(
-        "--repetitions", type=parse_positive, help=f"{REPETITIONS}, or 1 with --quick"
+        "--only", nargs="+", default=[], help="run only jobs whose name has all these words"
     )
     parser.add_argument(
-        "--minutes", type=parse_positive, default=MINUTES_MAX, help="then no job is begun"
+        "--repetitions",
+        type=parse_positive,
+        help=f"repetitions per job (default {REPETITIONS}, 1 with --quick)",
     )
-    parser.add_argument("--list", action="store_true", help="name the jobs, and do nothing")
+    parser.add_argument(
+        "--minutes",
+        type=parse_positive,
+        default=MINUTES_MAX,
+        help="start no job after this time (default %(default)s)",
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of the jobs")
     parser.add_argument("--job", help="run this job once and print its figures as JSON")
     return parser
 
@@ -101,15 +108,20 @@ def _measure_jobs(
     repetitions: int,
     minutes: int,
 ) -> None:
-    """Run all jobs once, then all again: a disturbance of the machine is spread over all jobs."""
+    """Runs all jobs once, then again, so that a disturbance affects all jobs alike."""
     end = now() + 60 * minutes
     rounds = [
-        job for turn in range(repetitions) for job in jobs_to_run if not (job.is_once and turn)
+        job
+        for repetition in range(repetitions)
+        for job in jobs_to_run
+        if not (job.is_once and repetition)
     ]
     for number, job in enumerate(rounds, start=1):
         print(f"[{number}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
         if now() > end:
-            results.failed.setdefault(job.name, f"not begun: {minutes} minutes were over")
+            results.failed.setdefault(
+                job.name, f"not started: the limit of {minutes} minutes was reached"
+            )
         else:
             _measure_job(job, results)
         results.is_complete = number == len(rounds)
@@ -129,7 +141,7 @@ def _measure_job(job: BenchmarkJob, results: BenchmarkResults) -> None:
 
 
 def _run_job(job: BenchmarkJob) -> Figures:
-    """Run a job once in a child process, which is ended when it takes too long."""
+    """Runs a job once in a child process, and ends it after JOB_TIMEOUT_S."""
     command = [sys.executable, "-m", "bench", "--job", job.name]
     try:
         code, out, err = run_child(command, folder=FOLDER.parent, timeout_s=JOB_TIMEOUT_S)
@@ -142,9 +154,9 @@ def _run_job(job: BenchmarkJob) -> Figures:
 
 
 def find_last_line(text: str) -> str:
-    """Return the last line that is not only dashes, as that of an exception group is."""
+    """Returns the last line with text; the last line of an exception group has only dashes."""
     lines = [line.strip(" |+-") for line in text.splitlines()]
-    return next((line for line in reversed(lines) if line), "without a word")
+    return next((line for line in reversed(lines) if line), "no output")
 
 
 def _write_results(results: BenchmarkResults, path: Path) -> None:
@@ -164,11 +176,11 @@ def _describe_settings(repetitions: int) -> dict[str, str | int]:
 
 
 def _describe_version(product: ServerProduct, *, user: str | None = None) -> str:
-    """Describe the program that a private server runs."""
+    """Returns name and version of the program that a private server runs."""
     try:
         binary = find_binary(product, user=user)
     except NoServerBinaryError:
-        return "none here"
+        return "not installed"
     return f"{binary.path.name} {binary.version}"
 
 

@@ -1,7 +1,8 @@
-"""Many followers and many requests over HTTP: `python -m bench.api [embedded|servers] [seconds]`.
+"""Measures the HTTP API under load: `python -m bench.api [embedded|servers] [seconds]`.
 
-500 streams of server-sent events (400 follow one of 40 executions, 100 follow all) and 200 requests
-a second (run, read, wait, list) on one API process, all on this machine.
+The load is 500 streams of server-sent events and 200 requests a second (run, read, wait, list) to
+one API process. 400 streams follow one of 40 executions, 100 follow all. Everything runs on this
+machine.
 """
 
 import argparse
@@ -40,7 +41,7 @@ HELLO_WORKFLOW = {
     "name": "hello",
     "nodes": [{"id": "greet", "handler": "output", "config": {"text": "hi"}}],
 }
-# Each signal lets the next node begin to wait: something to tell, all the time.
+# Each signal starts the wait of the next node, so that there are events all the time.
 SIGNAL_NODE = {"handler": "wait_for_signal", "config": {"signal": "go"}}
 LONG_WORKFLOW = {
     "name": "long",
@@ -56,9 +57,9 @@ class WrongAnswerError(Exception):
 
 
 class BareHttpClient:
-    """An HTTP client on bare sockets: httpx takes as long for a request as the server does.
+    """An HTTP client on plain sockets, because httpx needs as much time as the server.
 
-    It keeps its connections, as many as there are requests at once.
+    It reuses connections, and has as many as there are concurrent requests.
     """
 
     def __init__(self, url: str) -> None:
@@ -67,7 +68,7 @@ class BareHttpClient:
         self._idle_connections: list[Connection] = []
 
     async def request(self, method: str, path: str, body: object = None) -> Any:
-        """Return the decoded body of the response; raises WrongAnswerError, OSError."""
+        """Returns the decoded body of the response; raises WrongAnswerError or OSError."""
         connection = (
             self._idle_connections.pop() if self._idle_connections else await self.connect()
         )
@@ -110,7 +111,7 @@ class ApiProcess:
 
 @dataclass
 class StreamFollower:
-    """Counts the messages of one stream, by event; `buffer` is what is not a whole message yet."""
+    """Counts the messages of one stream by event; `buffer` holds an incomplete message."""
 
     path: str
     events: dict[str, int] = field(default_factory=dict)
@@ -148,7 +149,7 @@ class StreamFollower:
 
 @dataclass(frozen=True)
 class Audience:
-    """The followers of single executions, FOLLOWERS_EACH of each in turn, and those of all."""
+    """All followers: FOLLOWERS_EACH per execution, and those of all executions."""
 
     of_one: list[StreamFollower]
     of_all: list[StreamFollower]
@@ -165,14 +166,16 @@ class Audience:
     def followers(self) -> list[StreamFollower]:
         return [*self.of_one, *self.of_all]
 
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         return all(follower.message_count for follower in self.followers)
 
     def count_messages(self) -> int:
         return sum(follower.message_count for follower in self.followers)
 
     def count_missing(self, expected: list[int], completed: int) -> int:
-        """`expected` are the messages of each followed execution, `completed` the ends of all."""
+        """Counts missing messages. `expected` is the number of messages per followed execution,
+        `completed` the number of ended executions.
+        """
         counts = [count for count in expected for _ in range(FOLLOWERS_EACH)]
         return (
             sum(
@@ -186,7 +189,7 @@ class Audience:
 
 @dataclass
 class RequestLoad:
-    """The requests that were sent: how long each took, and the errors."""
+    """The sent requests, their latencies and their errors."""
 
     http: BareHttpClient
     execution_ids: list[str] = field(default_factory=list)
@@ -225,7 +228,7 @@ async def measure_load(kind: str, seconds: float = 60.0) -> Figures:
         audience = Audience.of(watched_ids)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(f.follow(process.url)) for f in audience.followers]
-            await _wait_until(audience.has_begun, TIMEOUT_S)
+            await _wait_until(audience.has_started, TIMEOUT_S)
             first, cpu_s_before = len(load.execution_ids), process.read_cpu_s()
             async with asyncio.TaskGroup() as busy_group:
                 busy_group.create_task(_send_signals(http, watched_ids, seconds))
@@ -252,7 +255,10 @@ async def measure_load(kind: str, seconds: float = 60.0) -> Figures:
 
 
 async def _send_requests(load: RequestLoad, seconds: float, process: ApiProcess) -> float:
-    """200 a second, whether those before are answered or not; memory after a sixth of the time."""
+    """Sends requests at a fixed rate, without waiting for answers.
+
+    Returns the memory of the process after a sixth of the time.
+    """
     kinds = ("run", "read", "wait", "list")
     begin_mb = 0.0
     started = time.perf_counter()
@@ -265,11 +271,11 @@ async def _send_requests(load: RequestLoad, seconds: float, process: ApiProcess)
                 return begin_mb
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             group.create_task(load.send(kinds[number % len(kinds)]))
-    raise AssertionError("the count has no end")
+    raise AssertionError("unreachable: the counter is endless")
 
 
 async def _send_signals(http: BareHttpClient, execution_ids: list[str], seconds: float) -> None:
-    """Send the last one after nine tenths of the time: then all of the executions end."""
+    """Sends all signals within nine tenths of the time, so that all executions end."""
     for _ in range(ROUNDS):
         await asyncio.sleep(seconds * 0.9 / ROUNDS)
         for execution_id in execution_ids:
@@ -278,7 +284,7 @@ async def _send_signals(http: BareHttpClient, execution_ids: list[str], seconds:
 
 
 async def _wait_for_messages(audience: Audience, completed: int) -> None:
-    """Messages that do not come within ten seconds are missing, and counted so."""
+    """Waits up to ten seconds for the last messages; later ones count as missing."""
     with suppress(TimeoutError):
         await _wait_until(lambda: all(follower.has_ended for follower in audience.of_one), 10.0)
     with suppress(TimeoutError):
@@ -288,7 +294,7 @@ async def _wait_for_messages(audience: Audience, completed: int) -> None:
 
 
 async def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Raise TimeoutError if the condition does not become true in time."""
+    """Waits for the condition; raises TimeoutError after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
         while not condition():
             await RealClock().sleep(POLL_S)
@@ -343,7 +349,7 @@ async def _deploy_on_servers() -> AsyncIterator[ApiProcess]:
 async def _serve_api(role: str, folder: Path, environ: dict[str, str]) -> AsyncIterator[ApiProcess]:
     async with _run_process([role, "--port", "0"], folder, environ) as process:
         if process.stderr is None:
-            raise RuntimeError("stderr is not read")
+            raise RuntimeError("the process has no stderr pipe")
         async for line in process.stderr:
             if line.startswith(READY_PREFIX):
                 yield ApiProcess(process, line.removeprefix(READY_PREFIX).decode().strip())

@@ -1,4 +1,4 @@
-"""A measurement in its own process, so that it does not pay for what another left behind."""
+"""Runs a measurement in a separate process, so that measurements do not affect each other."""
 
 import os
 import signal
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from runnel.bench.figures import Figures
 
-# A child gets so long to clean up after Ctrl-C.
+# The time for a child to clean up after Ctrl-C.
 TERMINATE_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkJob:
-    """`name` is the workload and then the configuration.
+    """One measurement. `name` is the workload followed by the configuration.
 
-    `is_short` ones are what `--quick` leaves; one that is a sample by itself runs `is_once`.
+    `--quick` runs only jobs that are `is_short`. A job that is `is_once` has no repetitions.
     """
 
     name: str
@@ -26,15 +26,15 @@ class BenchmarkJob:
     is_once: bool = False
 
     def has_words(self, words: Collection[str]) -> bool:
-        """All of them, in any order."""
+        """Returns whether the name has all words, in any order."""
         return set(words) <= set(self.name.split())
 
 
 def run_child(command: list[str], *, folder: Path, timeout_s: float) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr.
+    """Runs a command and returns exit code, stdout and stderr.
 
     Raises subprocess.TimeoutExpired. After a timeout or an interrupt, the child and every process
-    that it started are ended: first by the signal of Ctrl-C, then by SIGKILL.
+    that it started are ended: first by SIGINT, then by SIGKILL.
     """
     child = subprocess.Popen(
         command,

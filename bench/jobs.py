@@ -1,4 +1,4 @@
-"""Everything that is measured: workloads by configurations."""
+"""Lists all jobs: each workload in its configurations."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -48,7 +48,7 @@ STORAGE_MODES: dict[str, StorageMode] = {
 SLOTS = (4, 64)
 WORKERS = (1, 2)
 SHORT_WORKLOADS = frozenset({"diamond", "chain", "fan"})
-# A minute of load is a sample by itself.
+# A minute of load needs no repetitions.
 SINGLE_RUN_WORKLOADS = frozenset({"load"})
 BACKLOG_EXECUTIONS = 2_000
 ORCHESTRATOR_KILLS, KILLED_WORKERS_EXECUTIONS = 10, 100
@@ -127,20 +127,20 @@ def _list_standalone_jobs() -> Iterator[BenchmarkJob]:
 
 
 def _make_job(
-    name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: bool
+    name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **flags: bool
 ) -> BenchmarkJob:
-    return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **about)
+    return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **flags)
 
 
 def _make_workload_job(
     kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Figures]]
 ) -> BenchmarkJob:
-    about = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
-    return _make_job(f"{kind} {configuration}", work, **about)
+    flags = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
+    return _make_job(f"{kind} {configuration}", work, **flags)
 
 
 async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:
-    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    """Measures a workload, and its floor if it has one."""
     workload, storage_mode = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
     if kind not in WORKLOADS:
         measured = await measure_embedded(
@@ -155,7 +155,7 @@ async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figur
 
 
 async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> Figures:
-    """Measure a workload; a workload with a floor has the rate of the floor as well."""
+    """Measures a workload, and its floor if it has one."""
     workload = STANDARD_WORKLOADS[kind]
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         if kind not in WORKLOADS:

@@ -1,10 +1,10 @@
-"""Numbers on a command line."""
+"""Parses numbers of command lines."""
 
 import argparse
 
 
 def parse_positive(text: str) -> int:
-    """For argparse, which says it in one sentence."""
+    """Parses a whole number of at least 1 for argparse."""
     try:
         value = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The peers in the same run; none where `bench.peers` is missing."""
+"""Lists the jobs of peers; none if the package `bench.peers` is missing."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from bench.job import BenchmarkJob
 from runnel.bench.figures import Figures
 
 PEER_PREFIX = "peer"
-# The name of our workload, and that of the same one there.
+# Our names of workloads, and the names in `bench.peers`.
 PEER_WORKLOADS = {"diamond": "diamonds", "chain": "chain", "fan": "fan"}
 
 
@@ -29,7 +29,7 @@ def describe_peers() -> dict[str, dict[str, str]]:
 
 
 def _measure_peer(peer: str, workload: str) -> Figures:
-    """With our names; raises what the peer's module raises, in one sentence."""
+    """Measures a peer and returns its figures under our names; raises PeerError."""
     peers = _import_peers()
     if peers is None:
         raise RuntimeError("bench.peers is missing")

@@ -1,4 +1,4 @@
-"""What a run has found so far: kept as JSON after every job, and as tables for people."""
+"""The results of a run so far. They are written as JSON after every job."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ FigureValues = dict[str, list[float]]
 
 @dataclass(slots=True, kw_only=True)
 class BenchmarkResults:
-    """`figures` are the values of each repetition, by job and figure; `failed` is why, by job."""
+    """The values of each repetition by job and figure, and the reasons of failed jobs."""
 
     machine: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -31,15 +31,15 @@ class BenchmarkResults:
         return median(values) if values else None
 
     def compute_floor_ratio(self, job: str) -> float | None:
-        """Return the ratio of the medians: our rate by that of the floor."""
-        done, floor = (
+        """Returns the median rate divided by the median rate of the floor."""
+        rate, floor = (
             self.compute_median(job, figure) for figure in ("executions_per_s", "floor_per_s")
         )
-        return None if done is None or floor is None else done / floor
+        return None if rate is None or floor is None else rate / floor
 
     def write(self, path: Path, targets: list[dict[str, Any]]) -> None:
-        """All of it, or what was there before."""
+        """Writes the file atomically."""
         text = json.dumps({**asdict(self), "targets": targets}, indent=1)
-        new = path.with_suffix(".new")
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(path)
+        new_path = path.with_suffix(".new")
+        new_path.write_text(text + "\n", encoding="utf-8")
+        new_path.replace(path)

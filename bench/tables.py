@@ -1,4 +1,4 @@
-"""The results as Markdown."""
+"""Formats the results as Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,11 +11,18 @@ RATIO_FIGURE = "executions_per_s"
 NOT_DURABLE = "NOT durable"
 HIGHER_IS_BETTER = frozenset({"executions_per_s"})
 LOWER_IS_BETTER = frozenset({"edge_ms_p50", "edge_ms_p99", "fan_1000_s"})
+WORKLOAD_NOTE = """\
+Diamonds, chains, fans, maps and graphs of Runnel measure the engine alone: their nodes call `noop`,
+which has no arguments and no result. Nodes of peers take and return an integer, and their client
+fetches the last result. So a peer does more work per node, and a ratio to a peer shows only the
+order of magnitude.
+"""
 
 
 def format_markdown(results: BenchmarkResults, targets: Sequence[dict[str, Any]]) -> str:
     parts = [
         _format_head(results),
+        WORKLOAD_NOTE,
         "## Targets\n",
         _format_table(_TARGET_COLUMNS, _format_target_rows(targets)),
     ]
@@ -24,15 +31,15 @@ def format_markdown(results: BenchmarkResults, targets: Sequence[dict[str, Any]]
     if results.peers:
         parts += ["## Peers\n", _format_table(_PEER_COLUMNS, _format_peer_rows(results))]
     if results.failed:
-        rows = [(job, why.replace("|", "/")) for job, why in results.failed.items()]
-        parts += ["## Not measured, or not each time\n", _format_table(("job", "why"), rows)]
+        rows = [(job, reason.replace("|", "/")) for job, reason in results.failed.items()]
+        parts += ["## Failed jobs\n", _format_table(("job", "reason"), rows)]
     return "\n".join(parts)
 
 
-_TARGET_COLUMNS = ("target", "configuration", "wanted", "found", "")
+_TARGET_COLUMNS = ("target", "configuration", "required", "measured", "")
 _FIGURE_COLUMNS = (
-    *("job", "figure", "median", "least", "most", "of the floor"),
-    "times the best durable peer",
+    *("job", "figure", "median", "minimum", "maximum", "ratio to the floor"),
+    "ratio to the best durable peer",
 )
 _WORKLOAD_SETTINGS_PREFIX = "settings for "
 _PEER_COLUMNS = ("peer", "versions", "durability", "joins", "layout", "settings")
@@ -40,11 +47,11 @@ _PEER_COLUMNS = ("peer", "versions", "durability", "joins", "layout", "settings"
 
 def _format_head(results: BenchmarkResults) -> str:
     lines = [
-        f"{name}: {'; '.join(f'{key} {value}' for key, value in about.items())}."
-        for name, about in (("Settings", results.settings), ("Machine", results.machine))
+        f"{name}: {'; '.join(f'{key} {value}' for key, value in fields.items())}."
+        for name, fields in (("Settings", results.settings), ("Machine", results.machine))
     ]
     if not results.is_complete:
-        lines.append("**Not complete: the run goes on, or was ended.**")
+        lines.append("**Incomplete: the run is in progress or was interrupted.**")
     return "\n\n".join(["# Results", *lines, "Method: [README.md](README.md).\n"])
 
 
@@ -60,7 +67,7 @@ def _format_figure_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
     for job, figures in results.figures.items():
         for name, values in figures.items():
             ratio = results.compute_floor_ratio(job) if name == RATIO_FIGURE else None
-            times = compare_with_best_peer(results, job, name)
+            peer_ratio = compare_with_best_peer(results, job, name)
             yield (
                 job,
                 format_label(name),
@@ -68,51 +75,51 @@ def _format_figure_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
                 format_number(min(values)),
                 format_number(max(values)),
                 "" if ratio is None else f"{ratio:.2f}",
-                "" if times is None else format_number(times),
+                "" if peer_ratio is None else format_number(peer_ratio),
             )
 
 
 def compare_with_best_peer(results: BenchmarkResults, job: str, figure: str) -> float | None:
-    """Return how many times better we are than the best peer whose joins survive a crash.
+    """Returns the ratio to the best peer whose joins survive a crash; above 1 is better.
 
-    None for a job of a peer, and where no peer has the figure.
+    Returns None for a job of a peer, or if no peer has the figure.
     """
     workload, *configuration = job.split()
-    ours = results.compute_median(job, figure)
-    if ours is None or PEER_PREFIX in configuration:
+    value = results.compute_median(job, figure)
+    if value is None or PEER_PREFIX in configuration:
         return None
-    theirs = [
-        value
-        for peer, about in results.peers.items()
-        if not about.get("joins", "").startswith(NOT_DURABLE)
-        and (value := results.compute_median(f"{workload} {PEER_PREFIX} {peer}", figure))
+    peer_values = [
+        peer_value
+        for peer, description in results.peers.items()
+        if not description.get("joins", "").startswith(NOT_DURABLE)
+        and (peer_value := results.compute_median(f"{workload} {PEER_PREFIX} {peer}", figure))
         is not None
     ]
-    if not theirs:
+    if not peer_values:
         return None
     if figure in HIGHER_IS_BETTER:
-        return ours / max(theirs)
-    return min(theirs) / ours if figure in LOWER_IS_BETTER else None
+        return value / max(peer_values)
+    return min(peer_values) / value if figure in LOWER_IS_BETTER else None
 
 
 def _format_peer_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
-    """Only of those that were measured."""
+    """Yields a row for each measured peer."""
     measured = {job.split()[-1] for job in results.figures if PEER_PREFIX in job.split()}
-    for peer, about in results.peers.items():
+    for peer, description in results.peers.items():
         if peer in measured:
-            shown = {**about, "settings": _format_peer_settings(about)}
-            yield (peer, *(shown.get(name, "").replace("|", "/") for name in _PEER_COLUMNS[1:]))
+            fields = {**description, "settings": _format_peer_settings(description)}
+            yield (peer, *(fields.get(name, "").replace("|", "/") for name in _PEER_COLUMNS[1:]))
 
 
 def _format_peer_settings(description: dict[str, str]) -> str:
-    """With what is different for some of the workloads, and how many executions each was."""
-    others = [
+    """Formats the settings, those of single workloads, and the numbers of executions."""
+    workload_settings = [
         f"{name.removeprefix(_WORKLOAD_SETTINGS_PREFIX)}: {text}"
         for name, text in description.items()
         if _WORKLOAD_SETTINGS_PREFIX in name
     ]
     counts = [f"executions: {description['counts']}"] if "counts" in description else []
-    return "; ".join([description.get("settings", ""), *others, *counts])
+    return "; ".join([description.get("settings", ""), *workload_settings, *counts])
 
 
 def _format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

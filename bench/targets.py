@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it was."""
+"""The performance targets, and whether a run reached them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,25 +67,25 @@ def list_targets() -> Iterator[PerformanceTarget]:
 
 def _list_rate_targets() -> Iterator[PerformanceTarget]:
     for configuration in EMBEDDED:
-        # As it comes, DBOS is as safe as our `power`; with WAL, as our default.
+        # DBOS with default settings is as safe as our `power`; with WAL, as our default.
         is_as_safe = "power" in configuration
-        about = "as it comes" if is_as_safe else "as it comes, which survives a power cut"
+        variant = "default" if is_as_safe else "default (survives a power cut, this does not)"
         yield _make_peer_ratio(
-            f"W1 times DBOS on SQLite, {about}", configuration, 100, "dbos-sqlite"
+            f"W1 ratio to DBOS on SQLite, {variant}", configuration, 100, "dbos-sqlite"
         )
         if not is_as_safe:
-            about = "with WAL, as safe as this"
+            variant = "with WAL (as safe as this)"
             yield _make_peer_ratio(
-                f"W1 times DBOS on SQLite {about}", configuration, 100, "dbos-sqlite-wal"
+                f"W1 ratio to DBOS on SQLite {variant}", configuration, 100, "dbos-sqlite-wal"
             )
         yield _make_floor_ratio(configuration, 0.35)
     for configuration in SERVERS:
-        yield _make_peer_ratio("W1 times Celery", configuration, 25, "celery")
+        yield _make_peer_ratio("W1 ratio to Celery", configuration, 25, "celery")
         yield _make_floor_ratio(configuration, 0.45)
 
 
 def _list_edge_targets() -> Iterator[PerformanceTarget]:
-    for figure, about in (
+    for figure, label in (
         ("edge", "W2 per edge, from outside"),
         ("hop", "W2 per edge, by commits"),
     ):
@@ -93,10 +93,10 @@ def _list_edge_targets() -> Iterator[PerformanceTarget]:
         for configuration, (p50, p99) in bounds.items():
             job = f"chain {configuration}"
             yield _make_upper_bound(
-                f"{about}, p50, ms", configuration, p50, job, f"{figure}_ms_p50"
+                f"{label}, p50, ms", configuration, p50, job, f"{figure}_ms_p50"
             )
             yield _make_upper_bound(
-                f"{about}, p99, ms", configuration, p99, job, f"{figure}_ms_p99"
+                f"{label}, p99, ms", configuration, p99, job, f"{figure}_ms_p99"
             )
 
 
@@ -109,8 +109,8 @@ def _list_fan_and_map_targets() -> Iterator[PerformanceTarget]:
         job = f"fan {configuration}"
         yield _make_upper_bound("W3 1→1,000→1, s", configuration, bound, job, "fan_1000_s")
     for configuration in ("sqlite x4", "servers 1w x64"):
-        about = "W3 cost of an item of 100,000, times that of 1,000"
-        yield _make_upper_bound(about, configuration, 1.3, f"map {configuration}", "map_cost_ratio")
+        label = "W3 cost of an item of 100,000, ratio to one of 1,000"
+        yield _make_upper_bound(label, configuration, 1.3, f"map {configuration}", "map_cost_ratio")
 
 
 def _make_upper_bound(
@@ -133,7 +133,7 @@ def _make_floor_ratio(configuration: str, bound: float) -> PerformanceTarget:
         return results.compute_floor_ratio(f"diamond {configuration}")
 
     return PerformanceTarget(
-        description="W1 of the floor",
+        description="W1 ratio to the floor",
         configuration=configuration,
         sign="≥",
         bound=bound,
@@ -145,9 +145,9 @@ def _make_peer_ratio(
     description: str, configuration: str, bound: float, peer: str
 ) -> PerformanceTarget:
     def read_figure(results: BenchmarkResults) -> float | None:
-        ours = results.compute_median(f"diamond {configuration}", RATE_FIGURE)
-        theirs = results.compute_median(f"diamond {PEER_PREFIX} {peer}", RATE_FIGURE)
-        return None if ours is None or theirs is None else ours / theirs
+        runnel_rate = results.compute_median(f"diamond {configuration}", RATE_FIGURE)
+        peer_rate = results.compute_median(f"diamond {PEER_PREFIX} {peer}", RATE_FIGURE)
+        return None if runnel_rate is None or peer_rate is None else runnel_rate / peer_rate
 
     return PerformanceTarget(
         description=description,

@@ -1,4 +1,4 @@
-"""Work that waits for a person, for up to a day; it occupies nothing, and survives a kill.
+"""Waits up to a day for an approval. The wait occupies no worker and survives a crash.
 
 $ runnel run examples/approval.py --input amount=900 &    # until: waits for signal 'approve'
 $ runnel signal @last approve --payload by=Ada
@@ -6,21 +6,21 @@ signal 'approve' sent to execution …
 $ wait
 "900 EUR paid, approved by Ada"
 $ runnel run examples/approval.py --input amount=20
-"20 EUR paid, approved by nobody: it is little"
+"20 EUR paid, approved by the rule for small amounts"
 """
 
 from typing import Any
 
 from runnel import default, task, wait_for_signal, workflow
 
-LITTLE = 100
-A_DAY_S = 24 * 3600
+APPROVAL_LIMIT_EUR = 100
+DAY_S = 24 * 3600
 
 
 @task
 def ask(amount: int) -> dict[str, bool]:
-    """Stands for a message to somebody."""
-    return {"needs_a_person": amount > LITTLE}
+    """A real task would send a message to a person here."""
+    return {"needs_a_person": amount > APPROVAL_LIMIT_EUR}
 
 
 @task
@@ -30,6 +30,6 @@ def pay(amount: int, by: str) -> str:
 
 @workflow
 def expenses(amount: int) -> Any:
-    asked = ask(amount)
-    answer = wait_for_signal.when(asked["needs_a_person"])("approve", timeout=A_DAY_S)
-    return pay.after(asked)(amount, default(answer["by"], "nobody: it is little"))
+    request = ask(amount)
+    approval = wait_for_signal.when(request["needs_a_person"])("approve", timeout=DAY_S)
+    return pay.after(request)(amount, default(approval["by"], "the rule for small amounts"))

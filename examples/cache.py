@@ -1,4 +1,4 @@
-"""The same question is asked once: the second run takes its answer from the cache, in no time.
+"""Caches a result: the second run takes it from the cache instead of running the task.
 
 $ runnel run examples/cache.py --input city=Oslo
 "Oslo has 4 letters"
@@ -6,7 +6,7 @@ $ runnel run examples/cache.py --input city=Oslo
 "Oslo has 4 letters"
 $ runnel history @last
 …
-… NodeCompleted      think  output="Oslo has 4 letters" … is_cached=true
+… NodeCompleted      describe  output="Oslo has 4 letters" … is_cached=true
 …
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 
 from runnel import task, workflow
 
-AN_HOUR = 3600.0
+HOUR_S = 3600.0
 
 
-@task(cache=AN_HOUR)
-def think(city: str) -> str:
+@task(cache=HOUR_S)
+def describe(city: str) -> str:
     time.sleep(0.5)
     return f"{city} has {len(city)} letters"
 
 
 @workflow
-def asked(city: str) -> Any:
-    return think(city)
+def cities(city: str) -> Any:
+    return describe(city)

@@ -1,4 +1,4 @@
-"""Workflows inside workflows: each region is an execution of its own, with a history of its own.
+"""Child workflows: each region is a separate execution with its own history.
 
 $ runnel run examples/children.py:country --input regions:='["north", "south"]'
 {
@@ -19,30 +19,30 @@ from runnel import task, workflow
 
 
 @task
-def sales_of(shop: str) -> int:
+def count_sales(shop: str) -> int:
     return 2 * len(shop)
 
 
 @task
-def shops_in(region: str) -> list[str]:
+def list_shops(region: str) -> list[str]:
     return [f"{region}-{number}" for number in (1, 2)]
 
 
 @task
-def add(region: str, sales: list[int]) -> dict[str, Any]:
+def sum_sales(region: str, sales: list[int]) -> dict[str, Any]:
     return {"region": region, "sales": sum(sales)}
 
 
 @task
-def table(rows: list[dict[str, Any]]) -> dict[str, int]:
+def build_table(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["region"]: row["sales"] for row in rows}
 
 
 @workflow
 def region(name: str) -> Any:
-    return add(name, sales_of.map(shops_in(name)))
+    return sum_sales(name, count_sales.map(list_shops(name)))
 
 
 @workflow
 def country(regions: list[str]) -> Any:
-    return table(region.map(regions))
+    return build_table(region.map(regions))

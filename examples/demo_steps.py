@@ -1,4 +1,4 @@
-"""The steps of demo.yaml: plain functions, sync or async, that sleep where real ones would work."""
+"""The steps of demo.yaml: plain sync and async functions that sleep instead of real work."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ async def read_orders() -> list[dict[str, float]]:
 
 
 def read_weather(ctx: Context) -> str:
-    """Down at first, as other people's services are: the second attempt succeeds."""
+    """Fails the first attempt, like an unreliable service. The second attempt succeeds."""
     time.sleep(0.6)
     if ctx.attempt == 1:
         raise ConnectionError("weather.example did not answer")
@@ -43,5 +43,5 @@ def write_report(
         "revenue": round(revenue["total"], 2),
         "weather": weather,
         "products": len(prices),
-        "dearest": max(prices, key=lambda each: each["price"])["product"],
+        "dearest": max(prices, key=lambda entry: entry["price"])["product"],
     }

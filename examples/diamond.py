@@ -1,4 +1,4 @@
-"""A diamond of plain functions: two of them run at the same time, one waits for both.
+"""A diamond of decorated functions: two tasks run in parallel, and one waits for both.
 
 $ python examples/diamond.py
 {'words': 4, 'size': 21}

@@ -1,6 +1,6 @@
-"""A document pipeline of plain functions in one process: parallel steps, a retry, a skip, a fan-in.
+"""A document pipeline in one process: parallel steps, a retry, a skipped step and a join.
 
-Its steps are functions, not names, so nothing is kept after it; documents.py is the durable one.
+Its steps are plain functions, so the execution is not stored. documents.py is durable.
 
     $ python examples/document_pipeline.py
     layer 0: extract
@@ -19,11 +19,11 @@ from typing import Any
 
 from runnel import RetryPolicy, StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
 
-SURE = 0.8
+CONFIDENCE_MIN = 0.8
 
 
 async def extract(ctx: StepContext) -> dict[str, Any]:
-    """Stands for a call of a language model."""
+    """A real step would call a language model here."""
     await asyncio.sleep(0.1)
     return {"id": ctx["doc_id"], "items": [3, 4, 5], "confidence": 0.93}
 
@@ -43,7 +43,7 @@ def record_metrics(ctx: StepContext) -> int:
 
 
 def ask_a_person(ctx: StepContext) -> str:
-    return f"please look at {ctx['doc_id']}"
+    return f"please check {ctx['doc_id']}"
 
 
 def create_review(ctx: StepContext) -> list[str]:
@@ -51,8 +51,8 @@ def create_review(ctx: StepContext) -> list[str]:
     return [outputs["save_parquet"], outputs["save_json"]]
 
 
-def is_doubtful(ctx: StepContext) -> bool:
-    return bool(ctx["step_outputs"]["extract"]["confidence"] < SURE)
+def has_low_confidence(ctx: StepContext) -> bool:
+    return bool(ctx["step_outputs"]["extract"]["confidence"] < CONFIDENCE_MIN)
 
 
 def build() -> WorkflowDAG:
@@ -61,7 +61,7 @@ def build() -> WorkflowDAG:
     dag.add_step("save_parquet", save_parquet, depends_on=["extract"])
     dag.add_step("save_json", save_json, depends_on=["extract"])
     dag.add_step("record_metrics", record_metrics, depends_on=["extract"])
-    dag.add_step("ask_a_person", ask_a_person, depends_on=["extract"], condition=is_doubtful)
+    dag.add_step("ask_a_person", ask_a_person, depends_on=["extract"], condition=has_low_confidence)
     dag.add_step("create_review", create_review, depends_on=["save_parquet", "save_json"])
     return dag
 

@@ -1,8 +1,9 @@
-"""Documents: a model reads one, three steps use what it found, a review waits for two of them.
+"""A durable document pipeline: a model extracts data, three tasks use it, a review joins two.
 
-The model is a mock that needs no network; with `mock` taken out and RUNNEL_LLM_API_KEY set it is a
-real one. It is asked ten times per second at most, over all executions; answers are kept for a day.
-A batch that was killed goes on with the same command: what is done is not done again.
+The model is a mock that needs no network. To call a real model, remove `mock` and set
+RUNNEL_LLM_API_KEY. All executions together send at most ten requests per second; answers are cached
+for a day. To continue a batch after a crash, run the same command again. Finished documents do not
+run again.
 
     $ runnel run examples/documents.py --input id=invoice-7 --input text='Total: 120 EUR'
     {
@@ -31,36 +32,36 @@ from typing import Any
 from runnel import Context, RateLimit, handler, task, workflow
 
 FOLDER = Path("extracted")
-SURE = 0.8
+CONFIDENCE_MIN = 0.8
 
 ask_model = handler("llm_service", resource_tag="model", cache=True, retries=3)
 
 
 @task
-def save_table(id: str, found: dict[str, Any]) -> str:
-    path = _new_file(f"{id}.csv")
+def save_table(id: str, data: dict[str, Any]) -> str:
+    path = _make_path(f"{id}.csv")
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows(found.items())
+        csv.writer(file).writerows(data.items())
     return str(path)
 
 
 @task
-def save_json(id: str, found: dict[str, Any]) -> str:
-    path = _new_file(f"{id}.json")
-    path.write_text(json.dumps(found) + "\n")
+def save_json(id: str, data: dict[str, Any]) -> str:
+    path = _make_path(f"{id}.json")
+    path.write_text(json.dumps(data) + "\n")
     return str(path)
 
 
 @task
-def record_metrics(found: dict[str, Any], ctx: Context | None = None) -> None:
-    """A test that calls it has no context."""
+def record_metrics(data: dict[str, Any], ctx: Context | None = None) -> None:
+    """Tests may call the function without a context."""
     if ctx is not None:
-        ctx.metrics.gauge("extraction_confidence", found["confidence"])
+        ctx.metrics.gauge("extraction_confidence", data["confidence"])
 
 
 @task
-def create_review(id: str, files: list[str], found: dict[str, Any]) -> dict[str, Any]:
-    return {"document": id, "files": files, "needs_a_person": found["confidence"] < SURE}
+def create_review(id: str, files: list[str], data: dict[str, Any]) -> dict[str, Any]:
+    return {"document": id, "files": files, "needs_a_person": data["confidence"] < CONFIDENCE_MIN}
 
 
 @workflow(rate_limits={"model": RateLimit(rate_per_second=10, burst=1)})
@@ -72,12 +73,12 @@ def documents(id: str, text: str) -> Any:
         response_format={"type": "json_object"},
         mock={"delay": 0.1, "response": {"total": 120, "confidence": 0.93}},
     )
-    found = answer["json"]
-    record_metrics(found)
-    return create_review(id, [save_table(id, found), save_json(id, found)], found)
+    data = answer["json"]
+    record_metrics(data)
+    return create_review(id, [save_table(id, data), save_json(id, data)], data)
 
 
-def _new_file(name: str) -> Path:
+def _make_path(name: str) -> Path:
     if Path(name).name != name:
         raise ValueError(f"{name} would be written to another folder")
     FOLDER.mkdir(exist_ok=True)

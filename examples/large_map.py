@@ -1,6 +1,6 @@
-"""Ten thousand tasks over a list that is known only when the workflow runs, in a few seconds.
+"""Maps a task over 10,000 items in a few seconds; the list is known only at run time.
 
-Killed in between, it goes on with `runnel resume`; what was done is not done again.
+After a crash, `runnel resume` continues the execution. Completed items do not run again.
 
     $ runnel run examples/large_map.py --concurrency 50
     {
@@ -15,8 +15,8 @@ from runnel import task, workflow
 
 
 @task
-def numbers(count: int) -> list[int]:
-    return list(range(count))
+def list_numbers(size: int) -> list[int]:
+    return list(range(size))
 
 
 @task
@@ -25,10 +25,10 @@ async def is_even(number: int) -> bool:
 
 
 @task
-def total(found: list[bool]) -> dict[str, int]:
-    return {"numbers": len(found), "even": sum(found)}
+def count(results: list[bool]) -> dict[str, int]:
+    return {"numbers": len(results), "even": sum(results)}
 
 
 @workflow
-def large_map(count: int = 10_000) -> Any:
-    return total(is_even.map(numbers(count)))
+def large_map(size: int = 10_000) -> Any:
+    return count(is_even.map(list_numbers(size)))

@@ -1,4 +1,4 @@
-"""Runs again what failed and what depends on it; what had completed is taken over, not repeated.
+"""Reruns the failed tasks and those that depend on them; results of other tasks are reused.
 
 $ runnel run examples/rerun.py
 …
@@ -24,7 +24,7 @@ from runnel import task, workflow
 
 @task
 def add_up() -> int:
-    """Stands for an hour of work."""
+    """A real task would work for an hour here."""
     return 1000
 
 

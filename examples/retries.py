@@ -1,4 +1,4 @@
-"""What is tried again, how often and how soon; and what is not, because it would only fail again.
+"""Retry policies: a temporary error is retried after a delay, a data error is not.
 
 $ runnel run examples/retries.py
 [
@@ -15,32 +15,32 @@ from typing import Any
 
 from runnel import Context, RetryPolicy, task, workflow
 
-SOON = RetryPolicy(max_retries=4, initial_delay=0.2, exponential_base=2, jitter=False)
+QUICK_RETRIES = RetryPolicy(max_retries=4, initial_delay=0.2, exponential_base=2, jitter=False)
 
 
 class BusyError(Exception):
-    """`retry_after_s` is the least delay before the next attempt: the service knows best."""
+    """An error of a service that is busy; `retry_after_s` is the minimum delay of the retry."""
 
     retry_after_s = 0.5
 
 
-@task(retries=SOON)
-def unsteady(ctx: Context | None = None) -> str:
+@task(retries=QUICK_RETRIES)
+def call_service(ctx: Context | None = None) -> str:
     match ctx.attempt if ctx else 0:
         case 1:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
         case 2:
-            raise BusyError("come back in half a second")
+            raise BusyError("retry in half a second")
         case attempt:
             return f"attempt {attempt} succeeded"
 
 
-@task(retries=SOON)
+@task(retries=QUICK_RETRIES)
 def parse(number: str) -> int:
-    """A ValueError is about the data: trying again would not help, so nobody does."""
+    """A ValueError is not retried: wrong data stays wrong."""
     return int(number)
 
 
 @workflow
 def retries(number: str = "7") -> Any:
-    return [unsteady(), parse(number)]
+    return [call_service(), parse(number)]

@@ -1,7 +1,7 @@
-"""A saga: what was booked is given back when anything else fails, and somebody is told in any case.
+"""A saga: if a step fails, clean-up tasks cancel the bookings. A notification runs in any case.
 
-With `on_failure="continue"` what is under way comes to its end: it is known what was booked.
-`runnel rerun @last --all` books anew; without --all, what was given back would be taken over.
+With `on_failure="continue"`, running tasks finish, so the clean-up knows all bookings. Use
+`runnel rerun @last --all` to book again: without --all, a rerun would reuse cancelled bookings.
 
     $ runnel run examples/saga.py --input city=Rome
     [
@@ -17,9 +17,9 @@ With `on_failure="continue"` what is under way comes to its end: it is known wha
     ✓ book_flight  COMPLETED  …  1         "flight to Atlantis"
     ✗ book_hotel   FAILED     …  1         ValueError: no room in Atlantis
     ↷ pay          SKIPPED … dependency failed
-    ✓ give_back    COMPLETED  …  1         "flight to Atlantis given back"
-    ↷ give_back_2  SKIPPED … nothing to give back
-    ✓ tell         COMPLETED  …  1         "Atlantis: nothing booked"
+    ✓ cancel       COMPLETED  …  1         "flight to Atlantis cancelled"
+    ↷ cancel_2     SKIPPED … nothing to cancel
+    ✓ notify       COMPLETED  …  1         "Atlantis: nothing booked"
     …
 """
 
@@ -46,14 +46,14 @@ def pay(flight: str, hotel: str) -> list[str]:
 
 
 @task(run_when="all_settled")
-def give_back(booked: str | None, paid: list[str] | None) -> str:
-    if booked is None or paid is not None:
-        raise Skip("nothing to give back")
-    return f"{booked} given back"
+def cancel(booking: str | None, paid: list[str] | None) -> str:
+    if booking is None or paid is not None:
+        raise Skip("nothing to cancel")
+    return f"{booking} cancelled"
 
 
 @task(run_when="all_settled")
-def tell(city: str, paid: list[str] | None) -> str:
+def notify(city: str, paid: list[str] | None) -> str:
     return f"{city}: {'all booked' if paid else 'nothing booked'}"
 
 
@@ -61,7 +61,7 @@ def tell(city: str, paid: list[str] | None) -> str:
 def trip(city: str) -> Any:
     flight, hotel = book_flight(city), book_hotel(city)
     paid = pay(flight, hotel)
-    give_back(flight, paid)
-    give_back(hotel, paid)
-    tell(city, paid)
+    cancel(flight, paid)
+    cancel(hotel, paid)
+    notify(city, paid)
     return paid

@@ -1,5 +1,6 @@
-"""The whole engine in one process on virtual time, with everything going wrong: one seed, one run.
+"""A deterministic simulation of a whole deployment with injected faults. One seed is one run.
 
-`plan` says what a seed means and `world` runs it. `network` and `process` do the damage, and
-`commit_log` is what the store shows. Each file of `checks` holds one thing that must never happen.
+The real engine runs in one process on virtual time. `plan` derives a plan from a seed, and `world`
+runs it. `network` and `process` inject faults. `commit_log` follows the commits of the store. Each
+file of `checks` checks one invariant.
 """

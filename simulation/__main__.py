@@ -1,4 +1,4 @@
-"""`python -m simulation --seed 0 --count 1000`: exits with 1 if anything broke."""
+"""The command `python -m simulation --seed 0 --count 1000`; it exits with 1 if a check failed."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ PROGRESS_INTERVAL_SEEDS = 1_000
 
 def main() -> int:
     options = _parse_options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its processes end with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also ends the child processes
     outcome = CampaignResult()
     for part in run_campaign(options.seed, options.count, processes=options.processes):
         for finding in part.findings:
@@ -24,20 +24,20 @@ def main() -> int:
             print(outcome.format_summary(), flush=True)
     for name, count in outcome.tally.counts().items():
         print(f"  {name.replace('_', ' '):24} {count:>12,}")
-    for happened in (outcome.tally.features, outcome.tally.faults):
-        for name, count in sorted(happened.items()):
+    for counter in (outcome.tally.features, outcome.tally.faults):
+        for name, count in sorted(counter.items()):
             print(f"  {name:24} {count:>12,}")
-    idle = outcome.find_rare_features()
-    for problem in idle:
-        print(f"too little: {problem}")
+    rare_features = outcome.find_rare_features()
+    for problem in rare_features:
+        print(f"too rare: {problem}")
     print(outcome.format_summary())
-    return 1 if outcome.findings or outcome.inconclusive_seeds or idle else 0
+    return 1 if outcome.findings or outcome.inconclusive_seeds or rare_features else 0
 
 
 def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulation")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=_parse_positive, default=1_000, help="how many seeds")
+    parser.add_argument("--count", type=_parse_positive, default=1_000, help="the number of seeds")
     parser.add_argument("--processes", type=_parse_positive, default=os.cpu_count() or 1)
     return parser.parse_args()
 

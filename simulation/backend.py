@@ -1,4 +1,4 @@
-"""The ports of a backend as one process has them: every call goes over the network."""
+"""The backend of a simulated process: every call to a port crosses the simulated network."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
@@ -14,27 +14,27 @@ from simulation.server import SimulatedServer
 
 
 class SimulatedBackend:
-    """What one process sees of the store."""
+    """The ports of the store for one simulated process."""
 
     def __init__(
         self, process: SimulatedProcess, network: Network, server: SimulatedServer
     ) -> None:
-        line = _StoreConnection(process, network, server)
-        self.store: Store = cast("Store", _RemoteStore(line))
-        self.mailbox: Mailbox = cast("Mailbox", _RemotePort(line, "mailbox"))
-        self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(line, "tasks"))
-        self.archive: Archive = cast("Archive", _RemotePort(line, "archive"))
-        self.blobs: BlobStore = cast("BlobStore", _RemotePort(line, "blobs"))
-        self.records: Records = cast("Records", _RemotePort(line, "records"))
-        self.windows: RequestWindows = cast("RequestWindows", _RemotePort(line, "windows"))
-        self.feed: Feed = cast("Feed", _RemotePort(line, "feed"))
+        connection = _StoreConnection(process, network, server)
+        self.store: Store = cast("Store", _RemoteStore(connection))
+        self.mailbox: Mailbox = cast("Mailbox", _RemotePort(connection, "mailbox"))
+        self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(connection, "tasks"))
+        self.archive: Archive = cast("Archive", _RemotePort(connection, "archive"))
+        self.blobs: BlobStore = cast("BlobStore", _RemotePort(connection, "blobs"))
+        self.records: Records = cast("Records", _RemotePort(connection, "records"))
+        self.windows: RequestWindows = cast("RequestWindows", _RemotePort(connection, "windows"))
+        self.feed: Feed = cast("Feed", _RemotePort(connection, "feed"))
 
     async def claim_home_partition(self, owner: str) -> int:
-        """Where an execution goes is decided by its id alone."""
+        """Returns 0: the execution id alone determines the partition."""
         return 0
 
     async def close(self) -> None:
-        """The store outlives those who use it."""
+        """Does nothing: the store outlives its clients."""
 
 
 class _StoreConnection:
@@ -47,7 +47,7 @@ class _StoreConnection:
 
     async def call(self, part: str, name: str, *args: Any, **named: Any) -> Any:
         def operate() -> Awaitable[Any]:
-            """Looked up on arrival: the machine may be another one by then."""
+            """Looks the method up on arrival, because a rollback may have replaced the store."""
             method: Callable[..., Awaitable[Any]] = getattr(
                 getattr(self.server.instance, part), name
             )
@@ -57,7 +57,7 @@ class _StoreConnection:
 
 
 class _RemotePort:
-    """Any: each attribute is a method of the port that `part` is."""
+    """Stands for the port `part`: each attribute calls the method of that name in the store."""
 
     def __init__(self, connection: _StoreConnection, part: str) -> None:
         self._connection = connection
@@ -72,13 +72,13 @@ class _RemotePort:
 
 class _RemoteTasks(_RemotePort):
     def begin(self, token: TaskToken) -> None:
-        """The store lives on when a worker dies."""
+        """Does nothing: the store survives the death of a worker."""
 
 
 class _RemoteStore(_RemotePort):
-    """Knows by itself what only its owner changes, or nobody: a remote store's client would too.
+    """Caches constant values and values that only the owner changes, as a real client does.
 
-    The reader of an inbox keeps its place, so that an answer that is lost loses nothing.
+    The reader of an inbox keeps its own position, so a lost answer loses no entry.
     """
 
     def __init__(self, connection: _StoreConnection) -> None:

@@ -1,7 +1,7 @@
-"""Those who ask for executions, signal and cancel them, and wait for their end.
+"""Simulated callers: they submit, signal and cancel executions, and wait for their end.
 
-What they asked for is theirs to remember: it is sent until the store has taken it, and again when
-the store was set back, as callers of a real deployment have it from the table of commands.
+A caller keeps its commands. It sends each one until the store accepts it, and again after the store
+was rolled back. In a real deployment, the table of commands does this.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class SimulatedCallers:
     def __init__(self, process: SimulatedProcess, backend: SimulatedBackend) -> None:
         self.process = process
         self.final_states: dict[ExecutionId, str] = {}
-        """How each execution ended, as its caller was told."""
+        """The final state of each execution, as its caller received it."""
         self._backend = backend
         self._client = StoreClient(
             backend, process.clock, FakeIds("c"), get_completion=lambda _id: Completion()
@@ -46,31 +46,31 @@ class SimulatedCallers:
         return all(queue.is_sent for queue in self._command_queues)
 
     async def run(self, orders: tuple[ExecutionOrder, ...]) -> None:
-        """Never ends by itself: what was stored may have to be sent again."""
+        """Runs until it is cancelled, because a rollback may require sending commands again."""
         self._command_queues = [_CommandQueue(order) for order in orders]
         async with asyncio.TaskGroup() as group:
-            for order, letters in zip(orders, self._command_queues, strict=True):
-                group.create_task(self._send_commands(letters))
+            for order, queue in zip(orders, self._command_queues, strict=True):
+                group.create_task(self._send_commands(queue))
                 group.create_task(self._wait_for_end(order))
 
     def resend_all(self) -> None:
-        """All that the store had taken: whether it still knows of it is the store's to say."""
-        for letters in self._command_queues:
-            letters.restart()
+        """Sends all commands again; the store ignores those that it still has."""
+        for queue in self._command_queues:
+            queue.restart()
 
     async def _send_commands(self, queue: "_CommandQueue") -> None:
-        """One after the other: nobody signals what is not known to exist."""
+        """Sends the commands in order, because a signal needs an existing execution."""
         clock = self.process.clock
         while True:
             await queue.has_more.wait()
-            turn, (at, command) = queue.generation, queue.next_command
+            generation, (at, command) = queue.generation, queue.next_command
             await clock.sleep(at - clock.monotonic())
             try:
                 await self._backend.mailbox.send([command])
             except StoreError:
                 await clock.sleep(RETRY_DELAY_S)
             else:
-                queue.mark_sent(turn)
+                queue.mark_sent(generation)
 
     async def _wait_for_end(self, order: ExecutionOrder) -> None:
         await self.process.clock.sleep(order.at)
@@ -83,7 +83,7 @@ class SimulatedCallers:
 
 
 class _CommandQueue:
-    """What is asked of one execution, in order, and how far that has got."""
+    """The commands for one execution, in order, and how many of them were sent."""
 
     def __init__(self, order: ExecutionOrder) -> None:
         self._commands = sorted(_build_commands(order), key=lambda command: command[0])
@@ -101,7 +101,7 @@ class _CommandQueue:
         return self._commands[self._sent_count]
 
     def mark_sent(self, generation: int) -> None:
-        """Counts only in the turn in which it was begun: the store may have forgotten it since."""
+        """Marks a command as sent, unless a rollback has started a new generation."""
         if generation == self.generation:
             self._sent_count += 1
             if self.is_sent:

@@ -1,4 +1,4 @@
-"""Many seeds, and the proof that they did something."""
+"""Runs many seeds, shrinks failing plans, and checks that faults and features really occurred."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,13 +11,13 @@ from simulation.faults import COUNTER_NAMES, Fault, Feature, RunStatistics
 from simulation.plan import ExecutionOrder, SimulationPlan, make_plan
 from simulation.world import SimulationRun, simulate
 
-# The smallest plan that still breaks the same thing: what is left is what matters.
+# Shrinking: finding the smallest plan that still violates the same check.
 
 SHRINK_RUNS_MAX = 150
 
 
 def shrink(run: SimulationRun) -> SimulationRun:
-    """Leaves out one thing after the other, as long as the same check fails."""
+    """Removes parts of the plan, one at a time, while the same check still fails."""
     runs_left = SHRINK_RUNS_MAX
     is_smaller = True
     while is_smaller:
@@ -42,7 +42,7 @@ def _is_same_violation(tried: SimulationRun, original: SimulationRun) -> bool:
 
 
 def _generate_smaller_plans(plan: SimulationPlan) -> Iterator[SimulationPlan]:
-    """Large pieces first."""
+    """Yields plans with one part removed, large parts first."""
     if len(plan.orders) > 1:
         for order in plan.orders:
             yield replace(plan, orders=tuple(other for other in plan.orders if other is not order))
@@ -59,7 +59,7 @@ def _generate_smaller_plans(plan: SimulationPlan) -> Iterator[SimulationPlan]:
         yield replace(plan, partitions=1)
 
 
-# A broken run in words: what was asked, what went wrong, and the last things that happened.
+# Reports: the plan of a failed run, its violation, and the last lines of its trace.
 
 TRACE_LINES_MAX = 40
 LINE_CHARS_MAX = 300
@@ -67,14 +67,14 @@ LINE_CHARS_MAX = 300
 
 def describe_violation(run: SimulationRun, shrunk: SimulationRun) -> str:
     plan = shrunk.plan
-    places = f"{plan.orchestrators} orchestrators, {plan.workers} workers"
+    processes = f"{plan.orchestrators} orchestrators, {plan.workers} workers"
     lines = [
         f"seed {run.plan.seed} broke an invariant: {run.violation}",
-        f"  the smallest run that breaks it so: {places}, {plan.partitions} partitions",
+        f"  smallest failing plan: {processes}, {plan.partitions} partitions",
         f"  faults: {', '.join(sorted(plan.faults)) or 'none'}",
         *(f"    {act.at:7.2f} {act.fault} {act.target} {act.lasts_s:.2f} s" for act in plan.acts),
         *(line for order in plan.orders for line in _describe_order(order)),
-        f"  which ends so: {shrunk.violation}",
+        f"  its violation: {shrunk.violation}",
         *(f"  {line[:LINE_CHARS_MAX]}" for line in _select_last_lines(shrunk)),
         f"  again: make sim SEED={run.plan.seed} COUNT=1",
     ]
@@ -83,14 +83,14 @@ def describe_violation(run: SimulationRun, shrunk: SimulationRun) -> str:
 
 def _describe_order(order: ExecutionOrder) -> list[str]:
     signals = "".join(f", signal at {at:.2f}" for at in order.signals_at)
-    more = {
+    times = {
         "started at": order.start_at,
         "cancelled at": order.cancel_at,
     }
-    said = "".join(f", {name} {at:.2f}" for name, at in more.items() if at is not None)
-    force = " by force" if order.cancel_at is not None and order.is_forced else ""
-    again = ", each signal twice" if order.signals_at and order.repeats_signals else ""
-    head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{again}{said}{force}"
+    actions = "".join(f", {name} {at:.2f}" for name, at in times.items() if at is not None)
+    force = " with force" if order.cancel_at is not None and order.is_forced else ""
+    repeats = ", each signal twice" if order.signals_at and order.repeats_signals else ""
+    head = f"  {order.execution_id} submitted at {order.at:.2f}{signals}{repeats}{actions}{force}"
     return [f"{head}, input {order.final_input}", *_describe_workflow(order.workflow, "    ")]
 
 
@@ -100,8 +100,8 @@ def _describe_workflow(workflow: Workflow, indent: str) -> list[str]:
         "timeout": workflow.timeout_seconds,
         "sla": workflow.sla_seconds,
     }
-    said = "".join(f", {name} {value}" for name, value in limits.items() if value is not None)
-    lines = [f"{indent}{workflow.name}: {workflow.on_failure}{said}"]
+    options = "".join(f", {name} {value}" for name, value in limits.items() if value is not None)
+    lines = [f"{indent}{workflow.name}: {workflow.on_failure}{options}"]
     for node in workflow.nodes:
         lines.append(f"{indent}  {_describe_node(node)}")
         if node.child is not None:
@@ -111,7 +111,7 @@ def _describe_workflow(workflow: Workflow, indent: str) -> list[str]:
 
 def _describe_node(node: Node) -> str:
     after = f" after {', '.join(node.dependencies)}" if node.dependencies else ""
-    more = {
+    fields = {
         "run_when": node.run_when if node.run_when != "default" else None,
         "condition": node.condition,
         "for_each": node.for_each,
@@ -119,28 +119,28 @@ def _describe_node(node: Node) -> str:
         "tag": node.resource_tag,
         "retries": node.retry.max_retries or None,
     }
-    said = "".join(f", {name} {value}" for name, value in more.items() if value is not None)
-    return f"{node.id}: {node.handler}{after}{said} {node.config or ''}"
+    options = "".join(f", {name} {value}" for name, value in fields.items() if value is not None)
+    return f"{node.id}: {node.handler}{after}{options} {node.config or ''}"
 
 
 def _select_last_lines(run: SimulationRun) -> list[str]:
-    """The execution that was broken is named in the finding: lines about others are left out."""
+    """Returns the last lines of the trace, without executions that the violation does not name."""
     problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
-    others = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
+    unnamed = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
     lines = [
         line
         for line in run.trace
-        if not any(f" {other}/" in line or f"[{other} " in line for other in others)
+        if not any(f" {id_}/" in line or f"[{id_} " in line for id_ in unnamed)
     ]
     return lines[-TRACE_LINES_MAX:]
 
 
 SEEDS_PER_CHUNK = 25
-# One seed: enough happened to be worth judging.
+# A seed needs at least this much activity to be conclusive.
 STEPS_MIN = 50
 COMMITS_MIN = 1
-# Many seeds: of each kind of fault and of each of these, at least so many for every 100 of them.
+# A campaign needs at least these counts, and FAULTS_PER_HUNDRED_MIN per fault, per 100 seeds.
 PER_HUNDRED_MIN = {
     "takeovers": 20,
     "refused_commits": 5,
@@ -179,7 +179,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.SHARED_VALUE: 25,
     Feature.FAULT_FREE: 1,
 }
-# Whether these happen depends on what is there to be hit.
+# These faults have no effect if their target does not exist at that time.
 OPTIONAL_FAULTS = frozenset(
     {
         Fault.CLAIM_ANSWER_LOST,
@@ -196,15 +196,15 @@ HUNDRED = 100
 
 
 class CampaignResult:
-    """What a number of seeds came to."""
+    """The combined result of several seeds."""
 
     def __init__(self) -> None:
         self.seeds = 0
         self.tally = RunStatistics()
         self.findings: list[str] = []
-        """Broken invariants, each as its story."""
+        """A report for each broken invariant."""
         self.inconclusive_seeds: list[str] = []
-        """Seeds that prove nothing, each with its reason."""
+        """A reason for each seed that proves nothing."""
 
     def add(self, other: "CampaignResult") -> None:
         self.seeds += other.seeds
@@ -213,7 +213,7 @@ class CampaignResult:
         self.inconclusive_seeds += other.inconclusive_seeds
 
     def find_rare_features(self) -> list[str]:
-        """What happened too seldom to have proved anything; for at least a hundred seeds."""
+        """Lists faults and features that occurred too rarely; empty below a hundred seeds."""
         if self.seeds < HUNDRED:
             return []
         counts = self.tally.counts()
@@ -226,15 +226,16 @@ class CampaignResult:
             for feature in Feature
         ]
         return [
-            f"{name}: {number} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
-            for name, number, least in minimums
-            if number < least * self.seeds // HUNDRED
+            f"{name}: {number} in {self.seeds} seeds, expected at least {minimum} per {HUNDRED}"
+            for name, number, minimum in minimums
+            if number < minimum * self.seeds // HUNDRED
         ]
 
     def format_summary(self) -> str:
         faults, broken = self.tally.faults.total(), len(self.findings)
-        idle = f" ({len(self.inconclusive_seeds)} prove nothing)" if self.inconclusive_seeds else ""
-        return f"{self.seeds:,} seeds{idle}, {faults:,} faults, {broken} broken invariants"
+        count = len(self.inconclusive_seeds)
+        inconclusive = f" ({count} prove nothing)" if count else ""
+        return f"{self.seeds:,} seeds{inconclusive}, {faults:,} faults, {broken} broken invariants"
 
 
 def run_seeds(seeds: Iterable[int]) -> CampaignResult:
@@ -251,7 +252,7 @@ def run_seeds(seeds: Iterable[int]) -> CampaignResult:
 
 
 def run_campaign(first: int, count: int, *, processes: int) -> Iterator[CampaignResult]:
-    """The outcomes of a few seeds at a time, in no order."""
+    """Yields the results of a few seeds at a time, in the order of the seeds."""
     chunks = [
         range(start, min(start + SEEDS_PER_CHUNK, first + count))
         for start in range(first, first + count, SEEDS_PER_CHUNK)
@@ -261,7 +262,7 @@ def run_campaign(first: int, count: int, *, processes: int) -> Iterator[Campaign
 
 
 def _explain_inconclusive(run: SimulationRun) -> list[str]:
-    """A seed has to inject what it planned, and to get some work done."""
+    """Explains why a seed proves nothing: a planned fault did not occur, or too little happened."""
     problems = [
         f"{fault} was planned and never happened"
         for fault in sorted(run.plan.faults - OPTIONAL_FAULTS)

@@ -1,4 +1,4 @@
-"""What the store shows, kept beside it: every commit is followed as it is made, and judged."""
+"""Follows every commit of the simulated store, keeps the true state, and runs the checks."""
 
 from bisect import bisect_right, insort
 from collections import Counter
@@ -22,26 +22,25 @@ from simulation.faults import InvariantViolation, RunStatistics
 from simulation.plan import ExecutionOrder, SimulationPlan
 from simulation.server import SimulatedServer, StoreObserver, StreamInbox, get_stream_inbox
 
-# Times are sums of floats.
+# Tolerance for sums of floats.
 ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerInvocation:
-    """What user code found when it began."""
+    """The arguments that user code received when it started."""
 
     template_values: Json
-    """What the templates of its config came to."""
+    """The resolved templates of its config."""
     inputs: dict[str, Json]
     execution_input: Json
     rate_limit_tag: str | None
-    """The rate limit that its task names."""
+    """The rate limit of its task."""
     idempotency_key: str
-    """By which user code knows that it has been here before."""
 
 
 class RateTokens:
-    """Tokens that were given out, and code that has begun on them; a set-back changes neither."""
+    """Counts issued rate tokens and code that started with them; a rollback changes neither."""
 
     def __init__(self) -> None:
         self.started: Counter[str] = Counter()
@@ -59,22 +58,22 @@ class RateTokens:
 
 @dataclass(slots=True)
 class CommitStep:
-    """One commit: who made it, what it took from the inbox, what it made true."""
+    """One commit: its lease, the consumed inbox entries and the new events."""
 
     lease: Lease
     commit: Commit
     consumed: Sequence[InboxEntry]
     events: list[tuple[str, AnyEvent]]
     runs_before: dict[TaskToken, NodeRun | None]
-    """The node or item of each consumed report, as it was before."""
+    """The node or item of each consumed report, before the commit."""
     known_executions: frozenset[str]
-    """The executions that existed before."""
+    """The executions that existed before the commit."""
     at: float | None
-    """When it was made, by the clock of its owner; None if it tells of no event."""
+    """The time of the commit on its owner's clock; None if it has no event."""
 
 
 class InvariantCheck:
-    """One invariant. Whatever it remembers is made anew when the store is set back."""
+    """Checks one invariant. A new instance replaces it after a rollback of the store."""
 
     name = ""
 
@@ -82,29 +81,29 @@ class InvariantCheck:
         self.truth = truth
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
-        """The event is about to change the execution; `at` is the time its owner gave it."""
+        """Runs before an event changes the execution; `at` is the time on the owner's clock."""
 
     def on_commit(self, step: CommitStep) -> None: ...
 
     def on_task_started(self, worker: str, token: TaskToken) -> None:
-        """The store has told a worker to run this attempt."""
+        """Runs after the store assigned this attempt to a worker."""
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """The store has given out a rate token."""
+        """Runs after the store issued a rate token."""
 
     def on_tasks_lost(self, record: WorkerRecord, *, counter: int, lost_count: int) -> None:
-        """The store has taken `lost` tasks from a worker that was `record` to be dead."""
+        """Runs after the store took `lost_count` tasks from a worker judged dead as `record`."""
 
     def on_handler_started(
         self, worker: str, token: TaskToken, invocation: "HandlerInvocation"
     ) -> None:
-        """User code of this attempt begins to run."""
+        """Runs before user code of this attempt starts."""
 
     def on_handler_ended(self, worker: str, token: TaskToken) -> None:
-        """It does not run any more, however it has ended."""
+        """Runs after user code of this attempt ended in any way."""
 
     def on_end(self) -> None:
-        """All faults are over, and everything has come to rest."""
+        """Runs after all faults are repaired and all executions are final."""
 
     def make_violation(self, problem: str) -> InvariantViolation:
         return InvariantViolation(self.name, problem)
@@ -126,7 +125,7 @@ WriteTrace = Callable[[str], None]
 
 
 class GroundTruth(StoreObserver):
-    """`server` is set once there is one: the store tells this, and this looks at the store."""
+    """The true state of all executions. The store notifies it; `server` is set after creation."""
 
     server: SimulatedServer
 
@@ -144,7 +143,7 @@ class GroundTruth(StoreObserver):
         self.cuts_commits = plan.cuts_commits
         self.concurrency = plan.concurrency
         self.running_handlers: dict[str, list[TaskToken]] = {}
-        """User code that runs, by worker."""
+        """The running user code of each worker."""
         self.rates = RateTokens()
         self.executions: dict[str, Execution] = {}
         self.limits: dict[str, ConcurrencyLimit] = {}
@@ -162,7 +161,7 @@ class GroundTruth(StoreObserver):
         return get_stream_inbox(self.server.state, partition)
 
     def find_run(self, token: TaskToken) -> NodeRun | None:
-        """The node or item as it is now; None for an item that is settled or has not begun."""
+        """Returns the current node or item; None for an item that is settled or has not started."""
         execution = self.executions.get(token.execution_id)
         if execution is None:
             return None
@@ -171,7 +170,7 @@ class GroundTruth(StoreObserver):
     def is_current(self, token: TaskToken, run: NodeRun | None) -> bool:
         return run is not None and (run.attempt, run.nonce) == (token.attempt, token.nonce)
 
-    # -- what the store tells ------------------------------------------------------------------
+    # -- notifications from the store ----------------------------------------------------------
 
     def on_lease_acquired(self, lease: Lease, *, expected: LeaseRecord | None) -> None:
         self.tally.takeovers += expected is not None
@@ -187,10 +186,12 @@ class GroundTruth(StoreObserver):
         self.tally.lost_tasks += sum(isinstance(entry.command, TaskLost) for entry in consumed)
         tokens = [token for entry in consumed if (token := get_token(entry.command)) is not None]
         before = {token: self.find_run(token) for token in tokens}
-        known = frozenset(self.executions)
+        known_executions = frozenset(self.executions)
         self._committed_at = None
         events = list(self._apply_commit(commit))
-        step = CommitStep(lease, commit, consumed, events, before, known, self._committed_at)
+        step = CommitStep(
+            lease, commit, consumed, events, before, known_executions, self._committed_at
+        )
         self.trace(_format_commit(step))
         self._run_checks("on_commit", step)
 
@@ -216,8 +217,8 @@ class GroundTruth(StoreObserver):
         self._run_checks("on_rate_token", tag, at, rate_per_second=rate_per_second, burst=burst)
 
     def on_restored(self) -> None:
-        """Follows the histories from their beginning: what was lost never happened."""
-        self.trace("THE STORE IS SET BACK")
+        """Rebuilds the state from the remaining histories after a rollback."""
+        self.trace("THE STORE IS ROLLED BACK")
         self.was_rolled_back = True
         self.executions, self.limits = {}, {}
         self._hooks = self._make_hooks()
@@ -230,11 +231,11 @@ class GroundTruth(StoreObserver):
                     pass
 
     def record_violation(self, violation: InvariantViolation) -> None:
-        """The first finding is kept: those that follow from it would only hide it."""
+        """Keeps the first violation, because later ones usually follow from it."""
         self.violation = self.violation or violation
 
     def handler_started(self, worker: str, token: TaskToken, invocation: HandlerInvocation) -> None:
-        """User code begins to run."""
+        """Records that user code started."""
         self.running_handlers.setdefault(worker, []).append(token)
         self._run_checks("on_handler_started", worker, token, invocation)
 
@@ -245,21 +246,21 @@ class GroundTruth(StoreObserver):
     def check_end(self) -> None:
         self._run_checks("on_end")
 
-    # -- following -----------------------------------------------------------------------------
+    # -- state and checks ----------------------------------------------------------------------
 
     def _run_checks(self, hook: str, *args: Any, **named: Any) -> None:
         if self.violation is not None:
             return
         try:
-            for look in self._hooks[hook]:
-                look(*args, **named)
-        except InvariantViolation as broken:
-            self.record_violation(broken)
-        except Exception as error:  # noqa: BLE001 - a checker that can't judge has seen something
+            for check in self._hooks[hook]:
+                check(*args, **named)
+        except InvariantViolation as violation:
+            self.record_violation(violation)
+        except Exception as error:  # noqa: BLE001 - a checker that raises has found a problem
             self.record_violation(InvariantViolation("simulator", f"a checker raised {error!r}"))
 
     def _make_hooks(self) -> dict[str, list[Callable[..., None]]]:
-        """Without those that a check does not have: most of them look at one thing only."""
+        """Lists the methods per hook that checks override; most checks override few of them."""
         checks = self._make_checks(self)
         return {
             name: [
@@ -293,7 +294,7 @@ class GroundTruth(StoreObserver):
     def _create_execution(self, event: ExecutionCreated) -> None:
         if event.execution_id in self.executions:
             self.record_violation(
-                InvariantViolation("settled", f"{event.execution_id} is made twice")
+                InvariantViolation("settled", f"{event.execution_id} is created twice")
             )
         self.executions[event.execution_id] = Execution(event, self._get_graph(event.definition))
 
@@ -301,7 +302,7 @@ class GroundTruth(StoreObserver):
         self._run_checks("on_event", execution, event, at)
         try:
             evolve(execution, event, at)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no such history can be told
+        except Exception as error:  # noqa: BLE001 - any error means that the history is invalid
             self.record_violation(
                 InvariantViolation("settled", f"{execution.id}: {event} can't follow: {error!r}")
             )
@@ -314,7 +315,7 @@ class GroundTruth(StoreObserver):
 
 
 def get_token(command: Command | None) -> TaskToken | None:
-    """Of a report; None for every other command."""
+    """Returns the token of a report; None for every other command."""
     token = getattr(command, "token", None)
     return token if isinstance(token, TaskToken) else None
 

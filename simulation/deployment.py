@@ -1,4 +1,4 @@
-"""The processes of a simulated deployment: the real orchestrator, reaper and worker in each."""
+"""The processes of a simulated deployment, which run the real orchestrator, reaper and worker."""
 
 import asyncio
 from random import Random
@@ -42,16 +42,16 @@ REPAIR_AFTER_S = 15.0
 IDLE_S_MAX = 5.0
 INLINE_BYTES_MAX = 100
 SHARED_BYTES_MAX = 20
-# How long a worker stays away that a task has taken down.
+# The restart delay of a worker that a task has crashed.
 RESTART_DELAY_S = 1.0
-# The watchdog is a net that nothing should ever fall into.
+# A repair by the watchdog means that the engine has a bug.
 _BUG_EVENTS = frozenset(
     {names.COMMAND_POISONED, names.MESSAGE_UNREADABLE, names.EXECUTION_REPAIRED}
 )
 
 
 class SimulatedDeployment:
-    """Numbered places: first the orchestrators, then the workers; each has a process, or none."""
+    """Processes by index, first orchestrators, then workers. An index may have no live process."""
 
     def __init__(
         self, plan: SimulationPlan, network: Network, truth: GroundTruth, skew: Random | None
@@ -96,24 +96,24 @@ class SimulatedDeployment:
             process.kill()
 
     def stop(self, index: int) -> None:
-        """In good order: it gives back what it has."""
+        """Asks the process to shut down, so that it releases its leases and tasks."""
         if index in self._processes:
             self._truth.trace(f"STOP {self._processes[index].name}")
             self._processes[index].deliver(self._stops[index].set)
 
     def revive(self, index: int) -> None:
-        """Whatever has happened to it: a living process, or a new one, has the place."""
+        """Makes the process of this index run: resumes a paused one, replaces an ended one."""
         process = self._processes.get(index)
         if process is None or process.has_ended or self._stops[index].is_set():
             self.kill(index)
             self.start(index)
         else:
-            self._truth.trace(f"GO ON {process.name}")
+            self._truth.trace(f"RESUME {process.name}")
             process.is_cut_off = False
             process.resume()
 
     def check_processes(self) -> None:
-        """Raises Broken for a process that died of itself."""
+        """Raises InvariantViolation if a process ended with an error of its own."""
         for process in self._processes.values():
             if process.failure is not None:
                 raise InvariantViolation("alive", f"{process.name} died of {process.failure!r}")
@@ -173,7 +173,7 @@ class SimulatedDeployment:
         truth = self._truth
 
         async def work(config: dict[str, Json], ctx: Context) -> Json:
-            task = ctx._task  # noqa: SLF001 - nonce and tag are no business of user code
+            task = ctx._task  # noqa: SLF001 - user code has no access to nonce and tag
             token, run = task.token, truth.find_run(task.token) or PENDING_RUN
             invocation = HandlerInvocation(
                 template_values=config.get("of"),
@@ -202,15 +202,15 @@ class SimulatedDeployment:
         return registry
 
     def _kill_worker(self, process: SimulatedProcess) -> None:
-        """The code that runs takes its worker with it, as a segmentation fault would."""
-        place = next(place for place, running in self._processes.items() if running is process)
+        """Kills the worker whose code is running, as a segmentation fault would."""
+        index = next(index for index, running in self._processes.items() if running is process)
         self._truth.tally.killed_workers += 1
-        self.kill(place)
-        asyncio.get_running_loop().call_later(RESTART_DELAY_S, self.revive, place)
+        self.kill(index)
+        asyncio.get_running_loop().call_later(RESTART_DELAY_S, self.revive, index)
 
 
 class _SimulationTelemetry(NullTelemetry):
-    """Whatever Runnel calls a bug of its own ends the simulation."""
+    """Ends the simulation when the engine logs a bug of its own."""
 
     def __init__(self, process: SimulatedProcess, truth: GroundTruth) -> None:
         self._process = process

@@ -1,10 +1,12 @@
-"""What can go wrong, what a run uses of the engine, and how often both happened."""
+"""Faults to inject, features of the engine to cover, and counters for both."""
 
 from collections import Counter
 from enum import StrEnum
 
 
 class Fault(StrEnum):
+    """A kind of fault. Stored plans contain these values: do not change them."""
+
     CRASH = "crash"
     PAUSE = "pause"
     DROP = "drop"
@@ -21,7 +23,7 @@ class Fault(StrEnum):
 
 
 class Feature(StrEnum):
-    """What a run has used of the engine: what never happens is not shown to work."""
+    """A feature of the engine that a campaign must use often enough to prove that it works."""
 
     JOIN = "joins"
     MAP = "maps"
@@ -31,26 +33,26 @@ class Feature(StrEnum):
     CHILD = "children"
     CHILD_RETRY = "retries of children"
     SIGNAL = "signals taken"
-    SIGNAL_TIMEOUT = "signals not in time"
+    SIGNAL_TIMEOUT = "signals timed out"
     CANCEL = "cancels"
     FORCED_CANCEL = "forced cancels"
-    TIMEOUT = "executions out of time"
+    TIMEOUT = "executions timed out"
     SLA = "SLAs missed"
     HELD_START = "held executions started"
     SKIP = "skips by a rule"
     SKIP_BY_ITSELF = "skips by code"
-    KEY_WAIT = "keys waited for"
-    RATE_PARK = "rate tokens waited for"
+    KEY_WAIT = "waits for keys"
+    RATE_PARK = "waits for rate tokens"
     RATE_WAIT = "tasks deferred by a rate"
     CRASH_LOOP = "crash loops"
     DEAD_LETTER = "dead letters"
-    OFFLOADED_VALUE = "large values put aside"
-    SHARED_VALUE = "values put aside for maps"
+    OFFLOADED_VALUE = "large values offloaded"
+    SHARED_VALUE = "values shared by map items"
     FAULT_FREE = "runs without a fault"
 
 
 class RunStatistics:
-    """What one run did: a run that did nothing proves nothing."""
+    """Counters of one run. A run with too little activity proves nothing."""
 
     def __init__(self) -> None:
         self.faults: Counter[Fault] = Counter()
@@ -62,10 +64,10 @@ class RunStatistics:
         self.lost_tasks = 0
         self.refused_reports = 0
         self.late_calls = 0
-        """Executed when their caller did not wait for them any more."""
+        """Calls that were executed after their caller had stopped waiting."""
         self.executions = 0
         self.killed_workers = 0
-        """Taken down by a task that they ran."""
+        """Workers that were crashed by a task."""
 
     def add(self, other: "RunStatistics") -> None:
         self.faults.update(other.faults)
@@ -90,11 +92,8 @@ COUNTER_NAMES = (
 )
 
 
-# Something that must never happen, and did.
-
-
-class InvariantViolation(Exception):  # noqa: N818  # a finding, not a mistake of the caller
-    """`check` is the name of the invariant; the message says who broke it and how."""
+class InvariantViolation(Exception):  # noqa: N818  # a result, not an error of the caller
+    """A broken invariant. `check` is its name; `problem` says what broke it."""
 
     def __init__(self, check: str, problem: str) -> None:
         super().__init__(f"{check}: {problem}")

@@ -1,4 +1,4 @@
-"""Counts what a run has used of the engine, as it is committed."""
+"""Counts the engine features that a run uses, from its commits."""
 
 from collections import Counter
 
@@ -31,7 +31,7 @@ from simulation.faults import Feature
 
 
 class FeatureCounter(InvariantCheck):
-    """Judges nothing; it counts what is committed, also if that is forgotten later."""
+    """Counts features and checks nothing. Commits that a rollback loses count too."""
 
     name = "features"
 

@@ -1,4 +1,4 @@
-"""What must hold of an execution after every command; checked by tests and the simulator."""
+"""Invariants of an execution after every command, for tests and the simulation."""
 
 from runnel.core.agenda import Agenda
 from runnel.core.events import Wait
@@ -8,7 +8,7 @@ from runnel.errors import BrokenInvariantError
 
 
 def check_invariants(execution: Execution, agenda: Agenda) -> None:
-    """Raises BrokenInvariantError; O(graph), so not for the hot path."""
+    """Raises BrokenInvariantError if an invariant is broken. Takes O(graph) time."""
     _check_counts(execution)
     _check_joins(execution)
     if execution.is_final:
@@ -31,7 +31,7 @@ def _check_counts(execution: Execution) -> None:
 
 
 def _check_joins(execution: Execution) -> None:
-    """A counter of unsettled parents always equals the distinct parents that are not settled."""
+    """Checks that each counter of unsettled parents equals their actual number."""
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         open_parents = sum(not execution.nodes[parent].is_final for parent in compiled.parents)
@@ -40,8 +40,11 @@ def _check_joins(execution: Execution) -> None:
             f"'{compiled.node.id}' counts {execution.unsettled_parents[compiled.index]} open "
             f"parents",
         )
-        has_begun = run.state not in (NodeState.PENDING, NodeState.CANCELLED)
-        _require(not (has_begun and open_parents), f"'{compiled.node.id}' did not wait for all")
+        has_started = run.state not in (NodeState.PENDING, NodeState.CANCELLED)
+        _require(
+            not (has_started and open_parents),
+            f"'{compiled.node.id}' started before all its parents were settled",
+        )
 
 
 def _check_nothing_left(execution: Execution) -> None:
@@ -50,23 +53,24 @@ def _check_nothing_left(execution: Execution) -> None:
 
 
 def _check_not_stuck(execution: Execution, agenda: Agenda) -> None:
-    """Whatever could go on has something that will make it: a place in line, or a blob coming."""
-    in_line = {index for index, _ in agenda.ready}
-    in_line |= {index for index, _ in agenda.awaited_blobs}
+    """Checks that every runnable node is queued or waits for a blob."""
+    queued = {index for index, _ in agenda.ready}
+    queued |= {index for index, _ in agenda.awaited_blobs}
     joining = {index for index, progress in agenda.maps.items() if progress.is_joining}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
-        is_begun = run.state is not NodeState.PENDING or execution.unsettled_parents[compiled.index]
-        if not is_begun or run.wait is Wait.SLOT:
-            _require(compiled.index in in_line, f"'{compiled.node.id}' is ready and in no line")
+        has_open_parents = execution.unsettled_parents[compiled.index]
+        is_ready = run.state is NodeState.PENDING and not has_open_parents
+        if is_ready or run.wait is Wait.SLOT:
+            _require(compiled.index in queued, f"'{compiled.node.id}' is ready but not queued")
     for index, map_run in execution.maps.items():
         if not execution.nodes[index].is_final:
-            is_moving = map_run.active or index in joining or index in in_line
+            is_moving = map_run.active or index in joining or index in queued
             _require(is_moving, f"nothing moves the map '{execution.graph.nodes[index].node.id}'")
     waits = any(
         run.state is NodeState.WAITING or run.state in IN_FLIGHT_STATES for run in execution.nodes
     )
-    _require(waits or in_line or agenda.is_storing_output, "nothing is under way")
+    _require(waits or queued or agenda.is_storing_output, "nothing is in progress")
 
 
 def _require(holds: object, problem: str) -> None:

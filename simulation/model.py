@@ -1,7 +1,7 @@
-"""What every value should be: from the inputs that were asked for and from how nodes ended.
+"""A model that computes every expected value from the plan's inputs and the final node states.
 
-No output that the engine has stored is looked at, and templates are read by rules of their own,
-which know just the forms that simulated workflows use.
+The model reads no output that the engine has stored. It has its own template rules, which cover
+only the forms that simulated workflows use.
 """
 
 import json
@@ -27,7 +27,7 @@ _EXPRESSION = re.compile(r"(\w+)(?:\.(\w+))?(?: \| default\((.+)\))?")
 
 
 class ValueModel:
-    """Is told which signal a node took, which child stands for a node or item, how a sleep was."""
+    """Computes expected values. The checks record consumed signals, child ids and sleep outputs."""
 
     def __init__(
         self, orders: Mapping[str, ExecutionOrder], executions: Mapping[str, Execution]
@@ -48,7 +48,7 @@ class ValueModel:
         return self.resolve_config(above, node, node.config.get("input", {}), parent.item)
 
     def resolve_config(self, execution: Execution, node: Node, config: Json, item: int) -> Json:
-        """`config` as a task of the node, or of one of its items, should get it."""
+        """Returns `config` as the task of the node or item must receive it."""
 
         def lookup(root: str) -> Json:
             if root == "item":
@@ -66,7 +66,7 @@ class ValueModel:
         return list(items)
 
     def compute_output(self, execution: Execution, node: Node) -> Json:
-        """MISSING for a node that has not completed."""
+        """Returns the expected output; MISSING for a node that has not completed."""
         if execution.nodes[execution.graph.index[node.id]].state is not NodeState.COMPLETED:
             return MISSING
         key = (execution.id, node.id)
@@ -75,7 +75,7 @@ class ValueModel:
         return self._outputs[key]
 
     def compute_result(self, execution: Execution) -> Json:
-        """Of an execution that has completed."""
+        """Returns the expected output of a completed execution."""
         workflow = execution.graph.workflow
         if workflow.output is not None:
             return resolve(workflow.output, lambda root: self._look_up(execution, root))
@@ -83,8 +83,8 @@ class ValueModel:
         last = [node for node in workflow.nodes if node.id not in above]
         outputs = {node.id: self.compute_output(execution, node) for node in last}
         if len(last) == 1:
-            alone = outputs[last[0].id]
-            return None if alone is MISSING else alone
+            output = outputs[last[0].id]
+            return None if output is MISSING else output
         return {node_id: output for node_id, output in outputs.items() if output is not MISSING}
 
     def _look_up(self, execution: Execution, root: str) -> Json:
@@ -101,16 +101,16 @@ class ValueModel:
 
     def _compute_item_output(self, execution: Execution, node: Node, item: int) -> Json:
         if node.handler == WORK:
-            place = None if item == NO_ITEM else item
-            if is_skipped(node.config, place):
+            item_index = None if item == NO_ITEM else item
+            if is_skipped(node.config, item_index):
                 return None
             of = self.resolve_config(execution, node, node.config.get("of"), item)
-            return compute_output(node.config, of, node.id, place)
+            return compute_output(node.config, of, node.id, item_index)
         if node.child is not None:
             child_id = self.children[execution.id, node.id, item]
             if child_id not in self._executions:
                 raise InvariantViolation(
-                    "values", f"{execution.id}/{node.id} has {child_id}, never made"
+                    "values", f"{execution.id}/{node.id} has the unknown child {child_id}"
                 )
             return self.compute_result(self._executions[child_id])
         if node.handler == "wait_for_signal":
@@ -120,7 +120,7 @@ class ValueModel:
 
 
 def resolve(config: Json, lookup: Lookup) -> Json:
-    """With the value of each template in its place."""
+    """Returns `config` with each template replaced by its value."""
     if isinstance(config, dict):
         return {key: resolve(value, lookup) for key, value in config.items()}
     if isinstance(config, list):
@@ -130,7 +130,7 @@ def resolve(config: Json, lookup: Lookup) -> Json:
 
 
 def evaluate(expression: str, lookup: Lookup) -> Json:
-    """`a`, `a.b`, `a | default(…)` with a literal."""
+    """Evaluates `a`, `a.b` and `a | default(…)` with a literal."""
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise ValueError(f"the model does not know the expression {expression}")

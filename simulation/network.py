@@ -1,4 +1,4 @@
-"""Calls between processes and the store: late, twice, out of order, or lost on the way."""
+"""The network between processes and the store: it delays, repeats, reorders and drops calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,16 +16,16 @@ T = TypeVar("T")
 LATENCY_S = 0.0005
 JITTER_S = 0.05
 DELAY_S_MAX = 3.0
-# How long a caller waits for an answer that does not come.
+# The time that a caller waits for an answer.
 CALL_TIMEOUT_S = 1.0
 
-# From then on, a fault that is switched on and has not happened yet does.
+# After this time, an enabled fault that has not occurred yet occurs at the next chance.
 FORCED_AFTER_S = 2.0
 
-# Operations in which the store may wait for something; it executes all others at once.
+# Operations that may block in the store; it executes all others at once.
 BLOCKING_CALLS = frozenset({"claim", "read_after", "wait_dropped", "read"})
 
-# How likely a call meets each of these, while the fault is switched on.
+# The probability of each fault per call, while the fault is enabled.
 FAULT_ODDS = {
     Fault.DROP: 0.02,
     Fault.ANSWER_LOST: 0.02,
@@ -33,13 +33,13 @@ FAULT_ODDS = {
     Fault.DUPLICATE: 0.03,
     Fault.DELAY: 0.02,
 }
-# A verdict is rare, and proves something only if what it is about moves while it is on its way.
+# This call is rare. It proves something only if the worker acts while the call is delayed.
 LOSS_VERDICT_CALL = "lose_worker_tasks"
 LOSS_VERDICT_DELAY_ODDS = 0.9
 
 
 class Network:
-    """With a `latency_s` of 0 and no faults, a call is executed and answered at once."""
+    """Carries calls. Without latency and faults, a call is executed and answered at once."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Network:
     async def call(
         self, process: SimulatedProcess, name: str, operation: Callable[[], Awaitable[T]]
     ) -> T:
-        """Raises StoreError when no answer comes: whether it was executed is not known then."""
+        """Raises StoreError if no answer arrives; the store may still have executed the call."""
         process.check_alive()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # Drawn now: the calls of a process that is killed end in no particular order.
-        is_missed = self._rng.random() < 0.5
-        call = _StoreCall(process, name, operation, answer, is_hangup_noticed=is_missed)
+        # Chosen now, because the calls of a killed process end in an arbitrary order.
+        is_noticed = self._rng.random() < 0.5
+        call = _StoreCall(process, name, operation, answer, is_hangup_noticed=is_noticed)
         self._send(call)
         if self._should_inject(Fault.DUPLICATE):
             self._send(call)
@@ -92,7 +92,7 @@ class Network:
             _call_after(latency_s, self._arrive, call)
 
     def _arrive(self, call: "_StoreCall") -> None:
-        """Not even the death of the caller stops what is on its way."""
+        """Executes a call that has arrived, even if its caller is dead."""
         busy_s = self._server.slow_until - self._server.clock.monotonic()
         if busy_s > 0:
             self._tally.faults[Fault.SLOW] += 1
@@ -112,7 +112,7 @@ class Network:
         except RunnelError as error:
             self._reply(call, call.fail, error)
             return
-        except Exception as error:  # noqa: BLE001 - no store answers so: it is the simulator's own
+        except Exception as error:  # noqa: BLE001 - not an error of a store: a bug in the simulator
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": call.name, "exception": error})
             return
@@ -127,7 +127,7 @@ class Network:
             _call_after(self._choose_latency_s(), settle, outcome)
 
     def _hang_up(self, call: "_StoreCall") -> None:
-        """The caller waits no more; the store may or may not notice that the line is dead."""
+        """Ends the call in the store, if the store notices that the caller hung up."""
         if call.is_hangup_noticed:
             for task in call.server_tasks:
                 task.cancel()
@@ -142,7 +142,7 @@ class Network:
         return self._base_latency_s
 
     def _count_reordering(self, process: str, latency_s: float) -> None:
-        """Counts what really arrives before something that the same process sent earlier."""
+        """Counts a reordering only if the call overtakes an earlier call of the same process."""
         arrives = self._server.clock.monotonic() + latency_s
         if arrives < self._latest_arrivals.get(process, 0.0):
             self._tally.faults[Fault.REORDER] += 1
@@ -150,7 +150,7 @@ class Network:
             self._latest_arrivals[process] = arrives
 
     def _should_inject(self, fault: Fault, *, odds: float | None = None) -> bool:
-        """By the odds; the first one at the first chance, so that no plan comes to nothing."""
+        """Returns True by chance. The first occurrence is forced after FORCED_AFTER_S."""
         if self.is_healed or fault not in self._faults:
             return False
         is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > FORCED_AFTER_S
@@ -161,12 +161,12 @@ class Network:
 
 
 def _run_at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Without a task of its own: 51 ms a seed instead of 55."""
+    """Runs the coroutine without a separate task: 51 ms per seed instead of 55."""
     try:
         work.send(None)
     except StopIteration:
         return
-    raise RuntimeError("an operation that may wait has to be named in WAITING")
+    raise RuntimeError("an operation blocked: add its name to BLOCKING_CALLS")
 
 
 def _call_after(seconds: float, callback: Callable[[Any], None], argument: object) -> None:
@@ -177,9 +177,10 @@ def _call_after(seconds: float, callback: Callable[[Any], None], argument: objec
 
 
 class _StoreCall:
-    """`server_tasks` are its executions in the store: none, one, or two of a duplicate.
+    """One call to the store.
 
-    `is_missed`: should the caller hang up, the store notices.
+    `server_tasks` are its executions in the store: none, one, or two for a duplicate.
+    `is_hangup_noticed` means that the store notices if the caller hangs up.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class _StoreCall:
 
     @property
     def is_settled(self) -> bool:
-        """Its caller has an answer, or has given up."""
+        """True if the caller has an answer or has given up."""
         return self._answer.done()
 
     def succeed(self, result: object) -> None:

@@ -1,4 +1,4 @@
-"""What a seed means: who takes part, what is asked of them, and what will go wrong when."""
+"""The plan of a seed: its processes, its executions, and its faults with their times."""
 
 from random import Random
 
@@ -11,22 +11,22 @@ from runnel.core.workflow import Workflow
 from simulation.faults import Fault
 from simulation.workload import WorkflowGenerator, add_endless_node, list_signals
 
-# All faults happen in this time; after it everything is repaired, and has to come to its end.
+# All faults occur in this time. Then everything is repaired, and all executions must end.
 FAULT_PHASE_S = 15.0
 SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
-# Of the seeds in which nothing is made to go wrong: there, whatever is in vain or late shows.
+# The share of seeds without faults. They reveal wasted work and delays.
 FAULT_FREE_SHARE = 0.08
-# Who is not heard of for so long is called dead.
+# A process that is silent for this time counts as dead.
 FAILURE_DETECTION_S = 3.0
-# So many tasks of one execution are out at once, whatever it allows.
+# The maximum number of tasks of one execution in flight, whatever its own limit.
 WINDOW = 3
-# So many workers may die of one task that none is given up, unless a plan says otherwise.
+# High enough that no task reaches the crash-loop limit, unless a plan sets a lower value.
 LOSSES_MAX = 10_000
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault at a planned time: to process number `target`, for `lasts_s`."""
+    """A fault at a planned time for the process with the index `target`."""
 
     at: float
     fault: Fault
@@ -35,9 +35,9 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that is asked for, the signals that it will get, and when it is cancelled.
+    """One execution: when it is submitted, signalled and cancelled.
 
-    With a `start_at` it is held until then, and may be given another input.
+    With `start_at` it is held until that time, and `start_input` may replace its input.
     """
 
     execution_id: ExecutionId
@@ -49,7 +49,7 @@ class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
     start_at: float | None = None
     start_input: dict[str, Json] | None = None
     is_forced: bool = False
-    """Whether the cancel leaves no time for clean-up."""
+    """Whether the cancel skips clean-up nodes."""
     repeats_signals: bool = False
 
     @property
@@ -58,7 +58,7 @@ class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_signal_payload(execution_id: str, signal_id: str) -> Json:
-    """What a caller sends along with a signal: no two are the same."""
+    """Returns a payload that is unique for each signal."""
     return [execution_id, signal_id]
 
 
@@ -77,13 +77,13 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_fault_free(self) -> bool:
-        """Nothing is made to go wrong, so nothing may be done in vain."""
+        """True without any fault or crashing task; then no work may be wasted."""
         return not self.faults and not any(
             _can_kill_workers(order.workflow) for order in self.orders
         )
 
 
-# Faults that happen to processes and to the store, not to single calls: how often, how long.
+# Faults of processes and the store, not of single calls: maximum count, shortest, longest.
 _TIMED_FAULTS: dict[Fault, tuple[int, float, float]] = {
     Fault.CRASH: (4, 0.1, 4.0),
     Fault.PAUSE: (3, 0.5, 9.0),
@@ -96,29 +96,30 @@ _TIMED_FAULTS: dict[Fault, tuple[int, float, float]] = {
 
 
 def make_plan(seed: int) -> SimulationPlan:
-    """Each seed switches on some of the faults: all of them together hide what few would show.
+    """Returns the plan of a seed.
 
-    One in twelve switches on none: then everything has to happen as if nothing ever failed.
+    Each seed enables some of the faults, because all of them together hide what few would show.
+    One seed in twelve enables none and must not waste any work.
     """
-    chance = Random(f"plan {seed}")
-    is_calm = chance.random() < FAULT_FREE_SHARE
-    faults = frozenset(fault for fault in Fault if chance.random() < 0.45 and not is_calm)
-    orchestrators, workers = chance.randint(1, 3), chance.randint(1, 3)
+    rng = Random(f"plan {seed}")
+    is_fault_free = rng.random() < FAULT_FREE_SHARE
+    faults = frozenset(fault for fault in Fault if rng.random() < 0.45 and not is_fault_free)
+    orchestrators, workers = rng.randint(1, 3), rng.randint(1, 3)
     return SimulationPlan(
         seed=seed,
         orchestrators=orchestrators,
         workers=workers,
-        partitions=chance.randint(1, 3),
-        concurrency=chance.choice([1, 2, 4]),
-        cuts_commits=chance.random() < 0.15,
+        partitions=rng.randint(1, 3),
+        concurrency=rng.choice([1, 2, 4]),
+        cuts_commits=rng.random() < 0.15,
         faults=faults,
-        acts=_plan_faults(chance, faults, orchestrators + workers),
+        acts=_plan_faults(rng, faults, orchestrators + workers),
         orders=tuple(
-            _plan_order(chance, number, is_fault_free=is_calm)
-            for number in range(chance.randint(1, 4))
+            _plan_order(rng, number, is_fault_free=is_fault_free)
+            for number in range(rng.randint(1, 4))
         ),
-        losses_max=chance.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
-        keeps_exhausted=chance.random() < 0.3,
+        losses_max=rng.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
+        keeps_exhausted=rng.random() < 0.3,
     )
 
 
@@ -130,15 +131,15 @@ def _plan_faults(rng: Random, faults: frozenset[Fault], processes: int) -> tuple
             target=rng.randrange(processes),
             lasts_s=_choose_duration_s(rng, shortest, longest),
         )
-        for fault, (most, shortest, longest) in _TIMED_FAULTS.items()
+        for fault, (count_max, shortest, longest) in _TIMED_FAULTS.items()
         if fault in faults
-        for _ in range(rng.randint(1, most))
+        for _ in range(rng.randint(1, count_max))
     ]
     return tuple(sorted(acts, key=lambda act: act.at))
 
 
 def _choose_duration_s(rng: Random, shortest: float, longest: float) -> float:
-    """Often just as long as silence is borne: the verdict crosses a sign of life then."""
+    """Chooses a duration, often near the failure timeout, so that a verdict crosses a heartbeat."""
     if longest > FAILURE_DETECTION_S + 1.5 and rng.random() < 0.5:
         return rng.uniform(FAILURE_DETECTION_S, FAILURE_DETECTION_S + 1.5)
     return rng.uniform(shortest, longest)

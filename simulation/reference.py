@@ -1,4 +1,4 @@
-"""What an execution should do, as simply as it can be said: everything is looked at every time."""
+"""A simple reference of an execution: it evaluates every node again after each change."""
 
 from runnel.core.states import FINAL_NODE_STATES
 from runnel.core.states import NodeState as S
@@ -6,7 +6,7 @@ from runnel.core.workflow import CLEAN_UP_RULES, OnFailure, RunWhen, Workflow
 
 
 class ReferenceExecution:
-    """Nodes run as soon as they may; `settle` says how one ended. Retries are not visible here."""
+    """Starts nodes as soon as possible. `settle` records how a node ended. It has no retries."""
 
     def __init__(self, workflow: Workflow, false_conditions: set[str]) -> None:
         self.workflow = workflow
@@ -25,7 +25,7 @@ class ReferenceExecution:
         self._advance()
 
     def cancel(self, outcome: str = "CANCELLED") -> None:
-        """From outside: by request, or (FAILED) because its time was up."""
+        """Ends the execution from outside: by a cancel, or with FAILED by its timeout."""
         if self.outcome is None and self.result is None:
             self._close(outcome)
             self._advance()
@@ -59,8 +59,8 @@ class ReferenceExecution:
 
     def _start(self, node_id: str, rule: RunWhen, parents: tuple[str, ...]) -> S:
         states = [self.state[parent] for parent in parents]
-        cut_off = any(self.state[p] is S.CANCELLED and p in self.has_run for p in parents)
-        has_failed = S.FAILED in states or cut_off
+        is_interrupted = any(self.state[p] is S.CANCELLED and p in self.has_run for p in parents)
+        has_failed = S.FAILED in states or is_interrupted
         is_bad = S.FAILED in states or S.CANCELLED in states or self.blocked & set(parents)
         runs = {
             RunWhen.ALL_SETTLED: True,

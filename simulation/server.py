@@ -1,6 +1,4 @@
-"""The store's own process: it executes what reaches it, one operation at a time, and may be slow,
-or come back from a crash as it was a while ago.
-"""
+"""The simulated store. It executes one operation at a time, may be slow, and can be rolled back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,13 +26,13 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import Commit, CommitLimits, InboxEntry, InboxPosition, Lease, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 
-# The inbox of a partition as a stream: positions only grow, and the reader keeps its own place.
+# The inbox of a partition as a stream: positions only grow, and the reader keeps its position.
 
 
 class PositionCounter:
-    """Shared by all copies of an inbox: a store that is set back does not reuse a position.
+    """The next position. All copies of an inbox share it, so a rollback reuses no position.
 
-    Redis makes its stream ids of the time of day, to the same effect.
+    Redis uses the time of day for its stream ids, with the same effect.
     """
 
     def __init__(self) -> None:
@@ -42,7 +40,7 @@ class PositionCounter:
 
 
 class StreamInbox(LocalInbox):
-    """Entries stay until a commit has consumed them; each lease reads them all from there."""
+    """An inbox that keeps entries until a commit consumes them. Each lease reads all of them."""
 
     def __init__(self, positions: PositionCounter | None = None) -> None:
         super().__init__()
@@ -59,7 +57,7 @@ class StreamInbox(LocalInbox):
         return [entry for entry in self.entries if int(entry.position) > start][:limit]
 
     def read_up_to(self, position: InboxPosition | None) -> list[InboxEntry]:
-        """What consuming `position` takes away."""
+        """Returns the entries that consuming `position` removes."""
         end = -1 if position is None else int(position)
         return [entry for entry in self.entries if int(entry.position) <= end]
 
@@ -68,14 +66,14 @@ class StreamInbox(LocalInbox):
 
     def check_read(self, position: InboxPosition | None) -> None:
         if position is not None and int(position) >= self.positions.next:
-            raise BrokenInvariantError(f"inbox position {position} was never given")
+            raise BrokenInvariantError(f"inbox position {position} was never assigned")
 
     def consume(self, position: InboxPosition | None) -> None:
-        gone = len(self.read_up_to(position))
-        del self.entries[:gone]
+        consumed_count = len(self.read_up_to(position))
+        del self.entries[:consumed_count]
 
     def put(self, command: Command, row: int = NO_ROW) -> None:
-        """Through the codec, as every message of a real store: what it does not keep is lost."""
+        """Adds a command through the codec, so that fields without a stored form are lost."""
         self.put_raw(encode_message(command), row)
 
     def list_reported_tokens(self) -> set[TaskToken]:
@@ -97,7 +95,7 @@ _decode_task = msgspec.json.Decoder(TaskMessage).decode
 
 
 class StoreObserver:
-    """Is told what the store has done; what it raises ends the simulation."""
+    """Is notified of every action of the store. An error that it raises ends the simulation."""
 
     def on_lease_acquired(self, lease: Lease, *, expected: LeaseRecord | None) -> None: ...
 
@@ -112,16 +110,16 @@ class StoreObserver:
     def on_worker_declared_dead(
         self, record: WorkerRecord, *, counter: int, lost_count: int
     ) -> None:
-        """`lost` tasks were taken from the worker, whose last sign of life is `counter`."""
+        """The store took `lost_count` tasks from the worker with the heartbeat `counter`."""
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """A rate token was given out, for a task that may begin at `at`."""
+        """The store issued a rate token for a task that may start at `at`."""
 
     def on_restored(self) -> None: ...
 
 
 class StreamStore(MemoryStore):
-    """The memory store, read like a stream: the place up to which a reader has got is its own."""
+    """The memory store with stream inboxes: each reader keeps its own position."""
 
     def __init__(
         self,
@@ -171,7 +169,7 @@ class StreamStore(MemoryStore):
 
 
 class ObservedTasks(LocalTaskQueue):
-    """Tasks leave as bytes, as they do where workers are other processes."""
+    """A task queue that encodes tasks, as for workers in other processes, and notifies."""
 
     observer: StoreObserver
 
@@ -179,8 +177,8 @@ class ObservedTasks(LocalTaskQueue):
         self, worker: str, tokens: Sequence[TaskToken], *, now: float
     ) -> Sequence[bool]:
         answers = await super().start(worker, tokens, now=now)
-        for token, is_wanted in zip(tokens, answers, strict=True):
-            if is_wanted:
+        for token, is_current in zip(tokens, answers, strict=True):
+            if is_current:
                 self.observer.on_task_started(worker, token)
         return answers
 
@@ -202,8 +200,8 @@ class ObservedTasks(LocalTaskQueue):
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         answers = await super().report(worker, reports)
-        for report, is_taken in zip(reports, answers, strict=True):
-            self.observer.on_task_reported(worker, report, is_accepted=is_taken)
+        for report, is_accepted in zip(reports, answers, strict=True):
+            self.observer.on_task_reported(worker, report, is_accepted=is_accepted)
         return answers
 
     async def take_token(
@@ -219,7 +217,7 @@ class ObservedTasks(LocalTaskQueue):
 
 
 class StoreInstance:
-    """The parts of the store over one state; another state means another machine."""
+    """The ports of the store over one state. A rollback creates a new instance."""
 
     def __init__(
         self,
@@ -244,7 +242,7 @@ class StoreInstance:
 
 
 class SimulatedServer:
-    """`blobs`, definitions and records are safe: only what is hot can be set back."""
+    """The store of a simulation. A rollback keeps blobs, definitions and records."""
 
     def __init__(
         self,
@@ -278,7 +276,7 @@ class SimulatedServer:
         )
 
     def serve(self, work: Awaitable[None], on_lost: Callable[[], None]) -> "asyncio.Task[None]":
-        """Runs `work` until it ends or the machine does; then `on_lost` is called."""
+        """Runs `work` as a task. If the store is rolled back first, `on_lost` is called."""
 
         async def body() -> None:
             await work
@@ -292,16 +290,16 @@ class SimulatedServer:
         return copy_state(self.state)
 
     def has_changed_since(self, earlier: MemoryState) -> bool:
-        """Whether going back to it would lose a commit or a message."""
+        """Returns whether a rollback to `earlier` would lose a commit or a message."""
         return any(
-            now.sequence != then.sequence
-            or get_stream_inbox(self.state, now.number).entries
-            != get_stream_inbox(earlier, now.number).entries
-            for now, then in zip(self.state.partitions, earlier.partitions, strict=True)
+            current.sequence != former.sequence
+            or get_stream_inbox(self.state, current.number).entries
+            != get_stream_inbox(earlier, current.number).entries
+            for current, former in zip(self.state.partitions, earlier.partitions, strict=True)
         )
 
     def restore(self, earlier: MemoryState) -> None:
-        """The machine died and came back as it was: every connection is lost."""
+        """Replaces the state with `earlier` and drops every connection."""
         earlier.definitions = self.state.definitions
         earlier.records, earlier.revision = self.state.records, self.state.revision
         self.void_leases(earlier)
@@ -314,11 +312,11 @@ class SimulatedServer:
         self.observer.on_restored()
 
     def void_leases(self, state: MemoryState) -> None:
-        """Nobody owns anything any more, though the records stay until they are judged dead."""
+        """Invalidates all leases. Their records stay until they are judged dead."""
         for partition in state.partitions:
             if partition.lease is not None:
-                nobody = self._ids.nonce()
-                partition.lease = msgspec.structs.replace(partition.lease, nonce=nobody)
+                nonce = self._ids.nonce()
+                partition.lease = msgspec.structs.replace(partition.lease, nonce=nonce)
 
 
 def get_stream_inbox(state: MemoryState, partition: int) -> StreamInbox:

@@ -1,4 +1,4 @@
-"""Random workflows: graphs, policies, maps, children, keys, rates, signals, sleeps, retries."""
+"""Generates random workflows with maps, children, keys, rates, signals, sleeps and retries."""
 
 import hashlib
 from random import Random
@@ -21,11 +21,11 @@ from runnel.core.workflow import (
     Workflow,
 )
 
-# What the nodes of a simulated workflow do: written in their config, so that the end is known.
+# The config of a simulated node is a script, so that its end is known in advance.
 
 WORK = "work"
 LARGE_CHARS = 200
-# What user code says when it fails, for a while and for good.
+# The messages of user code for a transient and a permanent failure.
 TRANSIENT_MESSAGE = "the simulated network of the simulated user"
 SCRIPTED_MESSAGE = "the script says so"
 ALL_ITEMS, ODD_ITEMS = "all", "odd"
@@ -36,11 +36,13 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 def make_work_config(
     *, takes_s: float, fails: int = 0, is_bad: bool = False, is_large: bool = False, **more: Json
 ) -> dict[str, Json]:
-    """Fails `fails` times as a network does; then for good if it `is_bad`, else it succeeds.
+    """Returns the script of a node.
 
-    More that a script may say: `of`, templates on whose values the output depends; `skips`,
-    that its code skips it, or every other item; `kills`, how many workers it takes down first;
-    `bad_children`, in how many attempts of its own execution, a child, it fails for good.
+    The node first fails `fails` times with a transient error. Then it fails permanently if
+    `is_bad`, and succeeds otherwise. Further keys: `of` has templates whose values determine the
+    output. `skips` skips the node or every other item. `kills` is the number of workers that it
+    crashes first. `bad_children` is the number of attempts of its child execution that fail
+    permanently.
     """
     return {"takes": takes_s, "fails": fails, "bad": is_bad, "large": is_large, **more}
 
@@ -48,7 +50,7 @@ def make_work_config(
 def compute_output(
     config: dict[str, Json], template_values: Json, node_id: str, item: int | None
 ) -> Json:
-    """`of` is what the templates of the same name came to: another value gives another output."""
+    """Returns an output that depends on the resolved templates of `of`."""
     text = node_id if item is None else f"{node_id}[{item}]"
     if "of" in config:
         text += ":" + hashlib.blake2b(_encode(template_values), digest_size=4).hexdigest()
@@ -56,12 +58,12 @@ def compute_output(
 
 
 def is_skipped(config: dict[str, Json], item: int | None) -> bool:
-    said = config.get("skips")
-    return said == ALL_ITEMS or (said == ODD_ITEMS and item is not None and item % 2 == 1)
+    skips = config.get("skips")
+    return skips == ALL_ITEMS or (skips == ODD_ITEMS and item is not None and item % 2 == 1)
 
 
 def is_permanent_failure(config: dict[str, Json], execution_id: str) -> bool:
-    """Fails for good, always or in the first few children of their parent's node."""
+    """Returns whether a node fails permanently: always, or in the first children of a node."""
     bad_children = cast("int", config.get("bad_children", 0))
     is_child = "." in execution_id
     attempt = int(execution_id.rpartition(".")[2]) if is_child else 0
@@ -69,7 +71,7 @@ def is_permanent_failure(config: dict[str, Json], execution_id: str) -> bool:
 
 
 def predict_error(node: Node) -> tuple[str, str]:
-    """The type of the error that a node which fails by its script fails with, and its message."""
+    """Returns error type and message of a node that fails by its script."""
     if cast("float", node.config["takes"]) > node.timeout_seconds:
         return "TaskTimeoutError", f"{node.timeout_seconds:g} s"
     if cast("int", node.config["fails"]) > node.retry.max_retries:
@@ -78,7 +80,7 @@ def predict_error(node: Node) -> tuple[str, str]:
 
 
 def predict_state(node: Node, execution_id: str, *, items: int | None) -> NodeState:
-    """How a node that runs ends by its script; `items` is the length of its list, if it has one."""
+    """Returns the state that the script of a node leads to; `items` is the length of its list."""
     if items == 0:
         return NodeState.COMPLETED
     is_exhausted = cast("int", node.config["fails"]) > node.retry.max_retries
@@ -94,19 +96,19 @@ def predict_state(node: Node, execution_id: str, *, items: int | None) -> NodeSt
 
 SIGNALS = ("go", "ahead")
 NODES_MAX = 6
-# Of the second, few tasks are given a token soon enough to be kept waiting by their worker.
+# The second limit is so slow that most tasks are deferred instead of waiting in their worker.
 RATE_LIMITS = {
     "api": RateLimit(rate_per_second=2.0, burst=1),
     "slow": RateLimit(rate_per_second=0.4, burst=1),
 }
 KEY_LIMITS = {"one": 1, "two": 2}
 MISSING_OUTPUT = "none"
-# More of the default, or hardly any graph would run to its end.
+# The default is more frequent, because few graphs would otherwise run to their end.
 _RULES = (*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT, RunWhen.DEFAULT)
 
 
 class WorkflowGenerator:
-    """Makes the workflows of one execution, all from the same input; `may_kill` its workers."""
+    """Generates the workflows of one execution. With `may_kill`, nodes may crash workers."""
 
     def __init__(self, rng: Random, *, may_kill: bool) -> None:
         self._rng = rng
@@ -119,11 +121,11 @@ class WorkflowGenerator:
         }
 
     def make_workflow(self, name: str, *, depth: int = 0) -> Workflow:
-        chance = self._rng
-        is_limited = chance.random() < 0.5
+        rng = self._rng
+        is_limited = rng.random() < 0.5
         nodes: list[Node] = []
-        for index in range(chance.randint(1, NODES_MAX - 2 * depth)):
-            parents = tuple(node.id for node in nodes if chance.random() < 0.45)
+        for index in range(rng.randint(1, NODES_MAX - 2 * depth)):
+            parents = tuple(node.id for node in nodes if rng.random() < 0.45)
             nodes.append(
                 self._make_node(
                     NodeId(f"n{index}"), parents, nodes, is_limited=is_limited, depth=depth
@@ -132,20 +134,20 @@ class WorkflowGenerator:
         return Workflow(
             name=name,
             nodes=tuple(nodes),
-            on_failure=chance.choice([*OnFailure]),
-            max_concurrency=chance.choice([None, 1, 2]) if is_limited else None,
+            on_failure=rng.choice([*OnFailure]),
+            max_concurrency=rng.choice([None, 1, 2]) if is_limited else None,
             rate_limits=RATE_LIMITS,
             output=self._make_output(nodes),
         )
 
     def _make_output(self, nodes: list[Node]) -> Json:
-        """None: what the last nodes gave."""
+        """Returns the `output` of a workflow; None for the outputs of the last nodes."""
         if self._rng.random() < 0.5:
             return None
-        notified = [node.id for node in nodes if self._rng.random() < 0.7]
+        output_ids = [node.id for node in nodes if self._rng.random() < 0.7]
         return {
             "n": "{{ input.n }}",
-            "of": {node_id: _make_output_template(node_id) for node_id in notified},
+            "of": {node_id: _make_output_template(node_id) for node_id in output_ids},
         }
 
     def _make_node(
@@ -157,16 +159,16 @@ class WorkflowGenerator:
         is_limited: bool,
         depth: int,
     ) -> Node:
-        chance = self._rng
+        rng = self._rng
         fields: dict[str, Any] = {
             "id": id_,
             "dependencies": parents,
-            "run_when": chance.choice(_RULES),
+            "run_when": rng.choice(_RULES),
             "condition": self._make_condition(parents),
         }
-        kind = chance.random() if earlier else 1.0
+        kind = rng.random() if earlier else 1.0
         if kind < 0.06:
-            return Node(handler="sleep", config={"seconds": chance.choice([0.5, 4])}, **fields)
+            return Node(handler="sleep", config={"seconds": rng.choice([0.5, 4])}, **fields)
         if kind < 0.18 and depth == 0:
             return Node(handler="wait_for_signal", config=self._make_signal_config(id_), **fields)
         if kind < 0.28 and depth == 0:
@@ -174,12 +176,12 @@ class WorkflowGenerator:
         return self._make_work_node(fields, earlier, is_limited=is_limited, depth=depth)
 
     def _make_condition(self, parents: tuple[NodeId, ...]) -> str | None:
-        """False, or true after a look at an output, which may have been put aside."""
-        chance = self._rng
-        if not parents or chance.random() < 0.7:
+        """Returns a false condition, or a true one that reads an output."""
+        rng = self._rng
+        if not parents or rng.random() < 0.7:
             return None
-        if chance.random() < 0.4:
-            return chance.choice(["false", "input.off"])
+        if rng.random() < 0.4:
+            return rng.choice(["false", "input.off"])
         return f"({parents[0]} | default(1)) != 'never'"
 
     def _make_signal_config(self, id_: NodeId) -> dict[str, Json]:
@@ -193,20 +195,20 @@ class WorkflowGenerator:
         }
 
     def _make_child_node(self, fields: dict[str, Any], parents: list[Node]) -> Node:
-        """Its input is small, because one that is not is refused."""
-        chance = self._rng
+        """Returns a node with a child workflow and a small input; a large one is refused."""
+        rng = self._rng
         config: dict[str, Json] = {
             "n": "{{ input.n }}",
-            "list": [chance.randrange(100)],
+            "list": [rng.randrange(100)],
             "off": False,
             "key": "{{ input.key }}",
         }
         if small := [node.id for node in parents if _is_small(node)]:
-            config["of"] = _make_output_template(chance.choice(small))
-        if chance.random() < 0.35:
-            fields["for_each"] = chance.choice(["[31, 32]", "input.list"])
+            config["of"] = _make_output_template(rng.choice(small))
+        if rng.random() < 0.35:
+            fields["for_each"] = rng.choice(["[31, 32]", "input.list"])
             config["item"] = "{{ item }}"
-        retries = chance.choice([0, 0, 1, 2])
+        retries = rng.choice([0, 0, 1, 2])
         return Node(
             handler="workflow",
             child=self.make_workflow(f"child-{fields['id']}", depth=1),
@@ -223,69 +225,68 @@ class WorkflowGenerator:
     def _make_work_node(
         self, fields: dict[str, Any], earlier: list[Node], *, is_limited: bool, depth: int
     ) -> Node:
-        chance = self._rng
-        hangs = chance.random() < 0.04
-        if chance.random() < 0.25:
+        rng = self._rng
+        hangs = rng.random() < 0.04
+        if rng.random() < 0.25:
             fields["for_each"] = self._make_list_expression(fields["dependencies"], earlier)
-        if is_limited and chance.random() < 0.5:
+        if is_limited and rng.random() < 0.5:
             key = str(self.input["key"])
-            fields["concurrency_key"] = chance.choice([key, "{{ input.key }}"])
+            fields["concurrency_key"] = rng.choice([key, "{{ input.key }}"])
             fields["concurrency_limit"] = KEY_LIMITS[key]
-        if chance.random() < (0.14 if "for_each" in fields else 0.1):
-            fields["resource_tag"] = chance.choice([*RATE_LIMITS])
+        if rng.random() < (0.14 if "for_each" in fields else 0.1):
+            fields["resource_tag"] = rng.choice([*RATE_LIMITS])
         return Node(
             handler=WORK,
             config=make_work_config(
-                takes_s=1_000.0 if hangs else chance.choice([0.0, 0.01, 0.3, 2.0]),
-                fails=chance.choice([0, 0, 0, 0, 1, 1, 2]),
-                is_bad=chance.random() < 0.05,
-                is_large=chance.random() < 0.15,
+                takes_s=1_000.0 if hangs else rng.choice([0.0, 0.01, 0.3, 2.0]),
+                fails=rng.choice([0, 0, 0, 0, 1, 1, 2]),
+                is_bad=rng.random() < 0.05,
+                is_large=rng.random() < 0.15,
                 **self._make_script(fields, earlier, depth=depth),
             ),
             retry=RetryPolicy(
-                max_retries=chance.choice([0, 1, 2, 3]), initial_delay=0.2, max_delay=1.0
+                max_retries=rng.choice([0, 1, 2, 3]), initial_delay=0.2, max_delay=1.0
             ),
             timeout_seconds=3.0 if hangs else 10_000.0,
             **fields,
         )
 
     def _make_list_expression(self, parents: tuple[NodeId, ...], earlier: list[Node]) -> str:
-        chance = self._rng
+        rng = self._rng
         maps = [node.id for node in earlier if node.id in parents and node.for_each is not None]
-        if maps and chance.random() < 0.6:
-            return f"{chance.choice(maps)} | default([7])"
-        if chance.random() < 0.3:
+        if maps and rng.random() < 0.6:
+            return f"{rng.choice(maps)} | default([7])"
+        if rng.random() < 0.3:
             return "input.list"
-        return str([10 * number for number in range(chance.choice([0, 1, 3, 7]))])
+        return str([10 * number for number in range(rng.choice([0, 1, 3, 7]))])
 
     def _make_script(
         self, fields: dict[str, Any], earlier: list[Node], *, depth: int
     ) -> dict[str, Json]:
-        chance = self._rng
+        rng = self._rng
         above = fields["dependencies"]
-        if (
-            fields["run_when"] not in CLEAN_UP_RULES
-        ):  # which may run before what is further up has ended
+        # A clean-up node may run before the parents of its parents have ended.
+        if fields["run_when"] not in CLEAN_UP_RULES:
             above = _find_ancestors(above, earlier)
-        seen = [node.id for node in earlier if node.id in above]
-        of: dict[str, Json] = {node_id: _make_output_template(node_id) for node_id in seen}
+        read_ids = [node.id for node in earlier if node.id in above]
+        of: dict[str, Json] = {node_id: _make_output_template(node_id) for node_id in read_ids}
         of["n"] = "{{ input.n }}"
         if "for_each" in fields:
             of["item"] = "{{ item }}"
-        more: dict[str, Json] = {"of": of}
-        if chance.random() < 0.06:
-            more["skips"] = chance.choice([ALL_ITEMS, ODD_ITEMS])
-        if self._may_kill and chance.random() < 0.05:
-            more["kills"] = chance.choice([1, 2, 4])
-        if depth and chance.random() < 0.15:
-            more["bad_children"] = chance.choice([1, 2])
-        return more
+        script: dict[str, Json] = {"of": of}
+        if rng.random() < 0.06:
+            script["skips"] = rng.choice([ALL_ITEMS, ODD_ITEMS])
+        if self._may_kill and rng.random() < 0.05:
+            script["kills"] = rng.choice([1, 2, 4])
+        if depth and rng.random() < 0.15:
+            script["bad_children"] = rng.choice([1, 2])
+        return script
 
 
 def add_endless_node(workflow: Workflow, *, in_child: bool = False) -> Workflow:
-    """For an execution that will be cancelled: the code of this node ends only when told to.
+    """Adds a node whose code runs until it is cancelled, for an execution that will be cancelled.
 
-    So it is in its children, unless they are clean-up, which would run after that.
+    Children get such a node too, unless they are clean-up nodes, which run after the cancel.
     """
     nodes = tuple(
         replace(node, child=add_endless_node(node.child))
@@ -320,7 +321,7 @@ def _make_endless_child() -> Node:
 
 
 def list_signals(workflow: Workflow) -> list[str]:
-    """The names of the signals that it may wait for, its children's not counted."""
+    """Returns the names of the signals that the workflow waits for, without its children."""
     return [
         str(node.config["signal"]) for node in workflow.nodes if node.handler == "wait_for_signal"
     ]
@@ -335,5 +336,5 @@ def _is_small(node: Node) -> bool:
 
 
 def _find_ancestors(parents: tuple[NodeId, ...], earlier: list[Node]) -> set[NodeId]:
-    """The parents, and the parents of these."""
+    """Returns the parents and their parents."""
     return {*parents, *(up for node in earlier if node.id in parents for up in node.dependencies)}

@@ -1,4 +1,4 @@
-"""One run: builds what a plan names, lets it happen, and judges how it ended."""
+"""Runs one plan: builds the deployment, injects the faults, and checks the end."""
 
 import asyncio
 import hashlib
@@ -21,20 +21,20 @@ from simulation.plan import FAULT_PHASE_S, SKEW_S_MAX, PlannedFault, SimulationP
 from simulation.process import SimulatedProcess, StandstillError, VirtualLoop
 from simulation.server import SimulatedServer
 
-# After the last fault: sleeps, retries, leases that run out, clocks that differ.
+# The time for recovery after the last fault: sleeps, retries, expiring leases, clock skew.
 RECOVERY_S_MAX = 400.0
-# What may still be under way when the last execution has ended: a release, a stop, a beat.
+# The time for releases, stops and heartbeats after the last execution has ended.
 QUIET_S = 4.0
-# Those who wait for an execution of another process look every few seconds.
+# A caller that waits for an execution of another process polls every few seconds.
 WAITERS_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.5
 DEFAULT_LIMITS = CommitLimits()
-# Small enough that single decisions have to be cut into several commits.
+# So small that single decisions are split into several commits.
 SMALL_LIMITS = CommitLimits(commands=4, writes=6, size_bytes=4_000)
 
 
 class SimulationRun:
-    """What came of a plan; `digest` is the same for every run of the same plan."""
+    """The result of a plan. Every run of the same plan has the same `digest`."""
 
     def __init__(self, plan: SimulationPlan) -> None:
         self.plan = plan
@@ -71,10 +71,10 @@ class _Simulation:
         try:
             await self._run_phases()
             self._truth.check_end()
-            broken = self._truth.violation
+            first_violation = self._truth.violation
         except InvariantViolation as violation:
-            broken = self._truth.violation or violation
-        self._run.violation = broken
+            first_violation = self._truth.violation or violation
+        self._run.violation = first_violation
         self._run.digest = self._hash.hexdigest()
         self._run.duration_s = asyncio.get_running_loop().time()
         await self._tear_down()
@@ -118,8 +118,8 @@ class _Simulation:
                 self._store_definition(node.child)
 
     async def _run_phases(self) -> None:
-        for place in range(self._deployment.process_count):
-            self._deployment.start(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.start(index)
         self._callers.process.run(self._callers.run(self._plan.orders))
         for act in self._plan.acts:
             asyncio.get_running_loop().call_later(act.at, self._inject_fault, act)
@@ -132,24 +132,26 @@ class _Simulation:
         if self._is_finished() and len(self._callers.final_states) < len(self._plan.orders):
             await self._run_until(asyncio.get_running_loop().time() + WAITERS_TIMEOUT_S)
             if len(self._callers.final_states) < len(self._plan.orders):
-                raise InvariantViolation("waiters", f"told of {self._callers.final_states} only")
+                raise InvariantViolation(
+                    "waiters", f"callers received only {self._callers.final_states}"
+                )
         if Fault.ROLLBACK not in self._plan.faults:
             self._check_caller_states()
 
     def _check_caller_states(self) -> None:
-        """What callers were told is what came of it, unless the store forgot that."""
+        """Checks that callers received the actual final states, for a store without rollbacks."""
         for execution_id, reported_state in self._callers.final_states.items():
             state = self._truth.executions[execution_id].state
             if reported_state != state:
                 raise InvariantViolation(
-                    "waiters", f"{execution_id} is {state}, its caller was told {reported_state}"
+                    "waiters", f"{execution_id} is {state}, its caller received {reported_state}"
                 )
 
     async def _run_until(self, end: float) -> None:
-        """Looks now and then; raises Broken for what was found meanwhile."""
+        """Runs until `end`, and raises InvariantViolation as soon as a check has failed."""
         loop = asyncio.get_running_loop()
-        while (left_s := end - loop.time()) > 0:
-            await asyncio.sleep(min(POLL_INTERVAL_S, left_s))
+        while (remaining_s := end - loop.time()) > 0:
+            await asyncio.sleep(min(POLL_INTERVAL_S, remaining_s))
             self._deployment.check_processes()
             if self._truth.violation is not None:
                 raise self._truth.violation
@@ -177,7 +179,7 @@ class _Simulation:
             self._inject_process_fault(fault)
 
     def _inject_process_fault(self, fault: PlannedFault) -> None:
-        """Counts if there is a process to be struck."""
+        """Injects a fault into a process. It counts only if the process is running."""
         loop, deployment = asyncio.get_running_loop(), self._deployment
         process = deployment.find_process(fault.target)
         self._run.tally.faults[fault.fault] += process is not None and not process.has_ended
@@ -196,13 +198,13 @@ class _Simulation:
             elif fault.fault is Fault.CUT_OFF:
                 process.is_cut_off = True
             else:
-                raise ValueError(f"'{fault.fault}' happens to calls, not to processes")
+                raise ValueError(f"'{fault.fault}' is a fault of calls, not of processes")
             loop.call_later(fault.lasts_s, deployment.revive, fault.target)
 
     def _on_simulator_error(
         self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]
     ) -> None:
-        """Whatever goes wrong in the simulator itself is a finding, or it would hide others."""
+        """Records an error of the simulator as a violation, so that it does not hide others."""
         self._truth.record_violation(
             InvariantViolation("simulator", f"{context.get('exception') or context}")
         )
@@ -215,12 +217,12 @@ class _Simulation:
     def _repair(self) -> None:
         self._trace("EVERYTHING IS REPAIRED")
         self._network.is_healed = True
-        for place in range(self._deployment.process_count):
-            self._deployment.revive(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.revive(index)
 
     async def _tear_down(self) -> None:
-        for place in range(self._deployment.process_count):
-            self._deployment.kill(place)
+        for index in range(self._deployment.process_count):
+            self._deployment.kill(index)
         self._callers.process.kill()
         for _ in range(5):
             await asyncio.sleep(0)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import AccessRules, Guard
-from runnel.api.security.tokens import NewToken, TokenStore
+from runnel.api.security.tokens import TokenStore
 from runnel.api.state import AppState
 from runnel.app.engine import ClockAndIds
 from runnel.client.store_client import StoreClient
@@ -30,8 +29,6 @@ KINDS = ("memory", "sqlite", "redis", "archived")
 BOTH = ("sqlite", "archived")
 """The two usual deployments, for routes whose behaviour other tests check on every backend."""
 BASE = "http://localhost"
-
-_numbers = count(1)
 
 
 @dataclass(kw_only=True)
@@ -49,16 +46,8 @@ class ApiUnderTest:
         self.backend = self.site.backend
 
     async def token(self, *scopes: Scope, per_minute: int | None = None, **more: Any) -> str:
-        number = next(_numbers)
-        new_token = NewToken(
-            id=f"{number:08x}",
-            secret=f"secret{number}",
-            name=f"token {number}",
-            scopes=scopes,
-            per_minute=per_minute,
-            **more,
-        )
-        return await self.tokens.create(new_token)
+        view = await self.tokens.create("test", scopes, per_minute=per_minute, **more)
+        return view.token
 
     async def get(self, path: str, **given: Any) -> Any:
         """Returns the JSON body; fails the test unless the status is a success."""

@@ -30,12 +30,14 @@ _numbers = count(1)
 
 
 def make_schema_name() -> str:
-    """Returns a new schema name. Tests of one process share the servers, so each needs its own."""
+    """Returns a new schema name: tests of a process share the servers, and each has its own
+    schema.
+    """
     return f"test {next(_numbers)}"
 
 
 async def empty_archive(postgres: PostgresServer, schema: str) -> None:
-    """Empties all tables of the schema, which takes a tenth of the time of a new schema."""
+    """Empties the tables, which takes a tenth of the time of a new schema."""
     connection = await asyncpg.connect(postgres.url)
     try:
         tables = await connection.fetch(
@@ -43,7 +45,7 @@ async def empty_archive(postgres: PostgresServer, schema: str) -> None:
             schema,
         )
         statements = [f'DELETE FROM "{schema}".{table}' for (table,) in tables]
-        if statements:  # the schema has no tables before its first use
+        if statements:  # the first time there are no tables yet
             await connection.execute("; ".join(statements))
     finally:
         await connection.close()
@@ -60,7 +62,7 @@ async def open_archived_backend(
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
 ) -> RedisPostgresBackend:
-    """Opens a backend; without `schema`, on an empty archive and an empty Redis."""
+    """Opens the backend; without a schema, with a new archive and an emptied Redis."""
     if schema is None:
         flush_server(redis)
     return await RedisPostgresBackend.open(
@@ -74,7 +76,7 @@ async def open_archived_backend(
 
 
 class ArchivedEngine:
-    """An engine with its backend and archiver."""
+    """An engine with an archiver, and the parts that tests inspect."""
 
     def __init__(self, engine: Engine, backend: RedisPostgresBackend, archiver: Archiver) -> None:
         self.engine = engine
@@ -93,14 +95,14 @@ class ArchivedEngine:
         )
 
     async def ends(self, ids: Sequence[ExecutionId]) -> list[str]:
-        """Waits for the end of the executions and returns their final states."""
+        """Waits for the final states."""
         waits = [
             self.client.wait_for_end(execution_id, timeout_s=DEADLINE_S) for execution_id in ids
         ]
         return [str(header.state) for header in await asyncio.gather(*waits)]
 
     async def archive_all(self) -> None:
-        """Waits until the journal is empty."""
+        """Waits until all journals are empty."""
         async with asyncio.timeout(DEADLINE_S):
             while sum(
                 [await self.backend.journal.length(partition) for partition in range(PARTITIONS)]
@@ -122,7 +124,7 @@ async def open_archived_engine(
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
 ) -> AsyncIterator[ArchivedEngine]:
-    """Opens an engine that owns all free partitions and has compared them with the archive.
+    """Opens an engine that owns every free partition and has compared it with the archive.
 
     A lease lasts half a second.
     """

@@ -1,4 +1,4 @@
-"""A way to a Redis server that can be watched, held up and cut, over TCP, TLS or a socket file."""
+"""A relay to a Redis server that tests can watch, block and cut: over TCP, TLS or a socket file."""
 
 import asyncio
 import ssl
@@ -13,9 +13,9 @@ PIECE_BYTES = 65_536
 
 
 class RedisRelay:
-    """`asked` is all that went to the server; answers pass as long as `is_clear` is set.
+    """Forwards connections to `server_port`.
 
-    Connections that are made lead to `server_port`.
+    `asked` holds all bytes that were sent to the server. Replies pass only while `is_clear` is set.
     """
 
     def __init__(self, port: int) -> None:
@@ -30,11 +30,11 @@ class RedisRelay:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no connection is open."""
+        """Returns whether no connection is open."""
         return not self._writers
 
     def cut(self) -> None:
-        """All connections that are open."""
+        """Closes all open connections."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -42,19 +42,19 @@ class RedisRelay:
         self.connections += 1
         task = asyncio.current_task()
         self._serving.add(task)
-        there, back = await asyncio.open_connection(LOOPBACK, self.server_port)
-        ways = {writer, back}
+        server_reader, server_writer = await asyncio.open_connection(LOOPBACK, self.server_port)
+        ways = {writer, server_writer}
         self._writers |= ways
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._ask(reader, back))
-                group.create_task(self._answer(there, writer))
+                group.create_task(self._ask(reader, server_writer))
+                group.create_task(self._answer(server_reader, writer))
         except* ConnectionError:
             self.cut()
         finally:
             self._writers -= ways
             writer.close()
-            back.close()
+            server_writer.close()
             self._serving.discard(task)
 
     async def end(self) -> None:
@@ -64,14 +64,14 @@ class RedisRelay:
         if serving:
             await asyncio.wait(serving)
 
-    async def _ask(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(PIECE_BYTES):
             self.asked += data
-            back.write(data)
-        back.write_eof()
+            server_writer.write(data)
+        server_writer.write_eof()
 
-    async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await there.read(PIECE_BYTES):
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(PIECE_BYTES):
             await self.is_clear.wait()
             writer.write(data)
         writer.close()
@@ -81,19 +81,19 @@ class RedisRelay:
 async def open_relay(
     server: RedisServer, *, path: Path | None = None, certificate: Path | None = None
 ) -> AsyncIterator[RedisRelay]:
-    """At a socket file with `path`, else at a port; over TLS with a `certificate`."""
-    found = RedisRelay(server.port)
+    """Opens a relay at a socket file with `path`, else at a port; over TLS with a `certificate`."""
+    relay = RedisRelay(server.port)
     if path is not None:
-        listening = await asyncio.start_unix_server(found.serve, path)
+        listening = await asyncio.start_unix_server(relay.serve, path)
     else:
         context = None
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
-        listening = await asyncio.start_server(found.serve, LOOPBACK, 0, ssl=context)
-        found.port = listening.sockets[0].getsockname()[1]
+        listening = await asyncio.start_server(relay.serve, LOOPBACK, 0, ssl=context)
+        relay.port = listening.sockets[0].getsockname()[1]
     try:
-        yield found
+        yield relay
     finally:
         listening.close()
-        await found.end()
+        await relay.end()

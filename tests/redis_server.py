@@ -1,4 +1,4 @@
-"""The server that all Redis tests of a process share: each empties it before it begins."""
+"""The Redis server that all tests of a process share; each test empties it first."""
 
 from runnel.app.private_servers import redis as redis_wire
 from runnel.app.private_servers.redis import RedisServer

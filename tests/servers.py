@@ -1,7 +1,7 @@
-"""Real servers for tests: one that the session shares, or one of a test's own.
+"""Real servers for tests: one that the session shares, or one for a single test.
 
-A test that kills, pauses or wipes a server takes its own. Who uses the shared one keeps to keys or
-tables of its own; it is there once in each process of the test run.
+A test that kills, pauses or wipes a server uses its own. A test on the shared server uses its own
+keys or tables. There is one shared server per process of the test run.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def own_postgres(missing_part: MissingPart) -> Iterator[PostgresServer]:
 
 
 def require_binary(kind: type[AnyServer], missing_part: MissingPart) -> None:
-    """For tests whose server is started elsewhere, as in another process."""
+    """Requires a server binary, for tests that start the server in another process."""
     try:
         if kind is RedisServer:
             find_binary(REDIS)

@@ -1,6 +1,6 @@
-"""The least that any engine of this design must do for a workload: a measure for what ours adds.
+"""Floors: the minimum work that an engine of this design must do for a workload.
 
-A floor runs the same graphs, with the same number of slots and batches of the same size, and
-stores the same kinds of rows, keys and bytes. It leaves out whatever is not needed as long as
-nothing goes wrong and nobody looks: `docs/performance.md` lists it.
+A floor runs the same graphs with the same slots and batch sizes, and stores the same kinds of rows,
+keys and bytes. It leaves out everything that is only needed for failures or observers:
+`docs/explanation/performance.md` lists it. The ratio to the floor shows the cost of the engine.
 """

@@ -1,4 +1,4 @@
-"""Measures a floor by itself: how many executions per second this machine allows at most.
+"""Measures one floor: the maximum rate of executions on this machine.
 
 `make bench` measures it in turn with the engine, and prints their ratio.
 """
@@ -63,19 +63,21 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m bench.floors", description=__doc__)
     parser.add_argument("workload", help=", ".join(WORKLOADS))
     parser.add_argument("--backend", default="sqlite", help="memory, sqlite (default) or redis")
-    parser.add_argument("--durability", help="of SQLite: process (default) or power")
+    parser.add_argument("--durability", help="durability of SQLite: process (default) or power")
     parser.add_argument("--concurrency", type=parse_positive, help="slots of each worker (4)")
     parser.add_argument("--workers", type=parse_positive, help="worker processes on servers (1)")
     parser.add_argument(
-        "--count", type=parse_positive, help="executions (as many as `runnel bench`)"
+        "--count", type=parse_positive, help="number of executions (default as in `runnel bench`)"
     )
-    parser.add_argument("--repetitions", type=parse_positive, help="the median is shown")
+    parser.add_argument(
+        "--repetitions", type=parse_positive, help="repetitions; the median is printed"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _check(chosen: argparse.Namespace) -> BenchmarkRequest:
-    """Raises InputError."""
+    """Returns the request of the options; raises InputError."""
     if chosen.workload not in WORKLOADS:
         known = ", ".join(WORKLOADS)
         raise InputError(f"expected a workload with a floor ({known}), got '{chosen.workload}'")
@@ -104,8 +106,8 @@ async def _measure(request: BenchmarkRequest) -> list[float]:
 
 
 def _describe(rates: list[float]) -> str:
-    least, middle, most = (format_number(rate) for rate in (min(rates), median(rates), max(rates)))
-    return f"floor: {middle} executions per second ({least} to {most})"
+    lowest, middle, highest = map(format_number, (min(rates), median(rates), max(rates)))
+    return f"floor: {middle} executions per second ({lowest} to {highest})"
 
 
 def _complain(error: RunnelError, code: int) -> int:

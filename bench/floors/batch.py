@@ -1,4 +1,4 @@
-"""One batch of a floor: what came is counted, and becomes entries, tasks and ends."""
+"""One batch of a floor: it turns commands into history entries, tasks and ends."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,10 +18,10 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import NULL
 from runnel.core.workflow import Workflow, hash_workflow
 
-# A graph as a floor knows it: who follows, and how many must have ended before.
-
 
 class GraphShape(NamedTuple):
+    """A graph for a floor: the children of each node and its number of parents."""
+
     workflow: str
     definition: DefinitionHash
     children: dict[NodeId, tuple[NodeId, ...]]
@@ -47,7 +47,7 @@ def build_shape(workflow: Workflow) -> GraphShape:
 
 
 class FloorExecution:
-    """One execution: how many parents each node waits for, and how many nodes have not ended."""
+    """One execution: the open parents of each node, and the number of open nodes."""
 
     __slots__ = ("missing", "unfinished")
 
@@ -56,7 +56,7 @@ class FloorExecution:
         self.unfinished = len(shape.parent_counts)
 
     def settle(self, shape: GraphShape, node: NodeId) -> list[NodeId]:
-        """Complete a node, and return the nodes that may begin now."""
+        """Completes a node and returns the nodes that may start now."""
         ready = []
         missing = self.missing
         for child in shape.children[node]:
@@ -68,7 +68,7 @@ class FloorExecution:
 
 
 VERSION = 1
-# As many as one commit of the engine has at most.
+# The maximum number of commands in one commit of the engine.
 COMMANDS_MAX = 512
 
 _STARTED = ExecutionStarted()
@@ -76,7 +76,7 @@ _FINISHED = ExecutionFinished(state=ExecutionState.COMPLETED, output=NULL)
 
 
 class FloorExecutions:
-    """All executions of a floor that have not ended, and when each was created and begun."""
+    """The open executions of a floor, with their creation and start times."""
 
     def __init__(self, shape: GraphShape) -> None:
         self.shape = shape
@@ -126,12 +126,12 @@ class FloorBatch:
         self.events: dict[ExecutionId, list[AnyEvent]] = {}
         self.tasks: list[TaskToken] = []
         self.started: list[tuple[ExecutionId, float]] = []
-        """Each with when it was created."""
+        """Started executions with their creation times."""
         self.ended: list[tuple[ExecutionId, float, float]] = []
-        """Each with when it was created and begun."""
+        """Ended executions with their creation and start times."""
 
     def encode_entries(self) -> list[tuple[ExecutionId, bytes]]:
-        """One for each execution, as its history has it."""
+        """Returns the history entry of each execution."""
         return [(id_, encode_entry(self.now, events)) for id_, events in self.events.items()]
 
 

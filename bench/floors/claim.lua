@@ -1,7 +1,7 @@
--- The floor of a claim with its start check: tasks leave the stream and are held by the worker.
--- One that finds none is handed some by the commit that issues them.
+-- The floor of a claim with its start check: it moves tasks from the stream to the worker's hash.
+-- If there are none, it registers the worker, and a later commit pushes tasks to it.
 -- KEYS  1 tasks  2 out  3 held by this worker  4 waiting workers
--- ARGV  1 worker  2 how many at most
+-- ARGV  1 worker  2 maximum number of tasks
 local entries = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[2])
 if #entries == 0 then
   redis.call('HSET', KEYS[4], ARGV[1], ARGV[2])

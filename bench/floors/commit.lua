@@ -1,16 +1,16 @@
--- The floor of a commit: everything of one batch, and how far the inbox was read.
+-- The floor of a commit: it stores one batch and the position in the inbox.
 -- KEYS  1 partition  2 inbox  3 running  4 ended  5 headers  6 journal  7 tasks  8 out  9 ends
 --       10 waiting workers, and the prefixes 11 history  12 held  13 hand
--- ARGV  1 sequence  2 position read  3 the position behind it, then four lists, each its length in
---       items and the items: histories (id, entry), begun (created_at, id), ended (id, header),
---       tasks (token, task)
-local place = 4
+-- ARGV  1 sequence  2 position read  3 the position after it, then four lists, each with its
+--       length and its items: histories (id, entry), started (created_at, id),
+--       ended (id, header), tasks (token, task)
+local position = 4
 local function next_list()
-  local first = place + 1
-  place = first + 2 * tonumber(ARGV[place])
-  return first, place - 1
+  local first = position + 1
+  position = first + 2 * tonumber(ARGV[position])
+  return first, position - 1
 end
--- `unpack` fails near 8,000 values: a batch of 512 commands may lead to more tasks than that.
+-- `unpack` fails near 8,000 values, and a batch of 512 commands may issue more tasks than that.
 local function call_many(command, key, values)
   for first = 1, #values, 1000 do
     redis.call(command, key, unpack(values, first, math.min(first + 999, #values)))
@@ -25,12 +25,12 @@ for at = first, last, 2 do
   redis.call('RPUSH', KEYS[11] .. ARGV[at], ARGV[at + 1])
 end
 
-local begun = {}
+local started = {}
 first, last = next_list()
 for at = first, last do
-  begun[#begun + 1] = ARGV[at]
+  started[#started + 1] = ARGV[at]
 end
-call_many('ZADD', KEYS[3], begun)
+call_many('ZADD', KEYS[3], started)
 
 local ids, headers, ended = {}, {}, {}
 first, last = next_list()
@@ -47,16 +47,16 @@ call_many('HSET', KEYS[5], headers)
 call_many('ZREM', KEYS[3], ids)
 call_many('ZADD', KEYS[4], ended)
 
--- A worker that waits is handed tasks, the rest is queued.
+-- Waiting workers get tasks pushed; all other tasks are queued.
 local out = {}
 first, last = next_list()
 if last >= first then
   local waiting = redis.call('HGETALL', KEYS[10])
   local share = math.ceil((last - first + 1) / #waiting)
   for number = 1, #waiting, 2 do
-    local worker, most = waiting[number], math.min(tonumber(waiting[number + 1]), share)
+    local worker, tasks_max = waiting[number], math.min(tonumber(waiting[number + 1]), share)
     local bodies, held = {}, {}
-    while first <= last and #bodies < most do
+    while first <= last and #bodies < tasks_max do
       bodies[#bodies + 1] = ARGV[first + 1]
       held[#held + 1] = ARGV[first]
       held[#held + 1] = '0 10'

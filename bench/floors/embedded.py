@@ -1,8 +1,8 @@
-"""The floor of an embedded engine: one loop with asyncio, and SQLite with group commit.
+"""The floor of an embedded engine: one asyncio loop, and SQLite with group commit.
 
-A submit stores a header and a message, and returns once both are committed. The loop then counts
-parents and stores one entry per execution and batch, and the header of each that has ended; the
-message is deleted with the first entry. Tasks are handed to the worker, and come back, in memory.
+A submit stores a header and a message, and returns after their commit. The loop then counts
+parents. It stores one entry per execution and batch, and the headers of ended executions. The first
+entry deletes the message. Tasks and their results pass in memory.
 """
 
 import asyncio
@@ -39,17 +39,15 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import NULL
 from runnel.engine.clock import RandomIdGenerator, RealClock
 
-# Word to the callers of a floor, who may have left: Ctrl-C ends them before it.
-
 
 def resolve_future(future: asyncio.Future[None]) -> None:
-    """Nothing, to one who has left."""
+    """Resolves the future of a caller, unless Ctrl-C has cancelled it."""
     if not future.done():
         future.set_result(None)
 
 
 WORKER_NAME = "floor-12345-0123456789ab"
-# As the inbox of an embedded engine gathers: until nothing more has come for so many turns.
+# As in the engine: a batch is complete after this many loop turns without a new message.
 GATHER_TURNS = 3
 
 
@@ -60,7 +58,7 @@ class FloorStorage(Protocol):
 
 
 class EmbeddedFloor:
-    """`execute` submits one execution and waits for its end."""
+    """The floor of an engine in this process."""
 
     def __init__(self, shape: GraphShape, storage: FloorStorage, slots: int) -> None:
         self._shape = shape
@@ -88,7 +86,7 @@ class EmbeddedFloor:
         await ended
 
     async def work(self) -> None:
-        """Claims as many as the worker of an engine does, runs them and reports them together."""
+        """Claims as many tasks as the engine's worker, runs them and reports them together."""
         while True:
             await self._has_tasks.wait()
             claimed = [
@@ -98,7 +96,7 @@ class EmbeddedFloor:
                 self._has_tasks.clear()
             for token in claimed:
                 started_at = self._clock.now()
-                await noop(None, None)  # type: ignore[arg-type]  # it looks at neither
+                await noop(None, None)  # type: ignore[arg-type]  # noop uses neither
                 report = TaskCompleted(
                     token=token, output=NULL, worker=WORKER_NAME, started_at=started_at
                 )
@@ -112,8 +110,8 @@ class EmbeddedFloor:
             await self._gather()
             self._has_input.clear()
             submitted, self._submitted = self._submitted, []
-            taken = min(len(self._inbox), COMMANDS_MAX)
-            commands = [self._inbox.popleft() for _ in range(taken)]
+            count = min(len(self._inbox), COMMANDS_MAX)
+            commands = [self._inbox.popleft() for _ in range(count)]
             nonce = Nonce(self._ids.nonce())
             batch = self._runs.decide(commands, self._clock.now(), nonce)
             await self._storage.store(self._shape, [command for command, _ in submitted], batch)
@@ -150,10 +148,8 @@ async def open_embedded_floor(
                 loop.cancel()
 
 
-# Where the floor of an embedded engine stores: nowhere, or in SQLite as the engine does.
-
 PARTITION = 0
-# How long it keeps away at a time while its log is made to begin anew, as the engine's writer does.
+# As in the engine: the pause of the writer while the write-ahead log restarts.
 CHECKPOINT_PAUSE_S = 0.001
 
 
@@ -161,12 +157,12 @@ class NoFloorStorage:
     async def store(
         self, shape: GraphShape, submitted: Sequence[CreateExecution], batch: FloorBatch
     ) -> None:
-        """In memory, an entry is made too."""
+        """Encodes the entries without storing them, as the memory backend does."""
         batch.encode_entries()
 
 
 class SqliteFloorStorage:
-    """With "power" on a thread, because a commit waits for the disk; else on the loop."""
+    """SQLite storage. With "power" it commits on a thread, because a commit waits for the disk."""
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self._db = open_for_writing(folder, durability)

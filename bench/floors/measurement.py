@@ -1,4 +1,4 @@
-"""Measures a floor, by itself or in turn with the engine that it is the floor of."""
+"""Measures a floor, alone or in turn with its engine."""
 
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,9 +27,9 @@ Settle: TypeAlias = Callable[[], Awaitable[None]]
 async def measure_with_floor(
     workload: str, site: BenchmarkDeployment, floor: Floor, count: int, settle: Settle
 ) -> Figures:
-    """The engine's figures and `floor_per_s`; `settle` waits for what an engine or a floor left.
+    """Returns the engine's figures and `floor_per_s`; `settle` waits for unfinished archiving.
 
-    Both are warm: the engine has run 100 diamonds, the floor a tenth of what it will do.
+    Both are warmed up: the engine with 100 diamonds, the floor with a tenth of its executions.
     """
     await warm_up(site)
     await warm_up_floor(workload, floor, count)
@@ -43,7 +43,7 @@ async def measure_with_floor(
 async def measure_floor(
     workload: str, floor: Floor, count: int, repetitions: int, settle: Settle
 ) -> list[float]:
-    """Executions per second, each time; the floor is warm."""
+    """Warms the floor up and returns the executions per second of each repetition."""
     await warm_up_floor(workload, floor, count)
     rates = []
     for _ in range(repetitions):
@@ -54,9 +54,6 @@ async def measure_floor(
 
 async def warm_up_floor(workload: str, floor: Floor, count: int) -> None:
     await WORKLOADS[workload].execute(floor, max(1, count // 10), RealClock())
-
-
-# A floor that is ready: of an engine in this process, or of one on servers.
 
 
 @asynccontextmanager
@@ -81,35 +78,32 @@ async def embedded_floor_for(
 async def server_floor_for(
     workload: str, servers: BenchmarkServers, layout: DeploymentLayout
 ) -> AsyncIterator[Floor]:
-    """On others' servers, nothing is left of it afterwards."""
-    own = name_floor(servers)
-    plan = FloorConfig(
-        redis_url=own.redis_url,
-        postgres_url=own.postgres_url,
-        name=own.name,
+    """Opens a floor on servers, and removes its data from servers that are not private."""
+    floor_servers = name_floor(servers)
+    config = FloorConfig(
+        redis_url=floor_servers.redis_url,
+        postgres_url=floor_servers.postgres_url,
+        name=floor_servers.name,
         workload=workload,
         slots=layout.concurrency,
     )
     try:
-        async with open_redis_floor(plan, layout.workers) as floor:
+        async with open_redis_floor(config, layout.workers) as floor:
             yield floor
     finally:
-        if not own.is_private:
-            await remove_traces(own, RealClock())
+        if not floor_servers.is_private:
+            await remove_traces(floor_servers, RealClock())
 
 
 def name_floor(servers: BenchmarkServers) -> BenchmarkServers:
-    """The corner of the floor, beside that of the engine."""
+    """Returns the servers with a separate prefix and schema for the floor."""
     return structs.replace(servers, name=f"{servers.name}-floor")
 
 
-# What to wait for before the next turn begins.
-
-
 async def settle_nothing() -> None:
-    """Embedded, all is stored when an execution has ended."""
+    """Does nothing: an embedded engine stores everything before an execution ends."""
 
 
 async def settle_both(servers: BenchmarkServers) -> None:
-    """Waits until the archive has all that the engine and its floor ran."""
+    """Waits until the archive has all executions of the engine and its floor."""
     await settle(servers, name_floor(servers))

@@ -1,4 +1,4 @@
-"""The archive of the floor: the rows that the engine's archive has, by the same statements."""
+"""The archive of the floor. It writes the same rows as the engine, with the same statements."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from runnel.engine.clock import RealClock
 from runnel.ports.store import ExecutionHeader
 
 PARTITION = 0
-# As the archiver of an orchestrator does it.
+# As in the archiver of the engine.
 COMMITS_MAX = 100
 FLUSH_S = 0.5
 _LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
@@ -39,7 +39,7 @@ async def open_database(config: FloorConfig) -> PostgresDatabase:
 
 
 async def record_commands(database: PostgresDatabase, commands: Sequence[CreateExecution]) -> None:
-    """Record the commands before the caller gets its answer."""
+    """Records the commands before the caller gets its answer."""
     executions = [
         (
             *(
@@ -66,10 +66,10 @@ async def record_commands(database: PostgresDatabase, commands: Sequence[CreateE
 
 
 async def run_archiver(config: FloorConfig) -> None:
-    """Until it is cancelled."""
+    """Archives the journal until it is cancelled."""
     database = await open_database(config)
-    async with open_connection(config.redis_url) as line:
-        await _archive_journal(line, database, config.keys.journal)
+    async with open_connection(config.redis_url) as connection:
+        await _archive_journal(connection, database, config.keys.journal)
 
 
 async def _archive_journal(
@@ -82,8 +82,8 @@ async def _archive_journal(
         )
         if commits:
             rows = _ArchiveRows()
-            for place, fields in commits:
-                after = int(place.partition(b"-")[0])
+            for entry_id, fields in commits:
+                after = int(entry_id.partition(b"-")[0])
                 rows.add(after, fields)
             async with database.transaction() as connection:
                 await rows.write(connection)
@@ -117,8 +117,8 @@ class _ArchiveRows:
                 row = [NodeState.QUEUED.value, 1, None, entry.at, None, None, None]
                 self._nodes[execution_id, event.node] = row
             elif type(event) is NodeCompleted:
-                known = self._nodes.get((execution_id, event.node))
-                queued_at = None if known is None else known[3]
+                queued_row = self._nodes.get((execution_id, event.node))
+                queued_at = None if queued_row is None else queued_row[3]
                 row = [NodeState.COMPLETED.value, 1, event.worker, queued_at]
                 row += [event.started_at, entry.at, None]
                 self._nodes[execution_id, event.node] = row

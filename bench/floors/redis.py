@@ -1,4 +1,4 @@
-"""The floor on servers: who submits is this process, one writer and the workers are others."""
+"""The floor on servers. This process submits; one writer and the workers are child processes."""
 
 import asyncio
 import tempfile
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisFloor:
-    """`execute` submits one execution and waits for its end."""
+    """The floor of a deployment on servers."""
 
     def __init__(self, config: FloorConfig, database: PostgresDatabase | None) -> None:
         self._config = config
@@ -59,9 +59,9 @@ class RedisFloor:
         await ended
 
     async def send(self) -> None:
-        """Those who come while a call is under way share the next one."""
-        async with open_connection(self._config.redis_url) as line:
-            sha = await line.load_script("send")
+        """Sends submitted commands. Submits that arrive during a call share the next one."""
+        async with open_connection(self._config.redis_url) as connection:
+            sha = await connection.load_script("send")
             while True:
                 await self._has_submitted.wait()
                 self._has_submitted.clear()
@@ -70,7 +70,8 @@ class RedisFloor:
                 if self._database is not None:
                     await record_commands(self._database, commands)
                 for first in range(0, len(commands), SEND_BATCH):
-                    await self._send_commands(line, sha, commands[first : first + SEND_BATCH])
+                    batch = commands[first : first + SEND_BATCH]
+                    await self._send_commands(connection, sha, batch)
                 for _, sent in submitted:
                     resolve_future(sent)
 
@@ -104,9 +105,9 @@ class RedisFloor:
 
 @asynccontextmanager
 async def open_redis_floor(config: FloorConfig, workers: int) -> AsyncIterator[RedisFloor]:
-    """Warm; what it leaves behind has the name of the plan."""
+    """Opens a floor that is warmed up. Its data on the servers has the name of the config."""
     database = None if config.postgres_url is None else await open_database(config)
-    places = {
+    commands = {
         "writer-0": WRITER_COMMAND,
         **{f"worker-{number}": WORKER_COMMAND for number in range(workers)},
     }
@@ -114,7 +115,9 @@ async def open_redis_floor(config: FloorConfig, workers: int) -> AsyncIterator[R
     try:
         with (
             tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder,
-            ProcessFleet(places, config.environ(), Path(folder), import_from=[REPOSITORY]) as fleet,
+            ProcessFleet(
+                commands, config.environ(), Path(folder), import_from=[REPOSITORY]
+            ) as fleet,
         ):
             async with fleet.watch(RealClock()), asyncio.TaskGroup() as group:
                 loops = [group.create_task(floor.send()), group.create_task(floor.read_ends())]
@@ -134,5 +137,5 @@ async def _warm_up(floor: RedisFloor) -> None:
         async with RealClock().timeout(START_TIMEOUT_S):
             await asyncio.gather(*[floor.execute() for _ in range(WARMUP_EXECUTIONS)])
     except TimeoutError as error:
-        problem = f"of the floor did nothing within {START_TIMEOUT_S:g} s"
+        problem = f"of the floor did not start within {START_TIMEOUT_S:g} s"
         raise ServerFailedError("writer", problem) from error

@@ -1,4 +1,4 @@
-"""A connection to Redis for one loop of a floor: the engine's own, with nothing around it."""
+"""The connections, keys and configuration of the floor on Redis."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,26 +22,26 @@ CALL_TIMEOUT_S = 60.0
 
 
 class FloorConnection:
-    """Raises StoreError for an answer that is an error."""
+    """One connection of the engine's kind. It raises StoreError if Redis answers with an error."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
-    async def call(self, *words: Arg) -> Any:
-        return _raise_for_error(await self._connection.send_command(pack_command(words)))
+    async def call(self, *args: Arg) -> Any:
+        return _raise_for_error(await self._connection.send_command(pack_command(args)))
 
     async def call_pipelined(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """All are sent before the first answer is waited for."""
-        answers = [self._connection.send_command(pack_command(each)) for each in commands]
-        return [_raise_for_error(await each) for each in answers]
+        """Sends all commands before it waits for the first answer."""
+        answers = [self._connection.send_command(pack_command(command)) for command in commands]
+        return [_raise_for_error(await answer) for answer in answers]
 
     async def listen(self, channel: str, callback: Callable[[bytes, bytes], None]) -> None:
-        """From now on `callback` hears what is published there; nothing else can be asked then."""
+        """Subscribes to a channel. The connection can't send other commands afterwards."""
         self._connection.on_message = callback
         await self.call("SUBSCRIBE", channel)
 
     async def load_script(self, name: str) -> str:
-        """A script of this folder, by the name that EVALSHA takes from then on."""
+        """Loads a script of this folder and returns its hash for EVALSHA."""
         text = Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
         sha: bytes = await self.call("SCRIPT", "LOAD", text)
         return sha.decode()
@@ -49,29 +49,30 @@ class FloorConnection:
 
 @asynccontextmanager
 async def open_connection(url: str) -> AsyncIterator[FloorConnection]:
-    line = RedisConnection(CALL_TIMEOUT_S)
+    connection = RedisConnection(CALL_TIMEOUT_S)
     try:
-        await parse_address(url).connect(line, timeout_s=CALL_TIMEOUT_S)
-        yield FloorConnection(line)
+        await parse_address(url).connect(connection, timeout_s=CALL_TIMEOUT_S)
+        yield FloorConnection(connection)
     except RedisConnectionError as error:
-        raise StoreError(f"Redis: a floor has lost its connection: {error}") from error
+        raise StoreError(f"Redis: the floor has lost its connection: {error}") from error
     finally:
-        line.close()
+        connection.close()
 
 
 def _raise_for_error(answer: Any) -> Any:
     if isinstance(answer, hiredis.ReplyError):
-        raise StoreError(f"Redis refused what a floor asked: {answer}")
+        raise StoreError(f"Redis refused a command of the floor: {answer}")
     return answer
 
-
-# The keys of the floor on Redis, and what its processes are told: as little as they need.
 
 CONFIG_VARIABLE = "RUNNEL_BENCH_FLOOR"
 
 
 class FloorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """In the environment of the processes, because anybody may read their arguments."""
+    """The configuration of the floor's processes.
+
+    It is passed in the environment, because other users can read command-line arguments.
+    """
 
     redis_url: str
     postgres_url: str | None
@@ -92,7 +93,7 @@ def read_config() -> FloorConfig:
 
 
 class FloorKeys:
-    """Of one partition, as the engine has for each; `held`, `hand` and `history` are prefixes."""
+    """The keys of one partition, as in the engine; `held`, `hand` and `history` are prefixes."""
 
     def __init__(self, prefix: str) -> None:
         tag = prefix + ":{f}:"

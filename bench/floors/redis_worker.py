@@ -1,7 +1,7 @@
 """A worker of the floor: `python -m bench.floors.redis_worker`.
 
-Claims as many tasks as it has slots, runs them, and reports them with its next claim. When there
-are none, the next commit that issues some hands them over.
+It claims as many tasks as it has slots, runs them, and reports them with its next claim. If there
+are no tasks, the next commit with tasks pushes some to it.
 """
 
 import asyncio
@@ -26,8 +26,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def run_worker(config: FloorConfig) -> None:
-    async with open_connection(config.redis_url) as line, open_connection(config.redis_url) as ear:
-        await _run_claims(config, line, ear)
+    async with (
+        open_connection(config.redis_url) as connection,
+        open_connection(config.redis_url) as subscriber,
+    ):
+        await _run_claims(config, connection, subscriber)
 
 
 async def _run_claims(
@@ -35,8 +38,8 @@ async def _run_claims(
 ) -> None:
     names, clock = config.keys, RealClock()
     worker = f"floor-12345-{RandomIdGenerator().nonce()}"
-    handed: asyncio.Queue[bytes] = asyncio.Queue()
-    await subscriber.listen(names.hand + worker, lambda _channel, words: handed.put_nowait(words))
+    pushed: asyncio.Queue[bytes] = asyncio.Queue()
+    await subscriber.listen(names.hand + worker, lambda _channel, data: pushed.put_nowait(data))
     claim_sha, report_sha = (
         await connection.load_script("claim"),
         await connection.load_script("report"),
@@ -47,11 +50,11 @@ async def _run_claims(
     reports: list[tuple[Arg, ...]] = []
     while True:
         *_, bodies = await connection.call_pipelined([*reports, claim])
-        tasks = [*map(decode_task, bodies)] or decode_tasks(await handed.get())
+        tasks = [*map(decode_task, bodies)] or decode_tasks(await pushed.get())
         args: list[Arg] = ["EVALSHA", report_sha, 3, held, names.out, names.inbox]
         for task in tasks:
             started_at = clock.now()
-            await noop(None, None)  # type: ignore[arg-type]  # it looks at neither
+            await noop(None, None)  # type: ignore[arg-type]  # noop uses neither
             report = TaskCompleted(
                 token=task.token, output=NULL, worker=worker, started_at=started_at
             )

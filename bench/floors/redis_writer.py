@@ -1,6 +1,6 @@
 """The writer of the floor: `python -m bench.floors.redis_writer`.
 
-Reads what has come, counts parents, commits; and brings the journal into PostgreSQL meanwhile.
+It reads the inbox, counts parents and commits. Meanwhile it archives the journal in PostgreSQL.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ async def run_writer(config: FloorConfig) -> None:
         if config.postgres_url is not None:
             group.create_task(run_archiver(config))
         async with (
-            open_connection(config.redis_url) as line,
-            open_connection(config.redis_url) as waiter,
+            open_connection(config.redis_url) as connection,
+            open_connection(config.redis_url) as blocking_connection,
         ):
-            await _run_commits(config, line, waiter)
+            await _run_commits(config, connection, blocking_connection)
 
 
 async def _run_commits(

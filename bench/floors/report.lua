@@ -1,6 +1,6 @@
--- The floor of a report: only of tasks that the worker holds, and it holds them no more.
+-- The floor of a report: it accepts reports of tasks that the worker holds, and removes them.
 -- KEYS  1 held by this worker  2 out  3 inbox
--- ARGV  of each: token, message
+-- ARGV  per task: token, message
 local tokens = {}
 for at = 1, #ARGV, 2 do
   tokens[#tokens + 1] = ARGV[at]

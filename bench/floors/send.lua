@@ -1,6 +1,6 @@
--- The floor of a submit: a message for the writer, and an execution that is listed.
+-- The floor of a submit: it adds a message to the inbox and the execution to the lists.
 -- KEYS  1 inbox  2 headers  3 listed  4 ids
--- ARGV  of each: id, message, header, created_at
+-- ARGV  per execution: id, message, header, created_at
 local headers, listed, ids = {}, {}, {}
 for at = 1, #ARGV, 4 do
   redis.call('XADD', KEYS[1], '*', 'm', ARGV[at + 1])

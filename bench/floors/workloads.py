@@ -1,4 +1,4 @@
-"""The workloads that have a floor, and how a floor runs each of them."""
+"""The workloads with a floor, and how a floor runs each of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,14 +15,14 @@ class Floor(Protocol):
 
 
 async def execute_at_once(floor: Floor, count: int, clock: Clock) -> float:
-    """Executions per second."""
+    """Runs all executions concurrently and returns the rate per second."""
     started = clock.monotonic()
     await asyncio.gather(*[floor.execute() for _ in range(count)])
     return count / (clock.monotonic() - started)
 
 
 async def execute_in_turn(floor: Floor, count: int, clock: Clock) -> float:
-    """Executions per second."""
+    """Runs executions one after the other and returns the rate per second."""
     started = clock.monotonic()
     for _ in range(count):
         await floor.execute()
@@ -33,7 +33,7 @@ Execute: TypeAlias = Callable[[Floor, int, Clock], Awaitable[float]]
 
 
 class FloorWorkload(NamedTuple):
-    """`execute` does as the workload of the same name does with an engine."""
+    """A workload; `execute` runs it like the engine's workload of the same name."""
 
     workflow: Callable[[], Workflow]
     execute: Execute

@@ -1,4 +1,4 @@
-"""Other engines, measured as Runnel is: `python -m bench.peers`."""
+"""Measures other engines with similar workloads: `python -m bench.peers`."""
 
 from bench.peers.errors import PeerError
 from bench.peers.measurement import PEERS, describe_peer, measure

@@ -1,4 +1,4 @@
-"""Measures the peers of Runnel; with no argument every workload on every one of them."""
+"""Measures other engines. Without arguments, it runs every workload on every peer."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from bench.peers.peer import WORKLOADS
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """1 if a peer has no figures that it was asked for."""
+    """Returns 1 if a requested figure is missing."""
     chosen = _build_parser().parse_args(arguments)
     peers = [chosen.peer] if chosen.peer else PEERS
     workloads = [chosen.workload] if chosen.workload else WORKLOADS
@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """`name=value`, where a value is JSON or else text."""
-    name, is_there, value = text.partition("=")
-    if not is_there:
+    """Parses `name=value`; the value is JSON or else text."""
+    name, separator, value = text.partition("=")
+    if not separator:
         raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
     try:
         return name, json.loads(value)
@@ -54,7 +54,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--peer", choices=PEERS)
     parser.add_argument("--workload", choices=WORKLOADS)
     parser.add_argument(
-        "--count", type=parse_positive, help="executions, instead of the peer's own number"
+        "--count", type=parse_positive, help="number of executions (default: set per peer)"
     )
     parser.add_argument(
         "--set",
@@ -62,7 +62,7 @@ def _build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="try another setting than the one that the peer was best with",
+        help="override a setting; the defaults gave the best figures of the peer",
     )
     parser.add_argument("--json", action="store_true")
     return parser

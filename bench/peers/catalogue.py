@@ -1,4 +1,4 @@
-"""The peers, each in the settings that were its best: figures in ../README.md."""
+"""The peers with their best settings; ../README.md has the figures of other settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _DBOS_FIELDS: dict[str, Any] = {
     "environment": "dbos",
     "program": build_program_command("on_dbos"),
     "shown": ("dbos", "SQLAlchemy", "psycopg"),
-    "joins": "durable: a workflow runs again from the steps that are recorded",
+    "joins": "durable: a workflow resumes from its recorded steps",
     "layout": "the process that submits runs the workflows, or `executors` others do",
     "counts": {"diamonds": 500, "chain": 30, "fan": 1},
     "settings": {
@@ -36,7 +36,7 @@ ALL_PEERS = (
         program=build_program_command("on_celery"),
         server="redis",
         shown=("celery", "kombu", "redis", "hiredis"),
-        durability="acks late, rejected when a worker is lost; broker and results in a Redis "
+        durability="late acks, tasks of lost workers are rejected; broker and results in Redis "
         "with AOF every second",
         joins="durable: chords, counted in the result backend",
         layout="one worker with `concurrency` processes, and the process that submits",
@@ -49,23 +49,23 @@ ALL_PEERS = (
         **_DBOS_FIELDS,
         name="dbos-sqlite",
         server="sqlite",
-        durability="every step is committed before the next; the file as DBOS makes it: safe "
-        "against a power cut",
+        durability="every step is committed before the next; default settings, safe against a "
+        "power cut",
         best_for={},
     ),
     Peer(
         **_DBOS_FIELDS,
         name="dbos-sqlite-wal",
         server="sqlite",
-        durability="the same with pragmas that DBOS has no setting for: safe against the death of "
-        "the process only, as Runnel's own default is",
+        durability="the same with pragmas for which DBOS has no setting: safe only against the "
+        "death of the process, as Runnel's default",
         best_for=dict.fromkeys(WORKLOADS, _WAL_SETTINGS),
     ),
     Peer(
         **_DBOS_FIELDS,
         name="dbos-postgres",
         server="postgres",
-        durability="every step is committed, and on the disk, before the next",
+        durability="every step is committed to disk before the next",
         best_for={},
     ),
     Peer(
@@ -74,8 +74,8 @@ ALL_PEERS = (
         program=build_program_command("on_taskiq"),
         server="redis",
         shown=("taskiq", "taskiq-redis", "redis", "hiredis", "uvloop"),
-        durability="streams of a Redis with AOF every second, acknowledged when a result is saved",
-        joins="NOT durable: awaited by a task, which begins again if its worker dies",
+        durability="Redis streams with AOF every second, acknowledged after a result is saved",
+        joins="NOT durable: a task awaits its nodes, and starts again if its worker dies",
         layout="`processes` workers for nodes, `coordinators` for joins, and the one that submits",
         counts={"diamonds": 2_000, "chain": 30, "fan": 1},
         settings={

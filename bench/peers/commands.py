@@ -1,4 +1,4 @@
-"""How the processes of the peers are started, for given settings."""
+"""Builds the commands of the peers' processes for given settings."""
 
 from collections.abc import Callable
 
@@ -7,21 +7,21 @@ from runnel.app.private_servers.server import LOOPBACK
 
 
 def build_program_command(module: str) -> Command:
-    """One of ours, that submits and measures."""
+    """Returns the command of a program in `programs`, which submits and measures."""
     return ["-m", "programs", module]
 
 
 def build_worker_commands(module: str, key: str) -> Callable[[PeerSettings], list[Command]]:
-    """As many of ours as the setting says."""
+    """Returns a function that builds as many worker commands as the setting `key` says."""
     return lambda settings: [[*build_program_command(module), "worker"]] * settings[key]
 
 
 def build_celery_commands(settings: PeerSettings) -> list[Command]:
     celery = ["-m", "celery", "--app", "programs.on_celery", "worker", "--loglevel", "WARNING"]
-    # What a single worker has nobody to say to.
-    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    # A single worker needs none of these messages.
+    no_messages = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     slots = ["--pool", settings["pool"], "--concurrency", str(settings["concurrency"])]
-    return [[*celery, *quiet, *slots]]
+    return [[*celery, *no_messages, *slots]]
 
 
 def build_taskiq_commands(settings: PeerSettings) -> list[Command]:

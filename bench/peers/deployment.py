@@ -1,4 +1,4 @@
-"""A peer at work: its server, its workers and the program that measures, all gone at the end."""
+"""The processes of a peer: its server, its workers and the measuring program."""
 
 import json
 import tempfile
@@ -18,7 +18,7 @@ ORDER_FILE = "order.json"
 
 
 class PeerDeployment:
-    """Processes that end with this one at the latest, even when it is killed with -9.
+    """The processes of a peer. They end with this process, even after `kill -9`.
 
     They run in `folder`, which is removed with them.
     """
@@ -52,7 +52,7 @@ def deploy_peer(
     peer: Peer, *, python: Path, settings: PeerSettings, workload: str, count: int
 ) -> Iterator[PeerDeployment]:
     with ExitStack() as stack:
-        # Some of the peers' processes write a last line while they are killed.
+        # Some processes of peers write to the folder while they are killed.
         folder = tempfile.TemporaryDirectory(prefix="runnel-peer-", ignore_cleanup_errors=True)
         deployment = PeerDeployment(stack, python=python, folder=Path(stack.enter_context(folder)))
         url = _start_server(peer, stack, deployment, settings)
@@ -64,7 +64,7 @@ def deploy_peer(
 
 
 def build_command_line(python: Path, command: Command) -> Command:
-    """With the programs, and nothing of this project, on the path."""
+    """Returns the command line with only the folder of `programs` on PYTHONPATH."""
     program, *arguments = command
     start = [str(python), program] if program.startswith("-") else [str(python.parent / program)]
     return ["/usr/bin/env", f"PYTHONPATH={FOLDER}", *start, *arguments]
@@ -73,7 +73,7 @@ def build_command_line(python: Path, command: Command) -> Command:
 def _start_server(
     peer: Peer, stack: ExitStack, deployment: PeerDeployment, settings: PeerSettings
 ) -> str:
-    """Its address. Private servers are those of Runnel's own measurements, in the same settings."""
+    """Starts the server and returns its address. Settings equal those of Runnel's benchmarks."""
     match peer.server:
         case "redis":
             return stack.enter_context(RedisServer(storage="disk")).url

@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made on demand and kept: never the project's own."""
+"""Creates a separate virtual environment for each peer on demand, and keeps it."""
 
 import hashlib
 import os
@@ -16,9 +16,9 @@ INSTALL_TIMEOUT_S = 600
 
 
 def prepare_python(environment: str) -> Path:
-    """The interpreter of an environment that has what `<environment>.txt` pins.
+    """Returns the interpreter of an environment with the packages of `<environment>.txt`.
 
-    Raises PeerMissingError if it can't be made, and leaves nothing behind then.
+    Raises PeerMissingError if the installation fails, and removes the environment.
     """
     folder = find_environment_folder(environment)
     python = folder / "bin" / "python"
@@ -35,10 +35,10 @@ def prepare_python(environment: str) -> Path:
 
 
 def find_environment_folder(environment: str) -> Path:
-    """Below $RUNNEL_BENCH_CACHE or ~/.cache/runnel-bench; another one for other pins or Pythons."""
+    """Returns a folder in the cache; its name depends on the pins and the Python version."""
     cache = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "runnel-bench")
-    made_of = f"{sys.version} {get_requirements_path(environment).read_text(encoding='utf-8')}"
-    return cache / f"{environment}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+    content = f"{sys.version} {get_requirements_path(environment).read_text(encoding='utf-8')}"
+    return cache / f"{environment}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 def get_requirements_path(environment: str) -> Path:
@@ -46,7 +46,7 @@ def get_requirements_path(environment: str) -> Path:
 
 
 def read_pinned_versions(environment: str) -> dict[str, str]:
-    """Versions by the names of the packages."""
+    """Returns the pinned version of each package."""
     lines = get_requirements_path(environment).read_text(encoding="utf-8").split()
     return dict(line.split("==", maxsplit=1) for line in lines)
 

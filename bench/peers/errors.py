@@ -1,23 +1,24 @@
-"""What can go wrong with a peer, in one sentence each."""
+"""Errors of peers."""
 
 LINE_CHARS_MAX = 300
 
 
 class PeerError(Exception):
-    """One peer has no figures; those of the others are not touched by that."""
+    """One peer has no figures. Other peers are not affected."""
 
 
 class PeerMissingError(PeerError):
     def __init__(self, environment: str, *, reason: str) -> None:
         super().__init__(
-            f"{environment} can't be installed and is left out: {get_last_line(reason)}"
+            f"{environment} can't be installed and is skipped: {get_last_line(reason)}"
         )
 
 
 class PeerFailedError(PeerError):
     def __init__(self, peer: str, workload: str, *, problem: str, log: str = "") -> None:
-        said = get_last_line(log)
-        super().__init__(f"{peer}, {workload}: {problem}" + (f": {said}" if said else ""))
+        last_line = get_last_line(log)
+        details = f": {last_line}" if last_line else ""
+        super().__init__(f"{peer}, {workload}: {problem}{details}")
 
 
 class UnknownPeerError(PeerError):
@@ -26,6 +27,6 @@ class UnknownPeerError(PeerError):
 
 
 def get_last_line(text: str) -> str:
-    """That is where pip and a traceback say what it was; cut, so that it stays a sentence."""
+    """Returns the last line, truncated. pip and tracebacks name the problem there."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:LINE_CHARS_MAX] if lines else ""

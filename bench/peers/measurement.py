@@ -1,4 +1,4 @@
-"""One workload on one peer, in a process of its own and timed there."""
+"""Measures one workload on one peer, in a separate process."""
 
 import json
 import time
@@ -22,10 +22,10 @@ Figures = dict[str, float]
 def measure(
     peer: str, workload: str, *, count: int | None = None, settings: Mapping[str, Any] | None = None
 ) -> Figures:
-    """Blocks until the figures are there, named as those of Runnel; all that it started has ended.
+    """Measures a workload and returns its figures under Runnel's names. Ends all its processes.
 
-    `settings` are tried instead of those that the peer was best with. Raises PeerMissingError if
-    the peer can't be installed, PeerFailedError if it did not do the work, UnknownPeerError.
+    `settings` override the best settings of the peer. Raises PeerMissingError if the peer can't be
+    installed, PeerFailedError if it did not complete the work, and UnknownPeerError.
     """
     chosen = _find_peer(peer)
     if workload not in WORKLOADS:
@@ -37,7 +37,7 @@ def measure(
 def measure_with_python(
     python: Path, peer: Peer, workload: str, *, count: int | None = None, settings: PeerSettings
 ) -> Figures:
-    """As `measure`, with the interpreter of an environment that is there."""
+    """Measures a workload with the interpreter of an existing environment."""
     with deploy_peer(
         peer,
         python=python,
@@ -49,7 +49,7 @@ def measure_with_python(
 
 
 def describe_peer(peer: str) -> dict[str, str]:
-    """Versions and settings, in words for a table."""
+    """Returns versions and settings as text for a table."""
     chosen = _find_peer(peer)
     versions = read_pinned_versions(chosen.environment)
     return {
@@ -67,7 +67,7 @@ def describe_peer(peer: str) -> dict[str, str]:
 
 
 def parse_figures(output: str) -> Figures:
-    """The last line; raises ValueError if that is not figures."""
+    """Parses the last line; raises ValueError if it has no figures."""
     lines = output.strip().splitlines()
     figures = json.loads(lines[-1]) if lines else None
     if not isinstance(figures, dict) or not figures:

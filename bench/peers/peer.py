@@ -1,4 +1,4 @@
-"""What is known about one peer."""
+"""The description of a peer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ Command = list[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A command is a program of the environment, or begins with a dash: arguments of Python."""
+    """One peer. A command is a program of its environment, or Python arguments if it starts with
+    a dash.
+    """
 
     name: str
     environment: str

@@ -1,4 +1,4 @@
-"""Attempts stay within their bounds: each has a reason, and each failure counts once."""
+"""Attempts stay within their limits: each has a reason, and each failure counts once."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from runnel.core.ids import NO_ITEM, TaskToken
 from simulation.commit_log import CommitStep, GroundTruth, HandlerInvocation, InvariantCheck
 
 _REASONS = (RetryPlanned, TaskWasLost, NodeWaits)
-# Errors that may be gone the next time.
+# Errors that a retry may help.
 _TRANSIENT_ERRORS = ("ConnectionError", "TaskTimeoutError")
 
 
@@ -26,18 +26,22 @@ class AttemptCheck(InvariantCheck):
     def on_handler_started(
         self, worker: str, token: TaskToken, invocation: HandlerInvocation
     ) -> None:
-        """Once for each nonce, but for a store that has forgotten that it has begun."""
+        """Checks that code runs once per nonce, unless a rollback has lost its start."""
         if token in self._started and not self.truth.was_rolled_back:
-            raise self.make_violation(f"{worker} runs the code of {token} once more")
+            raise self.make_violation(f"{worker} runs the code of {token} a second time")
         self._started.add(token)
         self._check_key(token, invocation.idempotency_key)
 
     def _check_key(self, token: TaskToken, key: str) -> None:
-        """The same for each attempt of a node or item, and nobody else's."""
-        place = (token.execution_id, token.node_id, token.item)
-        known = self._keys.setdefault(place, key), self._owners_of_keys.setdefault(key, place)
-        if known != (key, place):
-            raise self.make_violation(f"{token} has the idempotency key {key}, known were {known}")
+        """Checks that all attempts of a node or item share a key that no other one has."""
+        position = (token.execution_id, token.node_id, token.item)
+        first_key = self._keys.setdefault(position, key)
+        first_position = self._owners_of_keys.setdefault(key, position)
+        if (first_key, first_position) != (key, position):
+            raise self.make_violation(
+                f"{token} has the idempotency key {key}: its first key was {first_key}, "
+                f"and {first_position} had this key first"
+            )
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, NodeFailed):
@@ -49,7 +53,7 @@ class AttemptCheck(InvariantCheck):
             self._reasons[key] += 1
         elif event.attempt > 1 + self._reasons[key]:
             raise self.make_violation(
-                f"{key} has attempt {event.attempt} for {self._reasons[key]} reasons"
+                f"{key} has attempt {event.attempt} with only {self._reasons[key]} reasons"
             )
         if isinstance(event, RetryPlanned):
             self._check_retry(execution, event)
@@ -57,14 +61,14 @@ class AttemptCheck(InvariantCheck):
     def _check_retry(self, execution: Execution, event: RetryPlanned) -> None:
         index = execution.graph.index[event.node]
         run = execution.run(index, event.item)
-        most = execution.graph.nodes[index].node.retry.max_retries
-        if run is not None and run.failures >= most:
+        retries_max = execution.graph.nodes[index].node.retry.max_retries
+        if run is not None and run.failures >= retries_max:
             raise self.make_violation(
-                f"{execution.id}/{event.node} is tried again after {most} retries"
+                f"{execution.id}/{event.node} is retried after {retries_max} retries"
             )
 
     def _check_not_given_up_early(self, execution: Execution, event: NodeFailed) -> None:
-        """What might have helped was tried as often as it may be; a map is judged by its items."""
+        """Checks that a node fails only after all retries that may help. Skips maps."""
         index = execution.graph.index[event.node]
         run, policy = execution.run(index, event.item), execution.graph.nodes[index].node.retry
         is_map = index in execution.maps and event.item == NO_ITEM
@@ -72,7 +76,7 @@ class AttemptCheck(InvariantCheck):
         if helps and not is_map and run is not None and run.failures < policy.max_retries:
             name = f"{execution.id}/{event.node}"
             raise self.make_violation(
-                f"{name} is given up after {run.failures} of {policy.max_retries}"
+                f"{name} fails after {run.failures} of {policy.max_retries} retries"
             )
 
     def on_commit(self, step: CommitStep) -> None:

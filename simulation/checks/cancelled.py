@@ -1,4 +1,4 @@
-"""A cancelled execution stops: nothing but clean-up begins, and what runs is told to stop."""
+"""A cancelled execution stops: only clean-up nodes start, and running code is stopped."""
 
 from runnel.core.events import (
     Event,
@@ -21,7 +21,7 @@ class CancellationCheck(InvariantCheck):
         super().__init__(truth)
         self._cancelled: set[str] = set()
         self._orphans: dict[str, bool] = {}
-        """Children whose parent stopped waiting for them; whether that was forced."""
+        """Children whose parent stopped waiting for them, and whether that was forced."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionClosing) and event.outcome is ExecutionState.CANCELLED:
@@ -34,7 +34,7 @@ class CancellationCheck(InvariantCheck):
         compiled = execution.graph.nodes[execution.graph.index[event.node]]
         if not compiled.is_clean_up or execution.is_abrupt:
             raise self.make_violation(
-                f"{execution.id}/{event.node} begins after {execution.outcome}"
+                f"{execution.id}/{event.node} starts after {execution.outcome}"
             )
 
     def _check_force(self, execution: Execution, event: ExecutionClosing) -> None:
@@ -51,7 +51,7 @@ class CancellationCheck(InvariantCheck):
         self._orphans[run.detail] = execution.is_abrupt
 
     def on_commit(self, step: CommitStep) -> None:
-        """A tree lives in one partition: a child learns of it in the same commit."""
+        """Checks that a child is cancelled by the same commit, as both share a partition."""
         orphans, self._orphans = self._orphans, {}
         if self.truth.cuts_commits:
             return
@@ -61,10 +61,12 @@ class CancellationCheck(InvariantCheck):
                 continue
             if child.outcome is None:
                 raise self.make_violation(
-                    f"{id_} is {child.state} though its parent has given it up"
+                    f"{id_} is {child.state} although its parent was cancelled"
                 )
             if is_forced and not child.is_abrupt:
-                raise self.make_violation(f"{id_} cleans up though its parent was ended by force")
+                raise self.make_violation(
+                    f"{id_} cleans up although its parent was cancelled with force"
+                )
 
     def on_end(self) -> None:
         for id_ in sorted(self._cancelled):

@@ -1,4 +1,4 @@
-"""Dead letters: one for each task that no retry would help, and for nothing else."""
+"""There is one dead letter for each task that no retry can help, and no other."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ class DeadLetterCheck(InvariantCheck):
     name = "dead letters"
 
     def on_end(self) -> None:
-        deserved = Counter(
+        expected = Counter(
             (execution.id, event.node, event.item)
             for execution in self.truth.executions.values()
             for event in self._find_failures(execution)
@@ -27,15 +27,15 @@ class DeadLetterCheck(InvariantCheck):
             (letter.token.execution_id, letter.token.node_id, letter.token.item)
             for letter in self.truth.server.state.dead_letters
         )
-        if self.truth.cuts_commits:  # a letter may be written again with what follows it
+        if self.truth.cuts_commits:  # the second part of a decision may repeat a letter
             letters = Counter(letters.keys())
-        if letters != deserved:
+        if letters != expected:
             raise self.make_violation(
-                f"{dict(letters - deserved)} too many, {dict(deserved - letters)} missing"
+                f"{dict(letters - expected)} too many, {dict(expected - letters)} missing"
             )
 
     def _find_failures(self, execution: Execution) -> list[NodeFailed]:
-        """Those of attempts: a map fails after one of its items has."""
+        """Returns the failures of attempts, without maps, which fail after one of their items."""
         return [
             event
             for data in self.truth.server.state.histories[execution.id]

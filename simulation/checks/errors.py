@@ -1,4 +1,4 @@
-"""Every error says what went wrong: that of a node, of its execution, of its parent."""
+"""The errors of a node, its execution and its parent name the cause."""
 
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import ExecutionState, NodeState
@@ -7,7 +7,7 @@ from simulation.checks.expected import CRASH_LOOP, TIMED_OUT
 from simulation.commit_log import InvariantCheck
 from simulation.workload import WORK, predict_error
 
-# Causes of causes are cut where they get too long.
+# Nested causes are truncated, so only the first characters are compared.
 _SHOWN_CHARS = 100
 
 
@@ -55,7 +55,7 @@ class ErrorMessageCheck(InvariantCheck):
 
 
 def _names_cause(execution: Execution, message: str) -> bool:
-    """It begins with a node that has failed, and with what that has failed of."""
+    """Returns whether the message starts with a failed node and its error."""
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         cause = f"node '{compiled.node.id}' failed: {run.error}"

@@ -1,4 +1,4 @@
-"""The end is the one that the reference says, for the order in which things happened."""
+"""Final states equal those of the reference, for the order in which nodes settled."""
 
 from collections.abc import Iterable
 from typing import TypeGuard
@@ -23,17 +23,17 @@ from simulation.commit_log import InvariantCheck
 from simulation.reference import ReferenceExecution
 from simulation.workload import WORK, predict_state
 
-# The reference, with what a single random graph is not tried with: skips, and force.
-
 
 class FullReferenceExecution(ReferenceExecution):
+    """The reference with skips by code and forced cancels."""
+
     def skip(self, node_id: str) -> None:
-        """Its own code found that there is nothing to do."""
+        """Settles a node whose own code skipped it."""
         self.state[node_id] = NodeState.SKIPPED
         self._advance()
 
     def force(self) -> None:
-        """A cancel after which not even clean-up runs."""
+        """Cancels the execution without clean-up."""
         self.outcome = self.outcome or "CANCELLED"
         for node_id, state in self.state.items():
             if state not in FINAL_NODE_STATES:
@@ -60,17 +60,17 @@ class ReferenceCheck(InvariantCheck):
         )
         if not any(isinstance(event, ExecutionStarted) for event in events):
             reference.state = dict.fromkeys(reference.state, NodeState.PENDING)
-            reference.force()  # cancelled while it was held: nothing has ever begun
+            reference.force()  # cancelled while it was held, so no node has started
         result: str | None = None
-        begun: set[str] = set()
+        started: set[str] = set()
         for event in events:
             if _is_node_start(event):
-                begun.add(event.node)
-            reference.has_run = set(begun)  # what waited for a slot has not
+                started.add(event.node)
+            reference.has_run = set(started)  # without nodes that only waited for a slot
             if _is_node_end(event):
                 self._settle(execution, reference, event)
             elif isinstance(event, ExecutionClosing) and _is_from_outside(event):
-                # Also when only the output had still to be written.
+                # Also if only the output was not stored yet.
                 result = result or reference.outcome or event.outcome
                 if event.is_abrupt:
                     reference.force()
@@ -118,7 +118,7 @@ class ReferenceCheck(InvariantCheck):
                 )
 
     def _predict_state(self, execution: Execution, node: Node, run: NodeRun) -> NodeState:
-        """What depends on luck, as a task that is lost too often, is judged by other checks."""
+        """Returns the expected state. Other checks judge random ends, such as crash loops."""
         if node.handler == WAIT_FOR_SIGNAL:
             return _predict_signal_wait(node, run)
         if node.handler != WORK or (run.error is not None and run.error.type == CRASH_LOOP):
@@ -143,14 +143,14 @@ def _find_false_conditions(workflow: Workflow) -> set[str]:
 
 
 def _is_node_start(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
-    """An attempt exists from then on: a task, a sleep, a child, a place in line for a key."""
+    """Returns whether an attempt exists after the event: a task, sleep, child or key wait."""
     if isinstance(event, NodeWaits):
         return event.attempt is not None and event.item == NO_ITEM
     return isinstance(event, NodeQueued | MapStarted)
 
 
 def _is_node_end(event: AnyEvent) -> TypeGuard[NodeCompleted | NodeFailed | NodeSkipped]:
-    """By what the node did, not by the rules of its graph."""
+    """Returns whether the node settled by its own work, not by a rule of the graph."""
     if isinstance(event, NodeSkipped) and event.reason is not SkipReason.BY_ITSELF:
         return False
     is_end = isinstance(event, NodeCompleted | NodeFailed | NodeSkipped)

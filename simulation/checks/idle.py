@@ -1,4 +1,4 @@
-"""No slot of an execution stays empty while something could run in it."""
+"""No slot of an execution stays empty while a node or item could run in it."""
 
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
@@ -6,7 +6,7 @@ from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 from simulation.plan import WINDOW
 
-# A new owner first reads what has come, then finds out what could run; a call takes up to 1 s.
+# A new owner first reads its inbox, then finds runnable nodes. A call takes up to 1 s.
 IDLE_S_MAX = 5.0
 
 
@@ -18,7 +18,7 @@ class IdleSlotCheck(InvariantCheck):
         self._idle_since: dict[tuple[str, str], float] = {}
 
     def on_commit(self, step: CommitStep) -> None:
-        """What stands in line is known in memory only: a state that lasts is a leak."""
+        """Checks for lasting empty slots; the queue for slots itself is only in memory."""
         now = self.truth.server.clock.monotonic()
         for id_ in {id_ for id_, _ in step.events} & self.truth.executions.keys():
             key = (id_, step.lease.nonce)
@@ -31,13 +31,13 @@ class IdleSlotCheck(InvariantCheck):
 
 
 def _is_idle(execution: Execution) -> bool:
-    """Whoever may need a large value first is left out: reading that may take a while."""
+    """Returns whether a slot is empty. Skips executions that may be loading a large value."""
     if execution.state is not ExecutionState.RUNNING or execution.outcome is not None:
         return False
     if any(run.output is not None and run.output.blob is not None for run in execution.nodes):
         return False
-    most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
-    return _count_used_slots(execution) < most and _has_runnable_node(execution)
+    slots = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
+    return _count_used_slots(execution) < slots and _has_runnable_node(execution)
 
 
 def _count_used_slots(execution: Execution) -> int:

@@ -1,4 +1,4 @@
-"""The inbox is consumed exactly once: what a commit takes from it has its effect in that commit."""
+"""Each inbox entry takes effect exactly once, in the commit that consumes it."""
 
 from runnel.core.commands import (
     Command,
@@ -72,7 +72,7 @@ class InboxCheck(InvariantCheck):
             raise self.make_violation(f"signal {command.signal_id} is consumed without effect")
 
     def _check_causes(self, step: CommitStep) -> None:
-        """What a report makes true becomes true as it is consumed, and by the current attempt."""
+        """Checks that each effect comes from a consumed report of the current attempt."""
         reports = {
             (token.execution_id, token.node_id, token.item)
             for entry in step.consumed
@@ -86,14 +86,14 @@ class InboxCheck(InvariantCheck):
         }
         for execution_id, event in step.events:
             if isinstance(event, SignalReceived) and event.signal_id not in signals:
-                raise self.make_violation(f"signal {event.signal_id} is taken but not consumed")
+                raise self.make_violation(
+                    f"signal {event.signal_id} takes effect but is not consumed"
+                )
             is_report = isinstance(event, NodeCompleted | NodeFailed) and event.worker
             if is_report or isinstance(event, RetryPlanned):
                 key = (execution_id, event.node, event.item)  # type: ignore[union-attr]
                 if key not in reports and not self._is_child(key):
-                    raise self.make_violation(
-                        f"{type(event).__name__} of {key}, by no report of it"
-                    )
+                    raise self.make_violation(f"{type(event).__name__} of {key} without a report")
 
     def _is_child(self, key: tuple[str, NodeId, int]) -> bool:
         execution = self.truth.executions[key[0]]

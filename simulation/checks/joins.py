@@ -1,4 +1,4 @@
-"""A join fires once, when all its parents are settled, and only when its rule holds."""
+"""A join runs once, when all its parents are settled and its rule holds."""
 
 from runnel.core.events import Event, MapStarted, NodeQueued, NodeSkipped, NodeWaits, TaskWasLost
 from runnel.core.execution import Execution
@@ -24,7 +24,7 @@ class JoinCheck(InvariantCheck):
             node = execution.graph.nodes[execution.graph.index[event.node]].node
             if _is_rule_satisfied(execution, execution.graph.index[event.node]):
                 raise self.make_violation(
-                    f"{execution.id}/{node.id} is skipped though its rule holds"
+                    f"{execution.id}/{node.id} is skipped although its rule holds"
                 )
         elif isinstance(event, TaskWasLost):
             run = execution.run(execution.graph.index[event.node], event.item)
@@ -37,12 +37,12 @@ class JoinCheck(InvariantCheck):
         name = f"{execution.id}/{event.node}"
         states = [execution.nodes[parent].state for parent in compiled.parents]
         if not all(execution.nodes[parent].is_final for parent in compiled.parents):
-            raise self.make_violation(f"{name} begins while its parents are {states}")
+            raise self.make_violation(f"{name} starts while its parents are {states}")
         if execution.nodes[index].state is NodeState.PENDING and not _is_rule_satisfied(
             execution, index
         ):
             raise self.make_violation(
-                f"{name} begins although {compiled.node.run_when} of {states}"
+                f"{name} starts although {compiled.node.run_when} does not hold for {states}"
             )
         if isinstance(event, NodeQueued):
             self._check_once(execution, index, event)
@@ -58,11 +58,13 @@ class JoinCheck(InvariantCheck):
             )
         is_lost = (execution.id, event.node, event.item, run.attempt) in self._lost
         if run.state in IN_FLIGHT_STATES and not is_lost:
-            raise self.make_violation(f"{name} is issued again while attempt {run.attempt} is out")
+            raise self.make_violation(
+                f"{name} is issued again while attempt {run.attempt} is in flight"
+            )
 
 
 def _is_rule_satisfied(execution: Execution, index: int) -> bool:
-    """The rule in its own words, not in those of the code that is judged here."""
+    """Evaluates the rule independently of the engine's code."""
     compiled = execution.graph.nodes[index]
     parents = [execution.nodes[parent] for parent in compiled.parents]
     rule = compiled.node.run_when

@@ -1,4 +1,4 @@
-"""Nobody is late: what waits is due when it should be, and begins then when nothing fails."""
+"""Waits have the requested length, and without faults they end on time."""
 
 from math import inf
 
@@ -17,9 +17,9 @@ from simulation.commit_log import ROUNDING_S, GroundTruth, HandlerInvocation, In
 from simulation.faults import Fault
 
 _TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP, Wait.SIGNAL})
-# A few calls to the store; an owner that only looks now and then would take seconds.
+# The time for a few calls to the store; an owner that only polls would need seconds.
 LATE_S_MAX = 0.5
-# What has taken two workers down comes back within 2 s, after three within 4 s, and so on.
+# A task that crashed two workers restarts within 2 s, after three within 4 s, and so on.
 SUSPECT_LOSSES = 2
 CRASH_DELAY_S, CRASH_DELAY_S_MAX = 2.0, 60.0
 
@@ -30,7 +30,7 @@ class LatenessCheck(InvariantCheck):
     def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._suspects: set[tuple[str, str, int]] = set()
-        """What has taken workers down, and has not been made to wait for that."""
+        """Tasks that crashed workers and whose delayed restart is not planned yet."""
         self._started_at: dict[tuple[str, TaskToken], float] = {}
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
@@ -49,18 +49,18 @@ class LatenessCheck(InvariantCheck):
         self._started_at[worker, token] = self.truth.server.clock.monotonic()
 
     def on_handler_ended(self, worker: str, token: TaskToken) -> None:
-        """Whoever is paused can't stop its code in time."""
-        began = self._started_at.pop((worker, token), None)
-        if began is None or Fault.PAUSE in self.truth.plan.faults:
+        """Checks the time limit of code, except with pauses, which stop the worker itself."""
+        started_at = self._started_at.pop((worker, token), None)
+        if started_at is None or Fault.PAUSE in self.truth.plan.faults:
             return
         execution = self.truth.executions.get(token.execution_id)
-        most = (
+        limit_s = (
             inf if execution is None else execution.graph.node(token.node_id).node.timeout_seconds
         )
-        lasted_s = self.truth.server.clock.monotonic() - began
-        if lasted_s > most + LATE_S_MAX:
+        lasted_s = self.truth.server.clock.monotonic() - started_at
+        if lasted_s > limit_s + LATE_S_MAX:
             raise self.make_violation(
-                f"the code of {token} ran for {lasted_s:.3f} s, at most {most} may it"
+                f"the code of {token} ran for {lasted_s:.3f} s, its limit is {limit_s} s"
             )
 
     def _note_loss(self, execution: Execution, event: TaskWasLost) -> None:
@@ -69,7 +69,7 @@ class LatenessCheck(InvariantCheck):
             self._suspects.add((execution.id, event.node, event.item))
 
     def _check_due_time(self, execution: Execution, event: NodeWaits, at: float) -> None:
-        """By what was asked for: a longer wait breaks no other rule."""
+        """Checks the length of a wait against the request; no other check finds a longer wait."""
         node = execution.graph.node(event.node).node
         expected_s: float | None
         if event.wait is Wait.SLEEP:
@@ -84,15 +84,15 @@ class LatenessCheck(InvariantCheck):
         actual_s = None if event.due is None else event.due - at
         if actual_s != expected_s and abs((actual_s or 0.0) - (expected_s or 0.0)) > ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.make_violation(f"{name} waits for {actual_s} s, asked for were {expected_s}")
+            raise self.make_violation(f"{name} waits for {actual_s} s instead of {expected_s} s")
 
     def _check_crash_delay(self, execution: Execution, event: NodeWaits, at: float) -> None:
         self._suspects.discard((execution.id, event.node, event.item))
         run = execution.run(execution.graph.index[event.node], event.item)
         losses = 0 if run is None else run.losses
-        most = min(CRASH_DELAY_S_MAX, CRASH_DELAY_S * 2 ** (losses - SUSPECT_LOSSES))
+        delay_s_max = min(CRASH_DELAY_S_MAX, CRASH_DELAY_S * 2 ** (losses - SUSPECT_LOSSES))
         actual_s = (event.due or 0.0) - at
-        if losses < SUSPECT_LOSSES or not 0 < actual_s <= most + ROUNDING_S:
+        if losses < SUSPECT_LOSSES or not 0 < actual_s <= delay_s_max + ROUNDING_S:
             name = f"{execution.id}/{event.node}"
             raise self.make_violation(f"{name} waits for {actual_s:.3f} s after {losses} losses")
 
@@ -107,7 +107,7 @@ class LatenessCheck(InvariantCheck):
             isinstance(event, NodeQueued)
             and (execution.id, event.node, event.item) in self._suspects
         ):
-            raise self.make_violation(f"{name} begins at once after it has taken workers down")
+            raise self.make_violation(f"{name} restarts at once although it crashed workers")
         run = execution.run(execution.graph.index[event.node], event.item)
         if (
             not self.truth.plan.is_fault_free
@@ -117,4 +117,4 @@ class LatenessCheck(InvariantCheck):
         ):
             return
         if at - run.due > LATE_S_MAX:
-            raise self.make_violation(f"{name} goes on {at - run.due:.3f} s late")
+            raise self.make_violation(f"{name} continues {at - run.due:.3f} s late")

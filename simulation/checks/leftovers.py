@@ -1,4 +1,4 @@
-"""Nothing is left over at the end: no task, timer, message, holder of a key or open header."""
+"""At the end there is no task, timer, message, holder of a key or open header."""
 
 from runnel.core.events import Event, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution
@@ -13,7 +13,7 @@ class LeftoverCheck(InvariantCheck):
     def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._times: dict[str, list[float]] = {}
-        """When each execution was started, and when it ended."""
+        """The start and end time of each execution."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionStarted | ExecutionFinished):
@@ -23,16 +23,16 @@ class LeftoverCheck(InvariantCheck):
         state = self.truth.server.state
         tasks = state.board.count()
         if tasks:
-            raise self.make_violation(f"{tasks} tasks")
+            raise self.make_violation(f"{tasks} tasks remain")
         for partition in state.partitions:
             timers = partition.timers.all()
             if timers:
-                raise self.make_violation(f"timers {[timer.key for timer in timers]}")
+                raise self.make_violation(f"timers remain: {[timer.key for timer in timers]}")
             unread = [entry.command for entry in self.truth.get_inbox(partition.number).entries]
             if unread:
-                raise self.make_violation(f"messages {unread}")
+                raise self.make_violation(f"messages remain: {unread}")
         if self.truth.limits:
-            raise self.make_violation(f"concurrency keys {sorted(self.truth.limits)}")
+            raise self.make_violation(f"concurrency keys remain: {sorted(self.truth.limits)}")
         for header in state.headers.values():
             if header.state not in FINAL_EXECUTION_STATES:
                 raise self.make_violation(f"{header.execution_id} is listed as {header.state}")

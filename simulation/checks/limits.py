@@ -1,4 +1,4 @@
-"""Limits are never exceeded: concurrency keys, the slots of an execution, rates."""
+"""Concurrency keys, slots of executions and workers, and rates stay within their limits."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ class LimitCheck(InvariantCheck):
         self._token_times: dict[str, list[float]] = {}
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """However many workers ask, no more than `burst` tokens fall into one interval."""
+        """Checks that one interval has at most `burst` tokens, for any number of workers."""
         token_times = self._token_times.setdefault(tag, [])
         token_times.append(at)
         if (
@@ -37,10 +37,10 @@ class LimitCheck(InvariantCheck):
 
     def on_commit(self, step: CommitStep) -> None:
         for aggregate_id, limit in self.truth.limits.items():
-            for most in limit.holders.values():
-                if len(limit.holders) > most:
+            for holders_max in limit.holders.values():
+                if len(limit.holders) > holders_max:
                     raise self.make_violation(
-                        f"{aggregate_id} has {len(limit.holders)} holders of {most}"
+                        f"{aggregate_id} has {len(limit.holders)} holders, limit {holders_max}"
                     )
         for id_ in {id_ for id_, _ in step.events}:
             if id_ in self.truth.executions:
@@ -55,12 +55,12 @@ class LimitCheck(InvariantCheck):
         if len(running) > self.truth.concurrency:
             raise self.make_violation(f"{worker} runs {len(running)} at once: {running}")
         self._check_rate(invocation.rate_limit_tag)
-        # What the store forgot may be issued again before its first run is told to stop.
+        # After a rollback, a task may run again before its first run is stopped.
         if running.count(token) > 1 and not self.truth.was_rolled_back:
             raise self.make_violation(f"{worker} runs {token} twice at once")
 
     def _check_rate(self, tag: str | None) -> None:
-        """Code with a tag takes a token, and waits until that is due."""
+        """Checks that code with a rate limit starts only with a due token."""
         if tag is None:
             return
         rates = self.truth.rates
@@ -68,35 +68,35 @@ class LimitCheck(InvariantCheck):
         due = rates.count_due(tag, self.truth.server.clock.monotonic() + ROUNDING_S)
         if rates.started[tag] > due:
             raise self.make_violation(
-                f"code for '{tag}' begins {rates.started[tag]} times on {due} tokens"
+                f"code for '{tag}' starts {rates.started[tag]} times with {due} tokens"
             )
 
     def _check_slots(self, execution: Execution) -> None:
-        """Counted from the states of nodes and items, not by the counter that is judged."""
+        """Counts used slots from the states of nodes and items, not from the engine's counter."""
         if execution.outcome is not None:
             return
-        most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
+        slots = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
         used = sum(
             run.state in IN_FLIGHT_STATES or run.wait in (Wait.CHILD, Wait.LIMIT)
             for node, run in _list_runs(execution)
             if run.attempt and not (node in execution.maps and run is execution.nodes[node])
         )
-        if used > most:
-            raise self.make_violation(f"{execution.id} has {used} of {most} slots in use")
+        if used > slots:
+            raise self.make_violation(f"{execution.id} uses {used} of {slots} slots")
 
     def _check_keys(self) -> None:
-        """By what executions believe, not by what the key's writer says."""
-        out: Counter[str] = Counter()
-        most: dict[str, int] = {}
+        """Counts holders from the executions, not from the aggregate of the key."""
+        in_flight: Counter[str] = Counter()
+        limits: dict[str, int] = {}
         for execution in self.truth.executions.values():
             for node, run in _list_runs(execution):
                 if run.key and run.state in IN_FLIGHT_STATES:
-                    out[run.key] += 1
-                    most[run.key] = execution.graph.nodes[node].node.concurrency_limit
-        for key, count in out.items():
-            if count > most[key]:
+                    in_flight[run.key] += 1
+                    limits[run.key] = execution.graph.nodes[node].node.concurrency_limit
+        for key, count in in_flight.items():
+            if count > limits[key]:
                 raise self.make_violation(
-                    f"{count} tasks are out under key {key}, at most {most[key]} may"
+                    f"{count} tasks with the key {key} are in flight, its limit is {limits[key]}"
                 )
 
 

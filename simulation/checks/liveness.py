@@ -1,4 +1,4 @@
-"""A worker that has shown a sign of life since it was judged to be dead keeps its tasks."""
+"""A worker keeps its tasks if it sends a heartbeat after it was judged dead."""
 
 from runnel.ports.workers import WorkerRecord
 from simulation.commit_log import InvariantCheck
@@ -10,5 +10,5 @@ class WorkerLivenessCheck(InvariantCheck):
     def on_tasks_lost(self, record: WorkerRecord, *, counter: int, lost_count: int) -> None:
         if lost_count and counter != record.counter:
             raise self.make_violation(
-                f"{record} lost {lost_count} tasks, its last sign of life was {counter}"
+                f"{record} lost {lost_count} tasks, its last heartbeat was {counter}"
             )

@@ -1,4 +1,4 @@
-"""Losses are counted: each that had begun once, no other, and too many of them end a task."""
+"""Each loss of a started task counts once, no other loss counts, and too many fail the task."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 
 NodePosition = tuple[str, str, int]
 
-# The only loss that is a crash: who lives, or ended in good order, was not killed by it.
+# The only loss that counts as a crash. A live or cleanly stopped worker was not crashed.
 _CRASH_REASON = "its worker is dead"
 
 
@@ -23,7 +23,7 @@ class LostTaskCheck(InvariantCheck):
         super().__init__(truth)
         self._started: dict[TaskToken, str] = {}
         self._killers: set[TaskToken] = set()
-        """Those that a worker had when it was found dead, unless it had been told to end."""
+        """Tasks of workers that were judged dead while they were not draining."""
         self._losses: Counter[NodePosition] = Counter()
 
     def on_task_started(self, worker: str, token: TaskToken) -> None:
@@ -45,12 +45,12 @@ class LostTaskCheck(InvariantCheck):
             self._check_crash_loop(execution, event)
 
     def _check_crash_loop(self, execution: Execution, event: NodeFailed) -> None:
-        losses, most = self._losses[execution.id, event.node, event.item], self._losses_max
+        losses = self._losses[execution.id, event.node, event.item]
         is_map = execution.graph.index[event.node] in execution.maps and event.item < 0
-        if not is_map and losses != most + 1:
+        if not is_map and losses != self._losses_max + 1:
             name = f"{execution.id}/{event.node}[{event.item}]"
             raise self.make_violation(
-                f"{name} is given up after {losses} losses, at most {most} may be"
+                f"{name} fails after {losses} losses, the limit is {self._losses_max}"
             )
 
     def on_commit(self, step: CommitStep) -> None:
@@ -67,7 +67,7 @@ class LostTaskCheck(InvariantCheck):
             is_killer = lost.reason == _CRASH_REASON and token in self._killers
             if lost.was_started is not is_killer:
                 raise self.make_violation(
-                    f"{token} is lost, was_started is {lost.was_started}: {lost}"
+                    f"{token} is lost with the wrong was_started {lost.was_started}: {lost}"
                 )
         reported = [
             event.was_started
@@ -76,7 +76,7 @@ class LostTaskCheck(InvariantCheck):
             and (id_, event.node, event.item) == (token.execution_id, token.node_id, token.item)
         ]
         if reported and lost.was_started not in reported:
-            raise self.make_violation(f"{lost} is kept as {reported}")
+            raise self.make_violation(f"{lost} is recorded as {reported}")
 
     def _check_count(self, position: NodePosition) -> None:
         execution = self.truth.executions[position[0]]
@@ -86,10 +86,10 @@ class LostTaskCheck(InvariantCheck):
             return
         if run.losses != counted:
             raise self.make_violation(
-                f"{position} has lost {counted} workers, {run.losses} are counted"
+                f"{position} crashed {counted} workers, the engine counts {run.losses}"
             )
         if counted > self._losses_max:
-            raise self.make_violation(f"{position} goes on after {counted} losses")
+            raise self.make_violation(f"{position} continues after {counted} losses")
 
     @property
     def _losses_max(self) -> int:

@@ -1,4 +1,4 @@
-"""Only the current owner of a partition writes, and no task runs for a former owner's decision."""
+"""Only the current owner of a partition writes, and no task starts for a former owner."""
 
 from runnel.core.ids import TaskToken
 from runnel.core.states import IN_FLIGHT_STATES
@@ -24,15 +24,17 @@ class OwnershipCheck(InvariantCheck):
             self._check_time(step.lease.nonce, step.at)
 
     def _check_time(self, nonce: str, at: float) -> None:
-        """Whatever its clock does, what one owner writes is never earlier than what it wrote."""
+        """Checks that the commit times of one owner never go backwards."""
         before = self._times.get(nonce, at)
         if at < before:
-            raise self.make_violation(f"the time of an owner runs back by {before - at:.3f} s")
+            raise self.make_violation(
+                f"the commit time of an owner goes backwards by {before - at:.3f} s"
+            )
         self._times[nonce] = at
 
     def on_task_started(self, worker: str, token: TaskToken) -> None:
         run = self.truth.find_run(token)
-        is_out = run is not None and run.state in IN_FLIGHT_STATES
-        if not (is_out and self.truth.is_current(token, run)):
+        is_in_flight = run is not None and run.state in IN_FLIGHT_STATES
+        if not (is_in_flight and self.truth.is_current(token, run)):
             state = "unknown" if run is None else f"{run.state} #{run.attempt}"
             raise self.make_violation(f"{worker} starts {token} while its node is {state}")

@@ -1,4 +1,4 @@
-"""A settled node never changes, nor a settled item, nor an execution that has ended."""
+"""A settled node, a settled item and a final execution never change."""
 
 from runnel.core.events import Event, NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped
 from runnel.core.execution import Execution

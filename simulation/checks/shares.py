@@ -1,10 +1,10 @@
-"""When nothing fails, orchestrators share the partitions evenly, and soon leave it at that."""
+"""Without faults, orchestrators share partitions evenly, and partitions then stay."""
 
 from collections import Counter
 
 from simulation.commit_log import InvariantCheck
 
-# One who comes first takes all, and gives up one after the other.
+# The first orchestrator takes all partitions and then gives up one after the other.
 MOVES_MAX = 2
 
 
@@ -16,17 +16,19 @@ class PartitionShareCheck(InvariantCheck):
         if not plan.is_fault_free:
             return
         counts = Counter(lease.owner for lease in leases)
-        least = plan.partitions // plan.orchestrators
-        has_least = (
-            sum(count >= least for count in counts.values()) if least else plan.orchestrators
+        share_min = plan.partitions // plan.orchestrators
+        with_share = (
+            sum(count >= share_min for count in counts.values())
+            if share_min
+            else plan.orchestrators
         )
         if max(counts.values()) > -(-plan.partitions // plan.orchestrators):
             raise self.make_violation(
-                f"of {plan.orchestrators} orchestrators, these have more: {counts}"
+                f"an orchestrator of {plan.orchestrators} has too many partitions: {counts}"
             )
-        if has_least < plan.orchestrators:
+        if with_share < plan.orchestrators:
             raise self.make_violation(
-                f"of {plan.orchestrators} orchestrators, these have all: {counts}"
+                f"an orchestrator of {plan.orchestrators} has too few partitions: {counts}"
             )
         for lease in leases:
             if lease.epoch - 1 > MOVES_MAX:

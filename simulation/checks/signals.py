@@ -1,4 +1,4 @@
-"""A signal is taken once, by one node, the oldest first; one that is there is not waited for."""
+"""One node consumes a signal once, the oldest first, and does not wait for one that exists."""
 
 from runnel.core.commands import SendSignal
 from runnel.core.events import Event, SignalConsumed, SignalReceived, Wait
@@ -14,7 +14,7 @@ class SignalCheck(InvariantCheck):
         super().__init__(truth)
         self._received: set[tuple[str, str]] = set()
         self._unconsumed: dict[str, dict[str, str]] = {}
-        """Those that no node has taken: the name of each, the oldest first."""
+        """The names of unconsumed signals by id, the oldest first."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, SignalReceived):
@@ -31,13 +31,13 @@ class SignalCheck(InvariantCheck):
         oldest = next((id_ for id_, name in unconsumed.items() if name == signal_name), None)
         if event.signal_id != oldest:
             raise self.make_violation(
-                f"{execution.id}/{event.node} takes {event.signal_id}, the oldest is {oldest}"
+                f"{execution.id}/{event.node} consumes {event.signal_id}, the oldest is {oldest}"
             )
         del unconsumed[oldest]
 
     def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
-            return  # the rest of the decision is on its way
+            return  # the second part of the decision follows
         self._check_order(step)
         for id_ in {id_ for id_, _ in step.events} & self._unconsumed.keys():
             execution = self.truth.executions[id_]
@@ -46,21 +46,21 @@ class SignalCheck(InvariantCheck):
                 self._check_waiters(execution, names)
 
     def _check_order(self, step: CommitStep) -> None:
-        """As they came, so they are kept: the first is the oldest."""
+        """Checks that signals are stored in the order of their arrival."""
         sent: list[tuple[str, str]] = [
             (entry.command.execution_id, entry.command.signal_id)
             for entry in step.consumed
             if isinstance(entry.command, SendSignal)
         ]
-        kept = [(id_, e.signal_id) for id_, e in step.events if isinstance(e, SignalReceived)]
-        for execution_id in {id_ for id_, _ in kept}:
+        stored = [(id_, e.signal_id) for id_, e in step.events if isinstance(e, SignalReceived)]
+        for execution_id in {id_ for id_, _ in stored}:
             remaining = iter(sent)
-            if not all(signal in remaining for signal in kept if signal[0] == execution_id):
-                raise self.make_violation(f"signals came as {sent} and are kept as {kept}")
+            if not all(signal in remaining for signal in stored if signal[0] == execution_id):
+                raise self.make_violation(f"signals arrived as {sent} and are stored as {stored}")
 
     def _check_waiters(self, execution: Execution, names: set[str]) -> None:
         for compiled in execution.graph.nodes:
             run = execution.nodes[compiled.index]
             if run.wait is Wait.SIGNAL and not run.is_final and run.detail in names:
                 name = f"{execution.id}/{compiled.node.id}"
-                raise self.make_violation(f"{name} waits for '{run.detail}', which is there")
+                raise self.make_violation(f"{name} waits for '{run.detail}', which has arrived")

@@ -1,4 +1,4 @@
-"""Nothing is stuck: whatever an execution waits for is on its way, and known to the store."""
+"""Nothing is stuck: the store knows everything that an execution waits for."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ class StuckExecutionCheck(InvariantCheck):
 
     def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
-            return  # between two parts of a decision the rest is on its way, in memory
+            return  # the second part of a decision is only in memory
         for id_ in {id_ for id_, _ in step.events}:
             execution = self.truth.executions.get(id_)
             if execution is not None and execution.state is ExecutionState.RUNNING:
@@ -26,7 +26,7 @@ class StuckExecutionCheck(InvariantCheck):
 
     def on_end(self) -> None:
         for id_ in self.truth.orders.keys() - self.truth.executions.keys():
-            raise self.make_violation(f"{id_} was asked for and has never begun")
+            raise self.make_violation(f"{id_} was submitted and never started")
         for execution in self.truth.executions.values():
             if not execution.is_final:
                 states = {
@@ -34,20 +34,20 @@ class StuckExecutionCheck(InvariantCheck):
                     for compiled in execution.graph.nodes
                     if not (run := execution.nodes[compiled.index]).is_final
                 }
-                raise self.make_violation(f"{execution.id} is {execution.state} for ever: {states}")
+                raise self.make_violation(f"{execution.id} stays {execution.state}: {states}")
 
     def _check_execution(self, execution: Execution) -> None:
         self._check_deadlines(execution)
         for token, run in _list_unsettled(execution):
             if run.state in IN_FLIGHT_STATES and not self._is_in_flight(token):
-                raise self.make_violation(f"{token} is {run.state}, and nobody has it")
+                raise self.make_violation(f"{token} is {run.state}, but the store has no such task")
             if run.wait is Wait.SIGNAL and run.due is not None and not self._has_timer(token, run):
                 raise self.make_violation(
                     f"{token} waits for {run.detail} until {run.due}, without a timer"
                 )
             if run.state is NodeState.WAITING and not self._is_wait_backed(token, run):
                 raise self.make_violation(
-                    f"{token} waits for {run.wait} ({run.detail}), which is gone"
+                    f"{token} waits for {run.wait} ({run.detail}), which does not exist"
                 )
 
     def _check_deadlines(self, execution: Execution) -> None:
@@ -78,10 +78,10 @@ class StuckExecutionCheck(InvariantCheck):
             return self._is_limit_requested(token, run)
         if run.wait is Wait.CHILD:
             return self._is_child_alive(run)
-        return True  # a signal comes when it comes, and the line for slots is in memory
+        return True  # signals may never arrive, and the queue for slots is in memory
 
     def _has_timer(self, token: TaskToken, run: NodeRun) -> bool:
-        """For the moment that it waits for, not for another one."""
+        """Returns whether there is a timer for exactly the due time."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
         expected = (token.execution_id, token.node_id, token.item, run.due)
@@ -116,7 +116,7 @@ class StuckExecutionCheck(InvariantCheck):
 
 
 def _list_unsettled(execution: Execution) -> list[tuple[TaskToken, NodeRun]]:
-    """Nodes and items that have begun, a map by its items."""
+    """Returns nodes and active items with their tokens; a map is represented by its items."""
     attempts = [
         (execution.token(index, NO_ITEM, run), run)
         for index, run in enumerate(execution.nodes)

@@ -1,4 +1,4 @@
-"""Nothing happens before its time: what has to wait until it is due does, and that is set right."""
+"""Nothing happens too early: waits last until they are due, and due times are correct."""
 
 from runnel.core.events import (
     Event,
@@ -19,12 +19,12 @@ from simulation.commit_log import ROUNDING_S, CommitStep, GroundTruth, Invariant
 from simulation.faults import Fault
 
 _TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
-# A retry waits for up to half as long again, so that not all of them come at once.
+# Jitter extends a retry by up to half of its delay.
 JITTER_FACTOR = 1.5
 
 
 class TimerCheck(InvariantCheck):
-    """By the clock of the owner that lets it happen: clocks differ, and none of them is right."""
+    """Checks due times on the clock of the current owner, because clocks differ."""
 
     name = "timers"
 
@@ -41,7 +41,7 @@ class TimerCheck(InvariantCheck):
             case NodeWaits(wait=Wait.RATE_LIMIT, detail="rate limit"):
                 if event.due is None or event.due <= at:
                     raise self.make_violation(
-                        f"{execution.id}/{event.node} waits until it has waited"
+                        f"{execution.id}/{event.node} waits for a time that is already past"
                     )
             case SignalConsumed():
                 self._signalled_nodes.add((execution.id, event.node))
@@ -51,7 +51,7 @@ class TimerCheck(InvariantCheck):
                 self._check_deadline(execution, execution.graph.workflow.sla_seconds, at)
 
     def on_commit(self, step: CommitStep) -> None:
-        """What is held is not started before somebody has asked for that."""
+        """Checks that a held execution does not start before it is requested."""
         now = self.truth.server.clock.monotonic()
         for id_, event in step.events:
             order = self.truth.orders.get(id_) if isinstance(event, ExecutionStarted) else None
@@ -67,11 +67,13 @@ class TimerCheck(InvariantCheck):
         if run.wait in _TIMED_WAITS and at < run.due:
             early_s = run.due - at
             raise self.make_violation(
-                f"{execution.id}/{event.node} goes on {early_s:.3f} s too early"
+                f"{execution.id}/{event.node} continues {early_s:.3f} s too early"
             )
         is_unanswered = run.wait is Wait.SIGNAL and not self._has_signal(execution, event.node)
         if is_unanswered and at < run.due:
-            raise self.make_violation(f"{execution.id}/{event.node} gives up its signal too early")
+            raise self.make_violation(
+                f"{execution.id}/{event.node} stops waiting for its signal too early"
+            )
 
     def _has_signal(self, execution: Execution, node_id: str) -> bool:
         return (execution.id, node_id) in self._signalled_nodes
@@ -81,20 +83,22 @@ class TimerCheck(InvariantCheck):
         policy, run = execution.graph.nodes[index].node.retry, execution.run(index, event.item)
         failures = 0 if run is None else run.failures
         delay_s = min(policy.max_delay, policy.initial_delay * policy.exponential_base**failures)
-        found_s = event.due - at
-        if not delay_s - ROUNDING_S <= found_s <= JITTER_FACTOR * delay_s + ROUNDING_S:
+        actual_s = event.due - at
+        if not delay_s - ROUNDING_S <= actual_s <= JITTER_FACTOR * delay_s + ROUNDING_S:
             name = f"{execution.id}/{event.node}"
             raise self.make_violation(
-                f"{name} is tried again after {found_s:.3f} s, not {delay_s:.3f}"
+                f"{name} is retried after {actual_s:.3f} s instead of {delay_s:.3f} s"
             )
 
     def _check_deadline(self, execution: Execution, limit_s: float | None, at: float) -> None:
         due = (execution.started_at or 0.0) + (limit_s or 0.0)
         if limit_s is None or at < due - ROUNDING_S:
-            raise self.make_violation(f"{execution.id} is late at {at:.3f}, its limit is {due:.3f}")
+            raise self.make_violation(
+                f"{execution.id} counts as late at {at:.3f}, its limit is {due:.3f}"
+            )
 
     def on_end(self) -> None:
-        """Who takes too long has been found to be late, as far as clocks agree on it."""
+        """Checks that every SLA miss is recorded, in runs without clock skew."""
         if Fault.SKEW in self.truth.plan.faults:
             return
         for execution in self.truth.executions.values():
@@ -103,4 +107,6 @@ class TimerCheck(InvariantCheck):
                 continue
             took_s = (execution.finished_at or 0.0) - execution.started_at
             if took_s > sla_s + ROUNDING_S:
-                raise self.make_violation(f"{execution.id} took {took_s:.1f} s and missed no SLA")
+                raise self.make_violation(
+                    f"{execution.id} took {took_s:.1f} s without a recorded SLA miss"
+                )

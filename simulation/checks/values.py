@@ -1,4 +1,4 @@
-"""Every value is the right one: what tasks are given, what nodes and executions come to."""
+"""Inputs of tasks and outputs of nodes and executions equal those of the model."""
 
 import msgspec
 
@@ -35,7 +35,7 @@ class ComputedValueCheck(InvariantCheck):
         self, worker: str, token: TaskToken, invocation: HandlerInvocation
     ) -> None:
         if not self.truth.is_current(token, self.truth.find_run(token)):
-            return  # its answer will be refused
+            return  # its report will be refused
         execution = self.truth.executions[token.execution_id]
         node = execution.graph.node(token.node_id).node
         self._check_equal(
@@ -69,7 +69,7 @@ class ComputedValueCheck(InvariantCheck):
                 )
 
     def _record_sleep(self, execution: Execution, event: NodeCompleted) -> None:
-        """How long it was depends on the clocks of its owners; not less than it should, though."""
+        """Records a sleep, whose length depends on clocks but is never below the requested one."""
         node = execution.graph.node(event.node).node
         if node.handler != SLEEP:
             return

@@ -1,4 +1,4 @@
-"""When nothing goes wrong, nothing is done in vain: no task is lost, no code runs again."""
+"""Without faults no work is wasted: no task is lost, and no code runs twice."""
 
 from collections import Counter
 
@@ -28,10 +28,10 @@ class WastedWorkCheck(InvariantCheck):
         self._reported: Counter[tuple[str, str, int]] = Counter()
         self._cancelled: set[tuple[str, str, int]] = set()
         self._cancelled_by_tag: Counter[str | None] = Counter()
-        """Those of `_cancelled` by the rate limit that they have."""
+        """The number of cancelled nodes and items per rate limit."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
-        """Each report is the end of one run of code; of a failed item, its worker is not kept."""
+        """Counts reports, one per run of code. The event of a failed item has no worker."""
         if isinstance(event, NodeCancelled):
             self._cancelled.add((execution.id, event.node, event.item))
             self._cancelled_by_tag[execution.graph.node(event.node).node.resource_tag] += 1
@@ -52,14 +52,14 @@ class WastedWorkCheck(InvariantCheck):
             return
         for name in _WASTE_COUNTERS:
             if count := getattr(self.truth.tally, name):
-                raise self.make_violation(f"nothing went wrong, and there are {count} {name}")
+                raise self.make_violation(f"there are {count} {name} in a run without faults")
         rates = self.truth.rates
-        for tag, begun in rates.started.items():
-            if rates.count_issued(tag) > begun + self._cancelled_by_tag[tag]:
+        for tag, started in rates.started.items():
+            if rates.count_issued(tag) > started + self._cancelled_by_tag[tag]:
                 raise self.make_violation(
-                    f"{rates.count_issued(tag)} tokens of '{tag}' for {begun} runs of code"
+                    f"{rates.count_issued(tag)} tokens of '{tag}' for {started} runs of code"
                 )
-        for place, wanted in self._reported.items():
-            begun = self._started[place]
-            if begun != wanted and not (begun == wanted + 1 and place in self._cancelled):
-                raise self.make_violation(f"{place} ran {begun} times for {wanted} reports")
+        for position, reports in self._reported.items():
+            runs = self._started[position]
+            if runs != reports and not (runs == reports + 1 and position in self._cancelled):
+                raise self.make_violation(f"{position} ran {runs} times for {reports} reports")

@@ -1,24 +1,23 @@
-"""Ends the process at every call to its store, and checks that a second process makes it good.
+"""Ends the process at every call to its store, and checks that a second process recovers.
 
-    from simulation.crash_points import Diary, Scenario
+    from simulation.crash_points import RunJournal, Scenario
 
-    def handlers(diary: Diary) -> HandlerRegistry:
-        registry = builtin_registry()
-        registry.register("pay", diary.noted(pay))
+    def handlers(journal: RunJournal) -> HandlerRegistry:
+        registry = create_builtin_registry()
+        registry.register("pay", journal.wrap_handler(pay))
         return registry
 
     def scenarios() -> list[Scenario]:
         return [Scenario(name="payment", workflow=workflow, handlers=handlers)]
 
-`python -m simulation.crash_points my_module:scenarios` then runs each of them once without a
-disturbance, and once for every moment before a call to the store and after it was answered: the
-process ends there, at once and without a word, another one resumes on the same data dir, and the
-two ends are compared. Handlers may run again, so they should give the same result each time.
+`python -m simulation.crash_points my_module:scenarios` runs each scenario once undisturbed. Then
+it runs the scenario once for every crash point: before each call to the store and after its answer.
+The process ends there abruptly, another one resumes on the same data directory, and the results are
+compared. Handlers may run again, so they should give the same result each time.
 
-With `--redis` the same happens to processes on a Redis server, which is started for it: the second
-one finds out that the first is dead, takes its leases over and has its tasks issued again. With
-`--failed-calls` no process ends: one call fails, not made or made without an answer, and
-the process has to go on by itself.
+With `--redis` the processes use a private Redis server. The second process detects that the first
+one is dead, takes over its leases and issues its tasks again. With `--failed-calls` no process
+ends. One call fails instead: it is not made, or its answer is lost. The process must continue.
 """
 
 from simulation.crash_points.journal import RunJournal

@@ -1,7 +1,7 @@
-"""`python -m simulation.crash_points module:function [NAME ...] [--redis] [...]`
+"""The command `python -m simulation.crash_points module:function [NAME ...] [--redis] [...]`.
 
-The function returns the scenarios. Prints a line for each, and one for every problem; the exit
-code is 1 when there is any.
+The function returns the scenarios. The command prints a line for each scenario and each problem,
+and exits with 1 if there is a problem.
 """
 
 import argparse
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _build_parser()
     parsed = parser.parse_intermixed_args(arguments)
     if parsed.failed_calls and not (parsed.redis or parsed.redis_url):
-        parser.error("--failed-calls needs a store that can be out of reach: --redis")
+        parser.error("--failed-calls needs a store that can be unreachable: add --redis")
     scenarios: Sequence[Scenario] = import_function(parsed.scenarios)()
     chosen = [
         scenario for scenario in scenarios if not parsed.names or scenario.name in parsed.names
     ]
     for scenario in chosen:
-        build_graph(scenario.workflow)  # imports what templates need, once for all children
+        build_graph(scenario.workflow)  # imports template modules once, before the forks
     with ExitStack() as stack:
         options = SweepOptions(
             storage=_open_storage(parsed, stack),
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bad_points_max=parsed.bad_points,
             stride=parsed.every,
         )
-        gc.freeze()  # the children share what is here, and need not look at it again
-        _print(ROW_FORMAT.format("scenario", "calls", "points", "seconds", "ends"))
+        gc.freeze()  # the children share these objects and need not scan them
+        _print(ROW_FORMAT.format("scenario", "calls", "points", "seconds", "result"))
         outcomes = [
             _run_sweep(partial(_choose_sweep(parsed), options=options), scenario)
             for scenario in chosen
@@ -59,51 +59,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation.crash_points")
-    parser.add_argument("scenarios", metavar="module:function", help="returns the scenarios")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="only these of them")
+    parser.add_argument(
+        "scenarios", metavar="module:function", help="a function that returns the scenarios"
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="run only these scenarios")
     storage = parser.add_mutually_exclusive_group()
     storage.add_argument(
-        "--redis", action="store_true", help="on a private Redis server, instead of SQLite"
+        "--redis", action="store_true", help="use a private Redis server instead of SQLite"
     )
-    storage.add_argument("--redis-url", metavar="URL", help="on this one, with keys of its own")
+    storage.add_argument(
+        "--redis-url", metavar="URL", help="use this Redis server, with separate keys"
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--resume",
         metavar="SHARE",
         type=float,
-        help="end the process that resumes, after the first has come so far (0.5: half-way)",
+        help="end the resuming process; the first one ends at this share of its points (0.5: half)",
     )
     kind.add_argument(
         "--failed-calls",
         action="store_true",
-        help="end no process: let the call fail, not made or made without an answer",
+        help="end no process: fail one call, either not made or without an answer",
     )
     parser.add_argument(
         "--every",
         metavar="N",
         type=int,
         default=1,
-        help="only each N-th point; N is odd, or one side of every call is left out",
+        help="run only every N-th point; use an odd N to cover both sides of calls",
     )
     parser.add_argument(
         "--deadline",
         metavar="SECONDS",
         type=float,
         default=DEADLINE_S,
-        help="a process that takes longer hangs (%(default)g)",
+        help="a process that takes longer counts as hanging (%(default)g)",
     )
     parser.add_argument(
         "--bad-points",
         metavar="N",
         type=int,
         default=BAD_POINTS_MAX,
-        help="stop a sweep after so many that end otherwise (%(default)d)",
+        help="stop a sweep after this number of failed points (%(default)d)",
     )
     return parser
 
 
 def _open_storage(parsed: argparse.Namespace, stack: ExitStack) -> CrashPointStorage:
-    """The private server, if it is to be one, ends with the stack."""
+    """Opens the storage that the options name. The stack stops a private server."""
     url = parsed.redis_url
     if parsed.redis:
         url = stack.enter_context(RedisServer()).url
@@ -122,11 +126,11 @@ def _choose_sweep(parsed: argparse.Namespace) -> Callable[..., SweepReport]:
 
 def _run_sweep(run: Callable[[Scenario], SweepReport], scenario: Scenario) -> bool:
     clock = RealClock()
-    begun = clock.monotonic()
+    started_at = clock.monotonic()
     report = run(scenario)
-    seconds = f"{clock.monotonic() - begun:.1f}"
-    ends = "all equal" if report.is_good else "NOT EQUAL"
-    _print(ROW_FORMAT.format(report.name, report.calls, report.points, seconds, ends))
+    seconds = f"{clock.monotonic() - started_at:.1f}"
+    result = "all equal" if report.is_good else "NOT EQUAL"
+    _print(ROW_FORMAT.format(report.name, report.calls, report.points, seconds, result))
     for problem in report.problems:
         _print(f"  {problem}\n")
     return report.is_good

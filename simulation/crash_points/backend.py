@@ -1,4 +1,4 @@
-"""A backend whose every call to a port is a crash point."""
+"""Backends in which every call to a port or every Redis round trip is a crash point."""
 
 import inspect
 import os
@@ -18,9 +18,6 @@ from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, Store, TaskQueue
 from simulation.crash_points.journal import CUT_OFF_MESSAGE, JournalFile, RunJournal
 
-# The moments of a process at which something can happen to it: before each call, and after it if
-# it changes what is stored.
-
 CRASH_EXIT_CODE = 77
 
 T = TypeVar("T")
@@ -28,7 +25,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedFault:
-    """At the moment `point` (1-based; None is never) the process ends, or only the call fails."""
+    """A fault at the crash point number `point` (from 1; None for no fault).
+
+    The process ends there if `kills_process`; otherwise only the call fails.
+    """
 
     point: int | None = None
     kills_process: bool = True
@@ -38,11 +38,11 @@ NO_FAULT = InjectedFault()
 
 
 class CrashPointCounter:
-    """Counts, and disturbs at the moment that was asked for.
+    """Counts crash points and injects the fault at the requested one.
 
-    A call has two moments: before it is made, and when it has had its effect but whoever waits
-    for the answer has not seen it. One that is cancelled while it waits has only the first; so has
-    one that only reads, because it leaves behind what was there before it.
+    A call has two points: before it is made, and after its effect but before the caller gets the
+    answer. A call that is cancelled while it waits has only the first. So has a call that only
+    reads, because it changes nothing.
     """
 
     def __init__(self, journal: RunJournal, fault: InjectedFault) -> None:
@@ -68,21 +68,21 @@ class CrashPointCounter:
         return answer
 
     def disable(self) -> None:
-        """Calls that fail from now on prove nothing: nobody is left to go on."""
+        """Stops failing calls, because a process that shuts down can't prove a recovery."""
         self._is_disabled = not self._fault.kills_process
 
-    def _reach_point(self, when: str, name: str) -> None:
+    def _reach_point(self, side: str, name: str) -> None:
         if self._is_disabled:
             return
         self.points += 1
         if self.points == self._fault.point:
-            self._journal.append(JournalFile.POINTS, f"{when} {name}")
+            self._journal.append(JournalFile.POINTS, f"{side} {name}")
             if self._fault.kills_process:
                 os._exit(CRASH_EXIT_CODE)
-            raise StoreError(f"{CUT_OFF_MESSAGE}: {when} {name}")
+            raise StoreError(f"{CUT_OFF_MESSAGE}: {side} {name}")
 
 
-# Not all that there are, but all of which a life has many.
+# The frequent read-only calls; the list is not complete.
 _READ_ONLY_CALLS = frozenset(
     {
         "archive.get_definition",
@@ -104,7 +104,7 @@ _READ_ONLY_CALLS = frozenset(
 
 
 class CrashingBackend:
-    """Every asynchronous method of every port counts; all else passes through."""
+    """Counts every asynchronous method of every port and passes all other attributes through."""
 
     def __init__(self, backend: Backend, points: CrashPointCounter) -> None:
         self.store: Store = _CountedPort("store", backend.store, points)
@@ -133,7 +133,7 @@ class _CountedPort:
         self._part = part
         self._points = points
 
-    # Any: it stands for whichever port it is asked to be.
+    # Any: the attributes depend on the wrapped port.
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._part, name)
         if not inspect.iscoroutinefunction(attribute):
@@ -154,12 +154,12 @@ def _count_method(
     return call
 
 
-# Connections to a Redis server whose every round trip is a crash point.
-#
-# Finer than the ports: one call to a port may take several of them.
-
-
 class CrashingRedisConnectionPool(RedisConnectionPool):
+    """A connection pool in which every round trip is a crash point.
+
+    This is finer than the ports, because one call to a port may need several round trips.
+    """
+
     def __init__(self, url: str, clock: Clock, points: CrashPointCounter) -> None:
         super().__init__(url, clock)
         self._points = points
@@ -187,8 +187,8 @@ class CrashingRedisConnectionPool(RedisConnectionPool):
     async def call_blocking(
         self, *args: Arg, wait_s: float, expected_run_id: str | None = None
     ) -> Reply:
-        wait = partial(super().call_blocking, *args, wait_s=wait_s, expected_run_id=expected_run_id)
-        return await self._points.run_call(f"{_format_command(args)}, waiting", wait)
+        call = partial(super().call_blocking, *args, wait_s=wait_s, expected_run_id=expected_run_id)
+        return await self._points.run_call(f"{_format_command(args)}, waiting", call)
 
     async def subscribe(
         self,
@@ -202,6 +202,6 @@ class CrashingRedisConnectionPool(RedisConnectionPool):
 
 
 def _format_command(args: Sequence[Arg]) -> str:
-    """The command, and what kind of key it is about: `XREAD inbox`."""
+    """Returns the command and the kind of its key, for example `XREAD inbox`."""
     keys = [str(arg).split(":")[2] for arg in args if str(arg).count(":") > 1]
     return " ".join([str(args[0]), *keys[:1]])

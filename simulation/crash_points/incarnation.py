@@ -1,4 +1,4 @@
-"""The life of one process: it begins the execution, or resumes what another one left behind."""
+"""One process of a crash point: it starts the execution, or resumes one of a dead process."""
 
 import asyncio
 import logging
@@ -24,16 +24,14 @@ from simulation.crash_points.scenario import Scenario, ScenarioCaller
 from simulation.crash_points.storage import CrashPointStorage
 from simulation.crash_points.verdict import read_executions, save_snapshot
 
-# An engine as a process of a deployment has it: all partitions, and an eye on who is dead.
-
 POLL_INTERVAL_S = 0.005
 
 
 class StallTolerantClock(RealClock):
-    """Time in which the process itself was held up counts as one step, however long it was.
+    """A clock on which a stall of the process counts as one short step.
 
-    Times are so short here that a busy machine alone would make a living worker dead: observer
-    and observed are one process, and both stand still.
+    Timeouts are so short here that a busy machine would make a live worker look dead. Observer and
+    observed worker are in one process, so both stall together.
     """
 
     def __init__(self, *, step_s_max: float) -> None:
@@ -50,10 +48,10 @@ class StallTolerantClock(RealClock):
 
 @asynccontextmanager
 async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIterator[None]:
-    """The engine works inside the block, and is drained and closed after it."""
+    """Runs the engine with a reaper inside the block, then drains and closes it."""
     backend = engine.backend
     clock = StallTolerantClock(step_s_max=dead_after_s / POLLS_PER_TIMEOUT)
-    # A life that ended had not beaten twice: its moments are the same each time.
+    # The dead process sent fewer than two heartbeats, so its crash points are always the same.
     reaper = Reaper(
         backend.store,
         backend.tasks,
@@ -75,7 +73,7 @@ async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIter
 
 
 async def wait_until_sole_owner(engine: Engine, backend: Backend) -> None:
-    """Until all that the dead have held is this engine's: what is left then, it has left."""
+    """Waits until this engine owns all partitions and no other worker is registered."""
     while not await _is_sole_owner(engine, backend):
         await engine.clock.sleep(POLL_INTERVAL_S)
 
@@ -88,7 +86,7 @@ async def _is_sole_owner(engine: Engine, backend: Backend) -> bool:
 
 
 SUBMITTED = "submitted"
-# Only who comes after a dead one has to be quick: the others would find nobody but themselves.
+# Only a process that resumes needs a short timeout: the first process has no dead one to detect.
 DEAD_AFTER_S = 0.2
 DEAD_AFTER_S_DEFAULT = 9.0
 
@@ -96,16 +94,16 @@ DEAD_AFTER_S_DEFAULT = 9.0
 async def run_first_incarnation(
     scenario: Scenario, storage: CrashPointStorage, journal: RunJournal, fault: InjectedFault
 ) -> None:
-    """As `runnel run` does: a new execution, until it is final; then a snapshot of the end."""
+    """Runs a new execution until it is final, as `runnel run` does, and saves a snapshot."""
     await _run_incarnation(scenario, storage, journal, fault, resumes=False)
 
 
 async def run_resuming_incarnation(
     scenario: Scenario, storage: CrashPointStorage, journal: RunJournal, fault: InjectedFault
 ) -> None:
-    """As `runnel resume` does: whatever is free is taken over, until it is final.
+    """Takes over free partitions until the execution is final, as `runnel resume` does.
 
-    A snapshot of what the crash left comes first, and one of the end after it.
+    Saves a snapshot of the state after the crash, and another one of the end.
     """
     await _run_incarnation(scenario, storage, journal, fault, resumes=True)
 
@@ -121,8 +119,8 @@ async def _run_incarnation(
     world = storage.make_world()
     name = build_engine_name(world.ids.nonce())
     logging.getLogger("runnel").addHandler(WarningRecorder(journal, name))
-    moments = CrashPointCounter(journal, fault)
-    opened = await storage.open(journal, world, scenario.limits, moments)
+    points = CrashPointCounter(journal, fault)
+    opened = await storage.open(journal, world, scenario.limits, points)
     if resumes:
         save_snapshot(journal, storage.summarize(journal))
     settings = storage.settings(journal, detects_failures_fast=resumes or not fault.kills_process)
@@ -134,14 +132,14 @@ async def _run_incarnation(
         await _play_scenario(scenario, caller)
         if storage.is_shared:
             await wait_until_sole_owner(engine, opened.plain)
-        moments.disable()
-        # By a client of its own: this is not the caller's, and no call of it is a crash point.
+        points.disable()
+        # A separate client, whose calls are not crash points.
         observer = StoreClient(
             opened.plain, world.clock, world.ids, get_completion=lambda _id: Completion()
         )
         executions = await read_executions(observer)
     await opened.plain.close()
-    journal.append(JournalFile.COUNTS, f"{moments.calls} {moments.points}")
+    journal.append(JournalFile.COUNTS, f"{points.calls} {points.points}")
     save_snapshot(journal, storage.summarize(journal), executions)
 
 
@@ -162,32 +160,31 @@ async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
 
 
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
-    """Whoever got no answer, in this life or in the one before, looks whether it is there."""
+    """Finds the execution if an earlier submit without an answer stored it; else submits it."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
-    headers = page.headers
-    assert len(headers) <= 1, f"expected one execution, found {len(headers)}"
-    assert headers or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
-    if headers:
-        caller.execution_id = headers[0].execution_id
+    executions = page.items
+    assert len(executions) <= 1, f"expected one execution, found {len(executions)}"
+    assert executions or not caller.has_answer(SUBMITTED), "an accepted execution does not exist"
+    if executions:
+        caller.execution_id = executions[0].execution_id
         return
-    caller.execution_id = await caller.client.submit(
-        scenario.workflow, scenario.input, is_held=scenario.is_held
-    )
+    begin = caller.client.hold if scenario.is_held else caller.client.submit
+    caller.execution_id = await begin(scenario.workflow, scenario.input)
     caller.record_answer(SUBMITTED)
 
 
-# A process for each life: forked, so that starting one costs milliseconds.
-#
-# Only from a process without threads and without an event loop: a fork copies neither.
+# Each incarnation is a forked process, because a fork takes only milliseconds. The parent must have
+# no threads and no event loop, because a fork copies neither.
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 
 
 def run_in_child(work: Callable[[], None], journal: RunJournal, *, deadline_s: float) -> int:
-    """Its exit code: ENDED, BROKEN, what it chose; or minus the signal that ended it.
+    """Runs `work` in a forked process and returns its exit code.
 
-    After `deadline_s` that is SIGALRM. What it raised is noted as a warning.
+    A negative code is the signal that ended the process; after `deadline_s` it is SIGALRM. An
+    exception of the process is recorded as a warning.
     """
     pid = os.fork()
     if pid == 0:
@@ -202,7 +199,7 @@ def _run_forked(work: Callable[[], None], journal: RunJournal, deadline_s: float
         signal.setitimer(signal.ITIMER_REAL, deadline_s)
         work()
         code = EXIT_OK
-    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+    except BaseException:  # noqa: BLE001 - the process ends here after any error
         journal.append(JournalFile.WARNINGS, traceback.format_exc())
     finally:
         os._exit(code)

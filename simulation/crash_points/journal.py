@@ -1,6 +1,6 @@
-"""What outlives the processes of one crash point: lines in files, each written by one system call.
+"""Files that outlive the processes of one crash point. One system call writes each line.
 
-Nothing is buffered, so a line is there if and only if the process got that far.
+Nothing is buffered, so a line exists if and only if the process reached it.
 """
 
 import functools
@@ -15,25 +15,25 @@ from runnel.authoring.context import Context
 from runnel.core.values import Json
 from runnel.ports.telemetry import WORKER_DEAD
 
-CUT_OFF_MESSAGE = "the sweep cut this call off"
+CUT_OFF_MESSAGE = "the sweep made this call fail"
 
 AsyncHandler: TypeAlias = Callable[[Json, Context], Awaitable[Json]]
 
 
 class JournalFile(StrEnum):
     RUNS = "runs"
-    """`idempotency key, attempt`: one line for each time that a handler begins."""
+    """One line, idempotency key and attempt, per start of a handler."""
     ANSWERS = "answers"
-    """What the caller was told to be stored: he does not say it again."""
+    """The calls that the store has confirmed; the caller does not repeat them."""
     WARNINGS = "warnings"
     POINTS = "moment"
-    """At which something was done to the process: one line for each."""
+    """One line for each crash point at which a fault was injected."""
     COUNTS = "count"
     SNAPSHOTS = "snapshots"
 
 
 class RunJournal:
-    """The folder of one crash point: its data dir, and a file for each thing that is noted."""
+    """The folder of one crash point: its data directory and one file per JournalFile."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class RunJournal:
         return path.read_text().splitlines() if path.exists() else []
 
     def wrap_handler(self, function: AsyncHandler) -> AsyncHandler:
-        """The same handler, which leaves a line each time that it begins."""
+        """Returns the handler with a line in the journal at each start."""
 
         @functools.wraps(function)
         async def call(config: Json, ctx: Context) -> Json:
@@ -65,10 +65,10 @@ class RunJournal:
 
 
 class WarningRecorder(logging.Handler):
-    """Little that a disturbance leads to is worth a warning: each of the others is a problem.
+    """Records unexpected warnings, because each of them is a problem.
 
-    Expected are only the death of another worker than the one called `name`, and what a call that
-    was made to fail led to.
+    Two kinds are expected: the death of a worker other than `worker`, and the consequences of a
+    call that was made to fail.
     """
 
     def __init__(self, journal: RunJournal, worker: str) -> None:
@@ -81,6 +81,6 @@ class WarningRecorder(logging.Handler):
         line = " ".join(
             [self.format(record), *(f"{name}={value}" for name, value in fields.items())]
         )
-        is_of_the_dead = line.startswith(WORKER_DEAD) and self._worker not in line
-        if not is_of_the_dead and CUT_OFF_MESSAGE not in line:
+        is_other_dead_worker = line.startswith(WORKER_DEAD) and self._worker not in line
+        if not is_other_dead_worker and CUT_OFF_MESSAGE not in line:
             self._journal.append(JournalFile.WARNINGS, line)

@@ -1,4 +1,4 @@
-"""Crash points on a Redis server: each has keys of its own, with the name of its diary's folder."""
+"""Crash points on a Redis server. The keys of each point begin with its folder's name."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,8 +24,6 @@ from simulation.crash_points.storage import (
     find_settled_keys,
 )
 
-# What the keys of a crash point hold: what is settled, and what is left to do.
-
 SCAN_COUNT = 1_000
 
 
@@ -38,7 +36,7 @@ def read_storage_summary(client: Redis, keys: RedisKeyNames) -> StorageSummary:
 
 
 def find_keys(client: Redis, prefix: str) -> list[bytes]:
-    """All keys that begin so."""
+    """Returns all keys that start with `prefix`."""
     return list(client.scan_iter(match=f"{prefix}*", count=SCAN_COUNT))
 
 
@@ -64,7 +62,7 @@ def _count_left_over(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, 
     yield "running executions", _count_entries(client, keys.running, "ZCARD")
     yield "concurrency keys", _count_entries(client, keys.limits, "SCARD")
     yield "queued tasks", _count_entries(client, keys.tasks, "XLEN")
-    yield "tasks that are out", _count_entries(client, keys.task_locations, "HLEN")
+    yield "tasks in flight", _count_entries(client, keys.task_locations, "HLEN")
     yield "held tasks", _count_entries(client, keys.held, "HLEN")
     yield "dropped tasks", _count_entries(client, keys.dropped, "XLEN")
     yield "workers", _count_entries(client, keys.workers, "HLEN")
@@ -73,33 +71,33 @@ def _count_left_over(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, 
 
 
 def _count_entries(client: Redis, key: str, command: str) -> int:
-    """Of one key; of all that begin so, if it is a prefix."""
+    """Counts the entries of a key, or of all keys with this prefix if it ends in a colon."""
     names = find_keys(client, key) if key.endswith(":") else [key]
     return sum(_execute(client, command, name) for name in names)
 
 
-# Any: what Redis answers has the shape of the command.
+# Any: the type of the answer depends on the command.
 def _execute(client: Redis, *command: bytes | str | int) -> Any:
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py's gap
 
 
 PARTITIONS = 2
-# In another partition than the concurrency key `k`: what they tell each other crosses over.
+# In another partition than the concurrency key `k`, so that their messages cross partitions.
 EXECUTION_ID = "sweptexecution"
-# Only one process lives at a time, so nobody takes the lease of one that is held up for a while.
+# Only one process is alive at a time, so no other one takes the lease of a stalled process.
 LEASE_S = 0.1
 HEARTBEAT_INTERVAL_S = 0.02
 
 
 class FixedExecutionIds(RandomIdGenerator):
-    """The same id in every process, so that a point is the same moment each time."""
+    """Gives the same execution id in every process, so that crash points are always the same."""
 
     def execution_id(self) -> str:
         return EXECUTION_ID
 
 
 class RedisKeyStorage:
-    """One server for the whole sweep; a point leaves nothing there."""
+    """One Redis server for the whole sweep. Each point removes its keys."""
 
     is_shared = True
 
@@ -110,7 +108,9 @@ class RedisKeyStorage:
         return ClockAndIds(RealClock(), FixedExecutionIds())
 
     def settings(self, journal: RunJournal, *, detects_failures_fast: bool) -> Settings:
-        """Who is not hasty ends before its first beat: its moments are the same each time."""
+        """Returns default times, or short ones. With default times, a process ends before its
+        first heartbeat, so its crash points are always the same.
+        """
         if not detects_failures_fast:
             return Settings(shutdown_timeout_s=SHUTDOWN_S)
         return Settings(
@@ -152,7 +152,7 @@ class RedisKeyStorage:
                 client.delete(*keys)
 
     def _client(self) -> Redis:
-        """For one method: no connection may be open when a process is forked."""
+        """Opens a client for one method, because no connection may be open during a fork."""
         return Redis.from_url(self._url)
 
 

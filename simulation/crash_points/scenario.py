@@ -1,4 +1,4 @@
-"""What is run at every crash point: a workflow, its handlers, and what its caller does."""
+"""A scenario runs at every crash point: a workflow, its handlers and its caller's actions."""
 
 import asyncio
 from collections import defaultdict
@@ -19,8 +19,6 @@ from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports.store import CommitLimits
 from simulation.crash_points.journal import JournalFile, RunJournal
 
-# Whoever submitted the execution: comes back after a crash, repeats what got no answer.
-
 RETRY_DELAY_S = 0.02
 POLL_INTERVAL_S = 0.3
 
@@ -29,7 +27,7 @@ _REACHED_STATES = FINAL_NODE_STATES | {NodeState.WAITING}
 
 
 class ScenarioCaller:
-    """`execution_id` is that of the one execution of the scenario."""
+    """The caller of the scenario's execution. After a crash it repeats unanswered calls."""
 
     def __init__(self, engine: Engine, journal: RunJournal) -> None:
         self.client: StoreClient = engine.client
@@ -41,14 +39,14 @@ class ScenarioCaller:
         engine.event_bus.watch(self._on_notification)
 
     def has_answer(self, name: str) -> bool:
-        """Whether an earlier process had answered it: then it must be stored."""
+        """Returns whether an earlier process confirmed the call; then it must be stored."""
         return name in self._answered
 
     async def call_once(self, name: str, call: Callable[[], Awaitable[object]]) -> None:
-        """Makes the call unless it was answered before; an execution that is over needs it no more.
+        """Makes the call unless it was confirmed before. A final execution may refuse it.
 
-        It may have had its effect all the same, when the process ended before the answer: it has
-        to be one that can be repeated.
+        The call must be safe to repeat: the process may have ended after its effect and before its
+        answer.
         """
         if self.has_answer(name):
             return
@@ -60,7 +58,7 @@ class ScenarioCaller:
         self._journal.append(JournalFile.ANSWERS, name)
 
     async def call_until_answered(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Makes the call again, for as long as the store can't be reached."""
+        """Repeats the call while the store is unreachable."""
         while True:
             try:
                 await call()
@@ -71,11 +69,11 @@ class ScenarioCaller:
             await self._clock.sleep(RETRY_DELAY_S)
 
     async def wait_until_reached(self, node_id: str) -> None:
-        """Until the node's code runs here, or it waits, or it is settled."""
+        """Waits until the node's code runs in this process, or the node waits or is settled."""
         await self.call_until_answered(lambda: self._poll_until_reached(node_id))
 
     async def _poll_until_reached(self, node_id: str) -> None:
-        """Nobody is told of a commit whose answer did not come: so it looks now and then."""
+        """Polls too, because a commit without an answer sends no notification."""
         while True:
             view = await self.client.get(self.execution_id)
             if view.nodes[node_id].state in _REACHED_STATES:
@@ -96,16 +94,16 @@ _DEFAULT_LIMITS = CommitLimits()
 
 
 async def _do_nothing(caller: ScenarioCaller) -> None:
-    """Most workflows need nothing but to be submitted."""
+    """Does nothing after the submit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`caller_actions` is called once the execution is submitted, and again in the process that
-    resumes.
+    """A workflow with its handlers and caller.
 
-    Its end must not depend on timing: two nodes that race give two ends. Small `limits` cut what
-    is decided at once into several commits, with a crash point between them.
+    `caller_actions` runs after the submit, and again in the resuming process. The result must not
+    depend on timing. Small `limits` split a decision into several commits with crash points between
+    them.
     """
 
     name: str

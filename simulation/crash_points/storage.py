@@ -1,4 +1,4 @@
-"""Where the processes of a crash point keep what they store."""
+"""The storage of the processes of a crash point."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -26,8 +26,10 @@ _FINAL_EVENTS = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
 
 
 class StorageSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`settled` are idempotency keys; `left_over` counts what nobody would look at again, once
-    every execution is final and every process has ended in good order.
+    """The content of the store at one time.
+
+    `settled` are idempotency keys. `left_over` counts entries that no process would ever read again
+    after all executions are final and all processes have shut down.
     """
 
     settled: list[str]
@@ -36,24 +38,22 @@ class StorageSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedBackends(msgspec.Struct, frozen=True):
-    """Two ways to one store: what the engine does is counted, what is looked up is not."""
+    """Two backends of one store: the engine's calls are crash points, reads of `plain` are not."""
 
     instrumented: Backend
     plain: Backend
 
 
 class CrashPointStorage(Protocol):
-    """Every point has a place of its own in it, which its diary names."""
+    """Storage with a separate place for every crash point, named by its journal."""
 
     is_shared: bool
-    """Nothing frees what a dead process held: others have to find out that it is dead."""
+    """True if other processes must detect a dead process before its leases are free."""
 
     def make_world(self) -> ClockAndIds: ...
 
     def settings(self, journal: RunJournal, *, detects_failures_fast: bool) -> Settings:
-        """Those of a process that soon notices what happened to others, if it
-        `detects_failures_fast`.
-        """
+        """Returns the settings of a process; short timeouts if `detects_failures_fast`."""
 
     async def open(
         self,
@@ -64,25 +64,23 @@ class CrashPointStorage(Protocol):
     ) -> OpenedBackends: ...
 
     def summarize(self, journal: RunJournal) -> StorageSummary:
-        """Read from what is stored itself, as no port would show it."""
+        """Summarizes the stored data directly, without a port."""
 
     def copy(self, source: RunJournal, target: RunJournal) -> None:
-        """What is not in the diary's folder."""
+        """Copies the data that is not in the journal's folder."""
 
     def remove(self, journal: RunJournal) -> None:
-        """As `copy`."""
+        """Removes the data that is not in the journal's folder."""
 
 
 def find_settled_keys(histories: Iterable[tuple[str, bytes]]) -> Iterator[str]:
-    """The idempotency keys of nodes and items that these entries, by aggregate id, settle."""
+    """Yields the idempotency keys of nodes and items that these entries settle."""
     for aggregate_id, entry in histories:
         for event in decode_entry(entry).events:
             if isinstance(event, _FINAL_EVENTS):
                 id_ = ExecutionId(aggregate_id)
                 yield TaskToken(id_, event.node, event.item, 0, Nonce("")).idempotency_key
 
-
-# Crash points on SQLite: each has a data dir of its own, inside the folder of its diary.
 
 _HISTORY_QUERY = "SELECT aggregate_id, entry FROM history ORDER BY aggregate_id, sequence, part"
 _LEFT_OVER_QUERIES = {
@@ -96,7 +94,7 @@ _DEAD_LETTERS_QUERY = "SELECT count(*) FROM dead_letters"
 
 
 class DataDirStorage:
-    """The kernel frees the lease of a dead process, and its tasks die with it."""
+    """SQLite in the journal's folder. The kernel frees the lease of a dead process."""
 
     is_shared = False
 
@@ -128,10 +126,10 @@ class DataDirStorage:
             )
 
     def copy(self, source: RunJournal, target: RunJournal) -> None:
-        """Its files are copied with the folder."""
+        """Does nothing: the files are copied with the folder."""
 
     def remove(self, journal: RunJournal) -> None:
-        """As `copy`."""
+        """Does nothing: the files are removed with the folder."""
 
 
 def _count(db: sqlite3.Connection, query: str) -> int:

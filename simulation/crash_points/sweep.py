@@ -1,4 +1,4 @@
-"""Every crash point of a scenario, one after the other."""
+"""Runs every crash point of a scenario, one after the other."""
 
 import asyncio
 import shutil
@@ -24,10 +24,10 @@ from simulation.crash_points.storage import CrashPointStorage, DataDirStorage
 from simulation.crash_points.verdict import Snapshot, find_problems, read_snapshots
 
 DEADLINE_S = 20.0
-# A broken engine breaks everywhere: the first few places tell enough.
+# A broken engine fails at many points; the first few are enough.
 BAD_POINTS_MAX = 3
 EARLY_ENDS_MAX = 3
-# They can't be copied, and nobody listens any more.
+# Sockets can't be copied, and no process listens on them.
 _SOCKETS = shutil.ignore_patterns("*.sock")
 
 
@@ -43,7 +43,7 @@ class Incarnation(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class SweepReport:
-    """`calls` to the store in an undisturbed life, and at how many `points` it was disturbed."""
+    """The result of a sweep: `calls` of an undisturbed run and the number of tried `points`."""
 
     name: str
     calls: int = 0
@@ -57,9 +57,10 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """`deadline_s` is how long one process may take before it counts as hanging.
+    """Options of a sweep.
 
-    Only each `stride`-th moment is tried: an even number would leave out one side of the calls.
+    A process that takes longer than `deadline_s` counts as hanging. Only every `stride`-th point is
+    tried; an even number would skip one side of the calls.
     """
 
     storage: CrashPointStorage = field(default_factory=DataDirStorage)
@@ -72,14 +73,14 @@ DEFAULT_OPTIONS = SweepOptions()
 
 
 def sweep(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
-    """Ends the process that begins the execution at each of its moments."""
+    """Ends the process that starts the execution at each of its crash points."""
     return _PointSweep(scenario, options, run_first_incarnation).run()
 
 
 def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
-    """Lets one call of the process fail instead, not made or made without an answer.
+    """Fails one call of the process at each point: not made, or made without an answer.
 
-    It goes on by itself: no other one comes after it. Only for storage that can be out of reach.
+    The process itself must continue. Only for storage that can be unreachable.
     """
     return _PointSweep(scenario, options, run_first_incarnation, kills_process=False).run()
 
@@ -87,7 +88,7 @@ def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIO
 def sweep_resume(
     scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS, *, after: float
 ) -> SweepReport:
-    """The first process ends `after` this share of its moments, the second at each of its own."""
+    """Ends the first process `after` this share of its points, the second at each point."""
     return _PointSweep(scenario, options, run_resuming_incarnation).run(after=after)
 
 
@@ -109,106 +110,104 @@ class _PointSweep:
     def run(self, *, after: float | None = None) -> SweepReport:
         measured = self._run_undisturbed()
         if measured is not None:
-            undisturbed, moments = measured
+            undisturbed, points = measured
             with self._open_journal() as start:
-                if after is None or self._crash_first(start, max(1, round(after * moments))):
+                if after is None or self._crash_first(start, max(1, round(after * points))):
                     self._run_points(start, undisturbed)
         return self._report
 
     def _run_undisturbed(self) -> tuple[Snapshot, int] | None:
-        """The end of an undisturbed run, and how many moments it has; None when it goes wrong."""
-        with self._open_journal() as diary:
-            code = self._run_incarnation(run_first_incarnation, diary, NO_FAULT)
-            self._report.problems += _describe_failure(code, diary)
+        """Returns the end of an undisturbed run and its number of points; None if it fails."""
+        with self._open_journal() as journal:
+            code = self._run_incarnation(run_first_incarnation, journal, NO_FAULT)
+            self._report.problems += _describe_failure(code, journal)
             if code != EXIT_OK:
                 return None
-            undisturbed = read_snapshots(diary)[-1]
-            _, moments = _read_counts(diary)
+            undisturbed = read_snapshots(journal)[-1]
+            _, points = _read_counts(journal)
         self._report.problems += find_problems(undisturbed, crashes=(), undisturbed=undisturbed)
-        return undisturbed, moments
+        return undisturbed, points
 
-    def _crash_first(self, diary: RunJournal, at: int) -> bool:
+    def _crash_first(self, journal: RunJournal, at: int) -> bool:
         self._report.name += f", resumed after {at}"
         is_ended = (
-            self._run_incarnation(run_first_incarnation, diary, InjectedFault(point=at))
+            self._run_incarnation(run_first_incarnation, journal, InjectedFault(point=at))
             == CRASH_EXIT_CODE
         )
         if not is_ended:
-            self._report.problems.append(f"the first process never came to moment {at}")
+            self._report.problems.append(f"the first process never reached point {at}")
         return is_ended
 
     def _run_points(self, start: RunJournal, undisturbed: Snapshot) -> None:
-        """Lives in copies of `start`, until they end before the moment meant for them.
+        """Runs each point in a copy of `start`, until several runs in a row end before their point.
 
-        Several in a row, because where timers are, a life may have a few moments less than the
-        one before.
+        With timers, the number of points differs slightly between runs, so one early end is not
+        enough.
         """
         bad_points = early_ends = 0
         for at in count(1, self._options.stride):
-            with self._open_journal() as diary:
-                shutil.copytree(start.folder, diary.folder, ignore=_SOCKETS, dirs_exist_ok=True)
-                self._options.storage.copy(start, diary)
-                is_reached, is_good = self._run_point(diary, at, undisturbed)
+            with self._open_journal() as journal:
+                shutil.copytree(start.folder, journal.folder, ignore=_SOCKETS, dirs_exist_ok=True)
+                self._options.storage.copy(start, journal)
+                is_reached, is_good = self._run_point(journal, at, undisturbed)
             bad_points += not is_good
             early_ends = 0 if is_reached else early_ends + 1
             if early_ends == EARLY_ENDS_MAX or bad_points >= self._options.bad_points_max:
                 return
 
-    def _run_point(self, diary: RunJournal, at: int, undisturbed: Snapshot) -> tuple[bool, bool]:
-        """Whether the life got as far as `at`, and whether all was well in the end."""
-        before = diary.read(JournalFile.POINTS)
+    def _run_point(self, journal: RunJournal, at: int, undisturbed: Snapshot) -> tuple[bool, bool]:
+        """Returns whether the process reached point `at`, and whether the result is correct."""
+        before = journal.read(JournalFile.POINTS)
         code = self._run_incarnation(
-            self._incarnation, diary, InjectedFault(point=at, kills_process=self._kills_process)
+            self._incarnation, journal, InjectedFault(point=at, kills_process=self._kills_process)
         )
-        moments = diary.read(JournalFile.POINTS)
-        is_reached = len(moments) > len(before)
+        points = journal.read(JournalFile.POINTS)
+        is_reached = len(points) > len(before)
         self._report.points += is_reached
         if not is_reached and code == EXIT_OK:
-            self._report.calls = max(self._report.calls, _read_counts(diary)[0])
-        problems = self._check_recovery(diary, code, undisturbed)
-        place = f"point {at}, {' then '.join(moments) or 'not reached'}"
-        self._report.problems += [f"{place}: {problem}" for problem in problems]
+            self._report.calls = max(self._report.calls, _read_counts(journal)[0])
+        problems = self._check_recovery(journal, code, undisturbed)
+        label = f"point {at}, {' then '.join(points) or 'not reached'}"
+        self._report.problems += [f"{label}: {problem}" for problem in problems]
         return is_reached, not problems
 
-    def _check_recovery(self, diary: RunJournal, code: int, undisturbed: Snapshot) -> list[str]:
+    def _check_recovery(self, journal: RunJournal, code: int, undisturbed: Snapshot) -> list[str]:
         if code == CRASH_EXIT_CODE:
-            code = self._run_incarnation(run_resuming_incarnation, diary, NO_FAULT)
-        failure = _describe_failure(code, diary)
+            code = self._run_incarnation(run_resuming_incarnation, journal, NO_FAULT)
+        failure = _describe_failure(code, journal)
         if code != EXIT_OK:
             return failure
-        *crashes, end = read_snapshots(diary)
+        *crashes, end = read_snapshots(journal)
         return failure + find_problems(end, crashes=crashes, undisturbed=undisturbed)
 
     def _run_incarnation(
-        self, incarnation: Incarnation, diary: RunJournal, disturbance: InjectedFault
+        self, incarnation: Incarnation, journal: RunJournal, fault: InjectedFault
     ) -> int:
         return run_in_child(
-            lambda: asyncio.run(
-                incarnation(self._scenario, self._options.storage, diary, disturbance)
-            ),
-            diary,
+            lambda: asyncio.run(incarnation(self._scenario, self._options.storage, journal, fault)),
+            journal,
             deadline_s=self._options.deadline_s,
         )
 
     @contextmanager
     def _open_journal(self) -> Iterator[RunJournal]:
-        """For one point: what it leaves is removed."""
+        """Opens the journal of one point, and removes it with its data afterwards."""
         with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
-            diary = RunJournal(Path(folder))
+            journal = RunJournal(Path(folder))
             try:
-                yield diary
+                yield journal
             finally:
-                self._options.storage.remove(diary)
+                self._options.storage.remove(journal)
 
 
 def _read_counts(journal: RunJournal) -> tuple[int, int]:
-    """Calls and moments of the last life that came to its end."""
-    calls, moments = journal.read(JournalFile.COUNTS)[-1].split()
-    return int(calls), int(moments)
+    """Returns the calls and points of the last process that ended regularly."""
+    calls, points = journal.read(JournalFile.COUNTS)[-1].split()
+    return int(calls), int(points)
 
 
 def _describe_failure(code: int, journal: RunJournal) -> list[str]:
-    warnings = [f"warned: {line}" for line in journal.read(JournalFile.WARNINGS)]
+    warnings = [f"warning: {line}" for line in journal.read(JournalFile.WARNINGS)]
     if code == EXIT_OK:
         return warnings
     hangs = code == -signal.SIGALRM

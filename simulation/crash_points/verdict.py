@@ -1,4 +1,4 @@
-"""What a crash must not change, and how it is told apart from what it may."""
+"""Compares the result after a crash with the undisturbed result."""
 
 import hashlib
 from collections import Counter
@@ -15,15 +15,13 @@ from runnel.views.execution import ExecutionView
 from simulation.crash_points.journal import JournalFile, RunJournal
 from simulation.crash_points.storage import StorageSummary
 
-# What a crash point holds: how its executions stand, what is settled, and what is left to do.
-
 EXECUTIONS_MAX = 1_000
 TEXT_CHARS_MAX = 1_000
 ROOT_PLACEHOLDER = "ROOT"
 
 
 class Snapshot(StorageSummary, frozen=True, kw_only=True):
-    """`settled` names nodes and items by their idempotency key, as the lines of `runs` do."""
+    """The state at one time. `settled` and `runs` name nodes and items by idempotency key."""
 
     executions: dict[str, Json]
     runs: list[str]
@@ -32,7 +30,7 @@ class Snapshot(StorageSummary, frozen=True, kw_only=True):
 def save_snapshot(
     journal: RunJournal, summary: StorageSummary, executions: dict[str, Json] | None = None
 ) -> None:
-    """Added to the diary as the last one so far."""
+    """Appends a snapshot to the journal."""
     snapshot = Snapshot(
         executions=executions or {},
         settled=summary.settled,
@@ -50,7 +48,7 @@ def read_snapshots(journal: RunJournal) -> list[Snapshot]:
 
 
 async def read_executions(client: StoreClient) -> dict[str, Json]:
-    """All that a crash may not change of them: not the moments, and not the attempts it took."""
+    """Returns the parts of executions that a crash must not change, without times and attempts."""
     all_executions = ExecutionFilter(with_children=True, limit=EXECUTIONS_MAX)
     executions: dict[str, Json] = {}
     for header in await client.list_executions(all_executions):
@@ -68,7 +66,7 @@ def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json
     nodes = {
         node_id: {
             "state": node.state,
-            # How long it slept is no result, and differs each time.
+            # The length of a sleep differs in each run.
             "output": None if node_id in sleeps else _shorten(node.output, root),
             "error": _shorten(node.error, root),
             "reason": _shorten(node.reason, root),
@@ -86,7 +84,7 @@ def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json
 
 
 def _shorten(value: Json, root: str) -> str:
-    """Large values by their hash; ids are new in every run."""
+    """Returns the value as text, with a hash for a large one and a placeholder for the id."""
     text = (
         msgspec.json.encode(value, order="deterministic").decode().replace(root, ROOT_PLACEHOLDER)
     )
@@ -98,7 +96,7 @@ def _shorten(value: Json, root: str) -> str:
 def find_problems(
     end: Snapshot, *, crashes: Sequence[Snapshot], undisturbed: Snapshot
 ) -> list[str]:
-    """One sentence each; `crashes` are what the data dir held when each process had ended."""
+    """Returns one sentence per problem; `crashes` are the states after each ended process."""
     return [
         *_find_differences("executions", undisturbed.executions, end.executions),
         *_find_differences("dead letters", undisturbed.dead_letters, end.dead_letters),
@@ -124,7 +122,7 @@ def _find_repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
 
 
 def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
-    """What was settled in the store when the process ended is not run by its successor."""
+    """Finds nodes that ran again although they were settled when the process ended."""
     before, after = _count_by_key(crash.runs), _count_by_key(end.runs)
     for key in crash.settled:
         if after[key] > before[key]:
@@ -132,10 +130,10 @@ def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
 
 
 def _find_wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
-    """A crash costs each node that runs at all one more run at most; none is left out.
+    """Finds nodes that never ran, or ran more than one extra time per crash.
 
-    Attempts that were issued and never began count too: a node that fails twice before it
-    succeeds may run less often than in an undisturbed run.
+    A node that fails before it succeeds may run less often than undisturbed, because attempts that
+    were issued and never started count too.
     """
     expected = _count_by_key(map(_replace_root, undisturbed.runs))
     actual = _count_by_key(map(_replace_root, end.runs))

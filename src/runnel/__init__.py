@@ -1,6 +1,6 @@
 """Runnel: durable, event-driven DAG workflows.
 
-Each public name is imported when it is first used: `import runnel` itself takes no time.
+Each public name is imported when it is first used, so `import runnel` itself takes no time.
 """
 
 import importlib
@@ -113,7 +113,7 @@ _HOMES = {
     "workflow": "runnel.app.decorated",
 }
 
-# Classes whose public name differs from the one in their module.
+# Public names that differ from the name in their module.
 _CLASSES = {"Client": "HttpClient"}
 
 

@@ -10,7 +10,7 @@ FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 POSITIONAL_MAX = 5
 
-# Full names, found however they were imported. A name ending in a dot bans the whole module.
+# Full names, found under any import alias. A name with a dot at its end bans the whole module.
 SLEEPS = {
     "time.sleep": "wait on an event",
     "asyncio.sleep": "wait on an event, or let a Clock do it (asyncio.sleep(0) is fine)",
@@ -64,7 +64,7 @@ AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One parsed file; `name` is its path below the folder that is checked."""
+    """One parsed file; `name` is its path below the checked folder."""
 
     name: str
     text: str
@@ -75,7 +75,9 @@ class Module:
 
     @classmethod
     def of(cls, name: str, text: str) -> "Module":
-        nodes = tuple(ast.walk(ast.parse(text)))  # once for all rules: it takes as long as they do
+        nodes = tuple(
+            ast.walk(ast.parse(text))
+        )  # once for all rules, because it takes as long as they do
         return cls(
             name=name,
             text=text,
@@ -86,7 +88,7 @@ class Module:
         )
 
     def full_name(self, node: ast.AST) -> str | None:
-        """The dotted name as its module spells it; None for anything but an imported name."""
+        """Returns the dotted name of an imported object; None for every other node."""
         match node:
             case ast.Name(id=name):
                 return self.imported.get(name)
@@ -121,7 +123,7 @@ def parameters(module: Module) -> Iterator[str]:
 def file_name(module: Module) -> Iterator[str]:
     for part in Path(module.name).with_suffix("").parts:
         if part in NAMES_REFUSED:
-            yield f"{part}: name it after the one idea it holds"
+            yield f"{part}: name it after the idea that it holds"
 
 
 def pure(module: Module) -> Iterator[str]:
@@ -136,7 +138,7 @@ def no_sleep(module: Module) -> Iterator[str]:
 
 
 def tasks_in_groups(module: Module) -> Iterator[str]:
-    """A task outside a TaskGroup can be lost with its exception."""
+    """Forbids tasks outside a TaskGroup, because they can be lost with their exception."""
     for call in module.calls:
         if _last_name(call.func) not in {"ensure_future", "create_task"}:
             continue
@@ -149,7 +151,7 @@ def tasks_in_groups(module: Module) -> Iterator[str]:
 def no_assert(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.Assert):
-            yield f"line {node.lineno}: assert vanishes under -O: raise"
+            yield f"line {node.lineno}: assert is removed by -O: raise an error"
 
 
 def finished(module: Module) -> Iterator[str]:
@@ -240,7 +242,7 @@ def _matches(name: str, banned: str) -> bool:
 
 
 def _is_harmless(module: Module, call: ast.Call) -> bool:
-    """A wait of zero takes no time, it only lets others run; a generator with a seed repeats."""
+    """Returns whether the call is a sleep of zero seconds or a Random with a seed."""
     match call:
         case ast.Call(args=[ast.Constant(value=0)]):
             return module.full_name(call.func) in {"asyncio.sleep", "random.Random"}
@@ -251,7 +253,7 @@ def _is_harmless(module: Module, call: ast.Call) -> bool:
 
 
 def _last_name(called: ast.expr) -> str:
-    """Without the objects before it; nothing for what has no name."""
+    """Returns the last part of a dotted name; an empty string if there is no name."""
     match called:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

@@ -1,11 +1,11 @@
-"""The whole suite stays quick as it grows, and says so when it does not."""
+"""The test suite stays within its time budget and reports parts that exceed it."""
 
 import pytest
 
 from tests.conftest import BUDGET_S, TimeBudget, get_part
 
-# Added up over all workers, of which there are three on two cores: eight and a half minutes, with
-# the half that it takes to collect the tests.
+# The sum over all workers. Three workers on two cores need eight and a half minutes, of which the
+# collection of the tests takes half a minute.
 TOTAL_MAX_S = 1_450
 UNIT_S = BUDGET_S["unit"]
 
@@ -22,7 +22,7 @@ def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.T
     )
 
 
-def test_all_budgets_together_stay_far_under_ten_minutes_on_two_cores() -> None:
+def test_all_budgets_together_stay_below_the_total() -> None:
     assert sum(BUDGET_S.values()) <= TOTAL_MAX_S
 
 
@@ -51,7 +51,7 @@ def test_a_part_that_takes_too_long_is_named(
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(UNIT_S + 1, False), (2 * UNIT_S + 1, True)])
-def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expected: bool) -> None:
+def test_only_twice_the_budget_fails_the_run(seconds: float, expected: bool) -> None:
     ledger = TimeBudget(factor=1, is_strict=True)
 
     ledger.pytest_runtest_logreport(report("unit", seconds=seconds))

@@ -1,4 +1,4 @@
-"""The plan of the house: unique class names, deep modules, layers, and seams that stay lazy."""
+"""The structure of the code: unique class names, deep modules, layers and lazy imports."""
 
 import ast
 import re
@@ -24,19 +24,18 @@ NAMED_FROM = (
 ENTRY_MODULES = {"__init__", "__main__"}
 SMALL_LINES = 60
 
-# Class names that may be defined twice, and why.
+# Class names that may be defined twice, with the reason.
 SHARED_CLASS_NAMES: dict[str, str] = {}
 
-# Small files with at most one importer, and why they are files. A path ending in a slash stands for
-# the folder.
+# Small files with at most one importer, with the reason. A path ending in a slash is a folder.
 SMALL_FILES = {
     "src/runnel/cli/commands/": "one file per command, imported by its name when it is called",
     "src/runnel/handlers/shell_guardian.py": "run as a program: it must not import the handlers",
     "simulation/checks/": "one file per promise that the simulation checks",
 }
 
-# Modules that `runnel run` of a plain workflow must not load, and what loading them would cost. A
-# package stands for all of its modules. tests/performance/test_cold_start.py checks the commands.
+# Modules that `runnel run` of a plain workflow must not load, with their cost. A package stands for
+# all of its modules. tests/performance/test_cold_start.py checks the commands.
 SEAMS = {
     "runnel.core.templates.jinja_syntax": "jinja2, 60 ms: only with templates",
     "runnel.authoring.json_schema": "jsonschema, 150 ms: only with a schema that needs it",
@@ -52,13 +51,13 @@ SEAMS = {
     "runnel.app.decorated": "only for workflows that Python functions describe",
     "runnel.app.private_servers": "only `dev --with-servers` and benchmarks start servers",
     "runnel.api": "FastAPI and Pydantic, 300 ms: only for the API",
-    "runnel.telemetry.prometheus": "prometheus_client: only for who serves metrics",
+    "runnel.telemetry.prometheus": "prometheus_client: only for processes that serve metrics",
     "runnel.cli.render.live_frames": "rich, 37 ms: only on a terminal",
     "runnel.cli.render.top_screen": "as cli.render.live_frames",
     "runnel.engine.worker.child_main": "the program of a child process",
     "runnel.handlers.shell_guardian": "the program that ends a worker's commands",
 }
-# Packages that `runnel run` never loads, so that they import on top what they use. A command is
+# Packages that `runnel run` never loads, so they may import lazy modules at the top. A command is
 # imported when it is called.
 BESIDE_RUN = ("runnel.cli.commands", "runnel.bench", "runnel.testing")
 
@@ -68,13 +67,13 @@ def python_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def module_name(module: Module) -> str:
-    """Return the dotted name that imports use."""
+    """Returns the dotted name that imports use."""
     parts = Path(module.name.removeprefix("src/")).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield every name that may be a module: `from a import b` gives `a` and `a.b`."""
+    """Yields every name that may be a module: `from a import b` gives `a` and `a.b`."""
     for node in nodes:
         match node:
             case ast.Import(names=names):
@@ -102,13 +101,13 @@ def class_places() -> dict[str, list[str]]:
 def test_a_class_name_is_unique() -> None:
     """Histories and inboxes store the names of events and commands, so those can't be renamed."""
     allowed = SHARED_CLASS_NAMES.keys()
-    twice = {
+    duplicates = {
         name: places
         for name, places in class_places().items()
         if len(places) > 1 and name not in allowed
     }
 
-    assert twice == {}
+    assert duplicates == {}
 
 
 def test_every_shared_class_name_is_still_shared() -> None:
@@ -118,7 +117,7 @@ def test_every_shared_class_name_is_still_shared() -> None:
 
 
 def importers() -> dict[str, set[str]]:
-    """Map each imported name to the modules outside tests that import it, lazily or on top."""
+    """Maps each imported name to the modules outside tests that import it anywhere."""
     by_name: dict[str, set[str]] = defaultdict(set)
     for module in map(parse, python_files((SOURCE, *PROGRAMS))):
         for name in imported_names(module.nodes):
@@ -127,7 +126,7 @@ def importers() -> dict[str, set[str]]:
 
 
 def lonely_files() -> list[str]:
-    """Return the small files that at most one module imports, which is in the same package."""
+    """Returns the small files that at most one module imports, which is in the same package."""
     by_name = importers()
     lonely = []
     for path in python_files(NAMED):
@@ -142,11 +141,11 @@ def lonely_files() -> list[str]:
 
 
 def test_a_small_file_has_more_than_one_user() -> None:
-    """A small file with one importer in its own package hides nothing: it belongs into that one."""
+    """A small file with one importer in its own package belongs into that importer."""
     assert [name for name in lonely_files() if not name.startswith(tuple(SMALL_FILES))] == []
 
 
-def test_every_small_file_that_is_exempt_is_there_and_small() -> None:
+def test_every_exempt_small_file_exists_and_is_small() -> None:
     lonely = lonely_files()
 
     assert [place for place in SMALL_FILES if not any(n.startswith(place) for n in lonely)] == []
@@ -173,7 +172,7 @@ def test_the_root_package_holds_no_loose_module() -> None:
 
 
 def imports_at_load(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the imports that run when the module is loaded, so none for a type checker only."""
+    """Yields the imports that run when the module is loaded, without TYPE_CHECKING blocks."""
     for node in body:
         match node:
             case ast.Import() | ast.ImportFrom():
@@ -186,8 +185,8 @@ def imports_at_load(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 continue
 
 
-def test_only_a_seam_imports_a_seam_on_top() -> None:
-    """Any other module that imports one on top makes every command pay for it."""
+def test_only_a_lazy_module_imports_a_lazy_module_at_the_top() -> None:
+    """Any other module with such an import makes every command load it."""
     crossed = []
     for path in python_files([SOURCE]):
         module = parse(path)
@@ -202,7 +201,7 @@ def test_only_a_seam_imports_a_seam_on_top() -> None:
     assert crossed == []
 
 
-def test_every_seam_is_a_module() -> None:
+def test_every_lazy_module_exists() -> None:
     modules = {module_name(parse(path)) for path in python_files([SOURCE])}
 
     assert [name for name in (*SEAMS, *BESIDE_RUN) if name not in modules] == []

@@ -1,4 +1,4 @@
-"""Each pin file is closed. `pip install --no-deps` installs it: a package it lacks is not there."""
+"""Each pin file is complete, because `pip install --no-deps` installs nothing else."""
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# What each file is made of, besides build.in.
+# The requirement of each file, besides build.in.
 FILES = {"dev.txt": "runnel[dev]", "run.txt": "runnel"}
 
 
@@ -27,7 +27,7 @@ def roots_of(file: str) -> list[Requirement]:
 
 
 def pins(text: str) -> dict[str, str]:
-    """The version of each pinned package whose marker applies here."""
+    """Returns the version of each pinned package whose marker applies here."""
     lines = [line.removesuffix("\\") for line in text.splitlines() if line[:1].isalnum()]
     return {
         canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
@@ -37,56 +37,59 @@ def pins(text: str) -> dict[str, str]:
 
 
 def problems(text: str, roots: Iterable[Requirement]) -> list[str]:
-    """One sentence for each requirement that the pins do not meet."""
+    """Returns one sentence for each requirement that the pins do not meet."""
     pinned = pins(text)
-    return sorted({line for asked in closure(pinned, roots) for line in unmet(asked, pinned)})
+    required = closure(pinned, roots)
+    return sorted({line for requirement in required for line in unmet(requirement, pinned)})
 
 
 def closure(pinned: Mapping[str, str], roots: Iterable[Requirement]) -> set[Requirement]:
-    """All that is asked for: by the roots, by the pinned packages, and by the extras of either."""
-    found: set[Requirement] = set()
-    waiting = {*roots, *(Requirement(name) for name in pinned)}
-    while waiting:
-        found |= waiting
-        waiting = {wanted for asked in waiting for wanted in asked_by(asked, pinned)} - found
-    return found
+    """Returns all requirements of the roots, the pinned packages, and the extras of both."""
+    required: set[Requirement] = set()
+    new = {*roots, *(Requirement(name) for name in pinned)}
+    while new:
+        required |= new
+        new = {inner for outer in new for inner in requirements_of(outer, pinned)} - required
+    return required
 
 
-def asked_by(asker: Requirement, pinned: Mapping[str, str]) -> Iterator[Requirement]:
-    """What an asked package asks for in turn. One that is not pinned is a problem by itself."""
-    name = canonicalize_name(asker.name)
+def requirements_of(package: Requirement, pinned: Mapping[str, str]) -> Iterator[Requirement]:
+    """Yields the requirements of a package. A package that is not pinned yields none."""
+    name = canonicalize_name(package.name)
     if name == PROJECT["name"]:
-        extras = [PROJECT["optional-dependencies"][extra] for extra in asker.extras]
-        wanted = map(Requirement, chain(PROJECT["dependencies"], *extras))
-        yield from filter(is_active, wanted)
+        extras = [PROJECT["optional-dependencies"][extra] for extra in package.extras]
+        requirements = map(Requirement, chain(PROJECT["dependencies"], *extras))
+        yield from filter(is_active, requirements)
     elif name in pinned:
-        wanted = map(Requirement, requires(name) or [])
-        yield from (each for each in wanted if is_active(each, asker.extras))
+        requirements = map(Requirement, requires(name) or [])
+        yield from (
+            requirement for requirement in requirements if is_active(requirement, package.extras)
+        )
 
 
-def is_active(wanted: Requirement, extras: Iterable[str] = ()) -> bool:
-    marker = wanted.marker
+def is_active(requirement: Requirement, extras: Iterable[str] = ()) -> bool:
+    marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
 
 
-def unmet(asked: Requirement, pinned: Mapping[str, str]) -> Iterator[str]:
-    name = canonicalize_name(asked.name)
+def unmet(requirement: Requirement, pinned: Mapping[str, str]) -> Iterator[str]:
+    name = canonicalize_name(requirement.name)
     if name == PROJECT["name"]:
         return
     if name not in pinned:
         yield f"{name} is not pinned"
-    elif not asked.specifier.contains(pinned[name], prereleases=True):
-        yield f"{name}=={pinned[name]} is not {asked.specifier}"
+    elif not requirement.specifier.contains(pinned[name], prereleases=True):
+        yield f"{name}=={pinned[name]} is not {requirement.specifier}"
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_pin_file_holds_all_that_its_packages_ask_for(file: str) -> None:
+def test_a_pin_file_holds_all_requirements_of_its_packages(file: str) -> None:
     assert problems(text_of(file), roots_of(file)) == []
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_the_installed_packages_are_the_pinned_ones(file: str) -> None:
-    """So the requirements that these tests read are those of the pins."""
+    """These tests read the requirements of installed packages, so the versions must match."""
     pinned = pins(text_of(file))
 
     assert {name: version(name) for name in pinned} == pinned
@@ -111,14 +114,14 @@ def test_a_gap_in_the_pins_is_found(pin: str, other: str | None, expected: str) 
     lines = text_of("dev.txt").splitlines()
     doctored = [other or "" if line.startswith(pin) else line for line in lines]
 
-    found = problems("\n".join(doctored), roots_of("dev.txt"))
+    messages = problems("\n".join(doctored), roots_of("dev.txt"))
 
     assert doctored != lines
-    assert any(line.startswith(expected) for line in found), found
+    assert any(line.startswith(expected) for line in messages), messages
 
 
 def test_the_extras_of_a_requirement_are_followed() -> None:
-    """`httpx[http2]` asks for h2, which httpx alone does not."""
-    asked = [Requirement("httpx[http2]")]
+    """`httpx[http2]` requires h2, which httpx alone does not."""
+    roots = [Requirement("httpx[http2]")]
 
-    assert problems(text_of("dev.txt"), asked) == ["h2 is not pinned"]
+    assert problems(text_of("dev.txt"), roots) == ["h2 is not pinned"]

@@ -1,4 +1,4 @@
-"""The repository works for whoever clones it: nothing in it is tied to one machine."""
+"""The repository works on every machine: no file is tied to one of them."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 REFERENCE_LINES_MAX = 80
 
-# In two halves, so that this file does not name them.
+# In two halves, so that this file does not contain them.
 TIED = tuple(
     first + second
     for first, second in [
@@ -21,7 +21,7 @@ TIED = tuple(
 
 
 def files_of_the_repository() -> list[Path]:
-    """What git tracks or would add; names deleted from the working tree are left out."""
+    """Returns existing files that git tracks or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -34,17 +34,17 @@ def files_of_the_repository() -> list[Path]:
 
 
 def test_no_file_names_a_package_host_or_a_folder_of_one_machine() -> None:
-    found = [
+    matches = [
         f"{path.relative_to(ROOT)}: {word}"
         for path in files_of_the_repository()
         for word in TIED
         if word in path.read_text(encoding="utf-8", errors="replace")
     ]
 
-    assert found == []
+    assert matches == []
 
 
-def test_the_reference_is_short_enough_to_be_believed() -> None:
+def test_the_reference_is_short_enough_to_review() -> None:
     text = (ROOT / "simulation/reference.py").read_text(encoding="utf-8")
 
     assert len(text.splitlines()) <= REFERENCE_LINES_MAX

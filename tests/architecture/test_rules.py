@@ -1,4 +1,4 @@
-"""Each rule finds what it forbids, and nothing else."""
+"""Each rule finds the code that it forbids, and no other code."""
 
 from tests.architecture import rules
 from tests.architecture.rules import Module, Rule
@@ -62,7 +62,7 @@ FINE: list[tuple[Rule, str]] = [
 REFUSED_NAMES = ["utils.py", "core/base.py", "manager/__init__.py", "cli/words.py"]
 
 
-def test_a_rule_finds_what_breaks_it() -> None:
+def test_a_rule_finds_forbidden_code() -> None:
     missed = [
         f"{rule.__name__}: {text}"
         for rule, text in BROKEN
@@ -72,7 +72,7 @@ def test_a_rule_finds_what_breaks_it() -> None:
     assert missed == []
 
 
-def test_a_rule_accepts_what_only_looks_like_a_problem() -> None:
+def test_a_rule_accepts_similar_code_that_is_allowed() -> None:
     problems = [
         f"{rule.__name__}: {text}: {problem}"
         for rule, text in FINE

@@ -12,7 +12,7 @@ DATA = {".json", ".lua", ".sql", ".txt", ".typed"}
 
 
 def wheel_files() -> set[str]:
-    """Return the paths in the wheel, without its metadata. Nothing is built."""
+    """Returns the paths in the wheel, without its metadata, and builds nothing."""
     builder = WheelBuilder(str(ROOT))
     return {
         PurePosixPath(file.distribution_path).as_posix()

@@ -1,7 +1,8 @@
-"""`python -m tests.chaos --seed 0 --executions 5000 --kills 20`: exits with 1 if anything broke.
+"""The command `python -m tests.chaos --seed 0 --executions 5000 --kills 20`.
 
-`make chaos SEED=... COUNT=...` is the short form. Kills are of orchestrators and workers by turns,
-then comes each of the other troubles once; `--troubles` names them instead.
+It exits with 1 if it finds a problem. `make chaos SEED=... COUNT=...` is the short form. The faults
+are kills of orchestrators and workers in turn, and each other fault once, in random order.
+`--troubles` names the faults instead.
 """
 
 import argparse
@@ -44,12 +45,23 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--executions", type=int, default=5_000)
-    parser.add_argument("--kills", type=int, default=10, help="of orchestrators and workers")
-    parser.add_argument("--troubles", nargs="*", choices=list(TROUBLES), help="only these")
-    parser.add_argument("--concurrency", type=int, default=8, help="tasks at once, per worker")
-    parser.add_argument("--lease", type=float, default=3.0, help="seconds until silence is death")
-    parser.add_argument("--pause", type=float, default=3.0, help="seconds between troubles")
-    parser.add_argument("--deadline", type=float, default=180.0, help="seconds to end afterwards")
+    parser.add_argument(
+        "--kills", type=int, default=10, help="number of kills of orchestrators and workers"
+    )
+    parser.add_argument(
+        "--troubles", nargs="*", choices=list(TROUBLES), help="inject only these faults"
+    )
+    parser.add_argument("--concurrency", type=int, default=8, help="slots of each worker")
+    parser.add_argument(
+        "--lease", type=float, default=3.0, help="seconds until a silent process counts as dead"
+    )
+    parser.add_argument("--pause", type=float, default=3.0, help="average seconds between faults")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=180.0,
+        help="seconds for all executions to end after the last fault",
+    )
     return parser.parse_args()
 
 

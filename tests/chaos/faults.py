@@ -1,4 +1,4 @@
-"""What happens to a deployment while it works, by name: each ends with everybody back at work."""
+"""Faults of a running deployment, by name. After each fault, all processes run again."""
 
 import asyncio
 import random
@@ -15,7 +15,10 @@ CLOCK = RealClock()
 
 
 class ChaosDeployment(msgspec.Struct):
-    """`lease_s` is after how long somebody who is silent has lost his partitions and tasks."""
+    """The processes and servers of a chaos run.
+
+    A process that is silent for `lease_s` loses its partitions and tasks.
+    """
 
     fleet: Fleet
     orchestrators: tuple[str, ...]
@@ -23,30 +26,29 @@ class ChaosDeployment(msgspec.Struct):
     redis: RedisServer
     postgres: PostgresServer | None
     lease_s: float
-    chance: random.Random
-    past: int = 0
-    """How many troubles are over."""
+    rng: random.Random
+    finished_faults: int = 0
 
 
 async def kill_orchestrator(scene: ChaosDeployment) -> None:
-    await asyncio.to_thread(scene.fleet.replace, scene.chance.choice(scene.orchestrators))
+    await asyncio.to_thread(scene.fleet.replace, scene.rng.choice(scene.orchestrators))
 
 
 async def kill_worker(scene: ChaosDeployment) -> None:
-    await asyncio.to_thread(scene.fleet.replace, scene.chance.choice(scene.workers))
+    await asyncio.to_thread(scene.fleet.replace, scene.rng.choice(scene.workers))
 
 
 async def kill_all_workers(scene: ChaosDeployment) -> None:
-    for place in scene.workers:
-        await asyncio.to_thread(scene.fleet.replace, place)
+    for name in scene.workers:
+        await asyncio.to_thread(scene.fleet.replace, name)
 
 
 async def pause_orchestrator(scene: ChaosDeployment) -> None:
-    await _pause(scene, scene.chance.choice(scene.orchestrators))
+    await _pause(scene, scene.rng.choice(scene.orchestrators))
 
 
 async def pause_worker(scene: ChaosDeployment) -> None:
-    await _pause(scene, scene.chance.choice(scene.workers))
+    await _pause(scene, scene.rng.choice(scene.workers))
 
 
 async def restart_redis(scene: ChaosDeployment) -> None:
@@ -54,7 +56,7 @@ async def restart_redis(scene: ChaosDeployment) -> None:
 
 
 async def kill_redis(scene: ChaosDeployment) -> None:
-    """Killed and started again: all that was written within the last second may be gone."""
+    """Kills and starts Redis. Writes of the last second may be lost."""
     await asyncio.to_thread(scene.redis.kill)
     await asyncio.to_thread(scene.redis.start)
 
@@ -71,17 +73,17 @@ async def wipe_redis(scene: ChaosDeployment) -> None:
 
 
 async def roll_redis_back(scene: ChaosDeployment) -> None:
-    """To what it was a moment ago, under live orchestrators and workers."""
+    """Rolls Redis back by half a lease, under live orchestrators and workers."""
     older = await asyncio.to_thread(scene.redis.save_aof)
     await CLOCK.sleep(scene.lease_s / 2)
     await asyncio.to_thread(scene.redis.restore_aof, older)
 
 
-async def _pause(scene: ChaosDeployment, place: str) -> None:
-    """For longer than its lease: it comes back as a stranger."""
-    scene.fleet.pause(place)
+async def _pause(scene: ChaosDeployment, name: str) -> None:
+    """Pauses a process for longer than its lease."""
+    scene.fleet.pause(name)
     await CLOCK.sleep(1.5 * scene.lease_s)
-    scene.fleet.resume(place)
+    scene.fleet.resume(name)
 
 
 Trouble = Callable[[ChaosDeployment], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""Orchestrators and workers as real processes, which can be killed, paused and replaced."""
+"""Orchestrators and workers as real processes, which can be killed, paused and renamed."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ END_LIMIT_S = 30.0
 
 
 class Fleet:
-    """`roles` are the arguments of `runnel` by the name of a place; each place has one process."""
+    """Named processes of `runnel`. `roles` maps each name to the arguments of its process."""
 
     def __init__(
         self, roles: Mapping[str, tuple[str, ...]], environ: Mapping[str, str], logs: Path
@@ -27,8 +27,8 @@ class Fleet:
         self._paused: set[str] = set()
 
     def __enter__(self) -> Self:
-        for place in self._roles:
-            self.start(place)
+        for name in self._roles:
+            self.start(name)
         return self
 
     def __exit__(
@@ -37,13 +37,13 @@ class Fleet:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for place in list(self._processes):
-            self.kill(place)
+        for name in list(self._processes):
+            self.kill(name)
 
-    def start(self, place: str) -> None:
-        with (self._logs / f"{place}.log").open("ab") as log:
-            self._processes[place] = subprocess.Popen(
-                [sys.executable, "-m", "runnel", *self._roles[place]],
+    def start(self, name: str) -> None:
+        with (self._logs / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "runnel", *self._roles[name]],
                 env=self._environ,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -51,49 +51,49 @@ class Fleet:
                 stderr=log,
             )
 
-    def pid(self, place: str) -> int:
-        return self._processes[place].pid
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
 
-    def kill(self, place: str) -> None:
-        """As kill -9 does."""
-        process = self._processes.pop(place)
-        self._paused.discard(place)
+    def kill(self, name: str) -> None:
+        """Kills the process with SIGKILL."""
+        process = self._processes.pop(name)
+        self._paused.discard(name)
         process.kill()
         process.wait()
 
-    def replace(self, place: str) -> None:
-        self.kill(place)
-        self.start(place)
+    def replace(self, name: str) -> None:
+        self.kill(name)
+        self.start(name)
 
-    def pause(self, place: str) -> None:
-        self._processes[place].send_signal(signal.SIGSTOP)
-        self._paused.add(place)
+    def pause(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGSTOP)
+        self._paused.add(name)
 
-    def resume(self, place: str) -> None:
-        self._processes[place].send_signal(signal.SIGCONT)
-        self._paused.discard(place)
+    def resume(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGCONT)
+        self._paused.discard(name)
 
     def end(self) -> dict[str, int]:
-        """In good order, workers first; the exit codes."""
+        """Shuts all processes down, workers first, and returns their exit codes."""
         codes: dict[str, int] = {}
-        for place in sorted(self._processes, reverse=True):
-            process = self._processes.pop(place)
+        for name in sorted(self._processes, reverse=True):
+            process = self._processes.pop(name)
             process.send_signal(signal.SIGTERM)
-            codes[place] = process.wait(END_LIMIT_S)
+            codes[name] = process.wait(END_LIMIT_S)
         return codes
 
     def supervise(self) -> None:
-        """Starts again what has ended by itself, as whoever runs processes does.
+        """Restarts processes that ended by themselves, as a process supervisor does.
 
-        One that begins while its server is down says so and ends.
+        A process that starts while its server is down ends with an error.
         """
-        for place, process in list(self._processes.items()):
+        for name, process in list(self._processes.items()):
             if process.poll() is not None:
-                self.start(place)
+                self.start(name)
 
     def tracebacks(self) -> list[str]:
-        """Places whose processes have met something that nobody had thought of."""
-        return [place for place in self._roles if "Traceback" in self.log_of(place)]
+        """Returns the names of processes with a traceback in their log."""
+        return [name for name in self._roles if "Traceback" in self.log_of(name)]
 
-    def log_of(self, place: str) -> str:
-        return (self._logs / f"{place}.log").read_text(encoding="utf-8", errors="replace")
+    def log_of(self, name: str) -> str:
+        return (self._logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")

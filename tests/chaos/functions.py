@@ -1,4 +1,4 @@
-"""The functions of the mixed workflows: what they return depends on what they are given."""
+"""The functions of the mixed workflows. Their results depend on their inputs."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ LINGER_S = 0.3
 
 
 async def add(ctx: Context) -> int:
-    """One more than all that its parents gave, lists of a map included."""
+    """Returns one more than the sum of all parent outputs, including the lists of maps."""
     return 1 + sum(_numbers(list(ctx.inputs.values())))
 
 
@@ -22,7 +22,7 @@ async def double(value: int) -> int:
 
 
 async def linger(ctx: Context) -> int:
-    """Long enough to be at work when something happens."""
+    """Runs long enough to be interrupted by a fault."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             await ctx.wait_cancelled()
@@ -30,11 +30,11 @@ async def linger(ctx: Context) -> int:
 
 
 async def fail_twice(ctx: Context) -> int:
-    """Failures are counted in a file: an attempt whose report was lost has failed all the same."""
-    note = Path(os.environ[NOTES]) / ctx.idempotency_key.replace("/", "_")
-    failures = len(note.read_bytes()) if note.exists() else 0
+    """Fails twice. A file counts failures, because the report of a failure may be lost."""
+    counter_file = Path(os.environ[NOTES]) / ctx.idempotency_key.replace("/", "_")
+    failures = len(counter_file.read_bytes()) if counter_file.exists() else 0
     if failures < 2:
-        note.write_bytes(b"x" * (failures + 1))
+        counter_file.write_bytes(b"x" * (failures + 1))
         raise ConnectionError("not yet")
     return 1
 
@@ -48,11 +48,11 @@ async def refuse() -> None:
 
 
 def _numbers(values: list[Any]) -> list[int]:
-    """Of what else there is (a sleep's output), nothing."""
-    found: list[int] = []
+    """Returns all integers in nested lists and ignores other values, such as a sleep's output."""
+    numbers: list[int] = []
     for value in values:
         if isinstance(value, list):
-            found += _numbers(value)
+            numbers += _numbers(value)
         elif isinstance(value, int):
-            found.append(value)
-    return found
+            numbers.append(value)
+    return numbers

@@ -1,4 +1,4 @@
-"""One chaos run: submit mixed executions, make trouble meanwhile, wait, and judge the end."""
+"""One chaos run: submits mixed executions, injects faults, waits, and checks the results."""
 
 import asyncio
 import random
@@ -16,8 +16,8 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.chaos.faults import CLOCK, TROUBLES, ChaosDeployment
 from tests.chaos.fleet import Fleet
 from tests.chaos.functions import NOTES
@@ -25,13 +25,16 @@ from tests.chaos.verdict import filter_unfinished, find_leftovers, find_problems
 from tests.chaos.workflows import SHAPES
 
 SUBMITTED_AT_ONCE = 20
-LOOK_EVERY_S = 0.2
+POLL_INTERVAL_S = 0.2
 PACE_S = 0.02
 PROBLEMS_SHOWN = 20
 
 
 class ChaosPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`troubles` one after the other, about `pause_s` between them; then `deadline_s` to end."""
+    """A plan of faults. `troubles` happen in order, about `pause_s` apart.
+
+    After the last one, all executions must end within `deadline_s`.
+    """
 
     seed: int
     executions: int
@@ -52,12 +55,12 @@ class ChaosReport(msgspec.Struct, kw_only=True):
     problems: list[str] = msgspec.field(default_factory=list)
 
     def text(self) -> str:
-        ends = ", ".join(f"{count:,} {state}" for state, count in sorted(self.ended.items()))
-        first = (
-            f"{self.submitted:,} submitted ({self.refused} calls refused), {ends} "
+        states = ", ".join(f"{count:,} {state}" for state, count in sorted(self.ended.items()))
+        summary = (
+            f"{self.submitted:,} submitted ({self.refused} calls refused), {states} "
             f"after {self.seconds:.1f} s: {len(self.problems)} problems"
         )
-        return "\n".join([first, *(f"  {each}" for each in self.problems[:PROBLEMS_SHOWN])])
+        return "\n".join([summary, *(f"  {problem}" for problem in self.problems[:PROBLEMS_SHOWN])])
 
 
 async def run(plan: ChaosPlan) -> ChaosReport:
@@ -70,90 +73,90 @@ async def run(plan: ChaosPlan) -> ChaosReport:
         fleet = stack.enter_context(Fleet(roles, environ, folder))
         scene = ChaosDeployment(
             fleet=fleet,
-            orchestrators=tuple(place for place in roles if place.startswith("orchestrator")),
-            workers=tuple(place for place in roles if place.startswith("worker")),
+            orchestrators=tuple(name for name in roles if name.startswith("orchestrator")),
+            workers=tuple(name for name in roles if name.startswith("worker")),
             redis=redis,
             postgres=postgres,
             lease_s=plan.lease_s,
-            chance=random.Random(plan.seed),
+            rng=random.Random(plan.seed),
         )
-        async with _open_session(environ) as look:
-            return await _run(plan, scene, look)
+        async with _open_session(environ) as session:
+            return await _run(plan, scene, session)
 
 
-async def _run(plan: ChaosPlan, scene: ChaosDeployment, look: StoreSession) -> ChaosReport:
+async def _run(plan: ChaosPlan, scene: ChaosDeployment, session: StoreSession) -> ChaosReport:
     report, loop = ChaosReport(), asyncio.get_running_loop()
-    began = loop.time()
+    started_at = loop.time()
     async with asyncio.TaskGroup() as group:
-        group.create_task(_submit_all(plan, scene, look.client, report))
+        group.create_task(_submit_all(plan, scene, session.client, report))
         group.create_task(_inject_faults(plan, scene))
-    headers: list[ExecutionHeader] = []
+    headers: list[ExecutionSummary] = []
     try:
         async with asyncio.timeout(plan.deadline_s):
             while len(headers) < report.submitted or filter_unfinished(headers):
-                await CLOCK.sleep(LOOK_EVERY_S)
+                await CLOCK.sleep(POLL_INTERVAL_S)
                 scene.fleet.supervise()
-                with suppress(StoreError):  # a server that is down is no answer
-                    headers = await list_all_headers(look.client)
+                with suppress(StoreError):  # the server is down
+                    headers = await list_all_headers(session.client)
     except TimeoutError:
         report.problems += [
-            f"{each.workflow} {each.execution_id} is still {each.state}"
-            for each in filter_unfinished(headers)
+            f"{header.workflow} {header.execution_id} is still {header.status}"
+            for header in filter_unfinished(headers)
         ]
         if len(headers) < report.submitted:
-            report.problems.append(f"only {len(headers)} of {report.submitted} are known")
-    report.seconds = loop.time() - began
-    report.ended.update(str(header.state) for header in headers)
+            report.problems.append(f"only {len(headers)} of {report.submitted} executions exist")
+    report.seconds = loop.time() - started_at
+    report.ended.update(str(header.status) for header in headers)
     if not report.problems:
-        report.problems += await find_problems(look.client, headers)
-    report.problems += [f"{place} has a traceback" for place in scene.fleet.tracebacks()]
+        report.problems += await find_problems(session.client, headers)
+    report.problems += [f"{name} has a traceback in its log" for name in scene.fleet.tracebacks()]
     codes = await asyncio.to_thread(scene.fleet.end)
-    report.problems += [f"{place} ended with {code}" for place, code in codes.items() if code]
-    if isinstance(look.backend, RedisBackend):
-        report.problems += await find_leftovers(look.backend)
+    report.problems += [f"{name} ended with {code}" for name, code in codes.items() if code]
+    if isinstance(session.backend, RedisBackend):
+        report.problems += await find_leftovers(session.backend)
     return report
 
 
 async def _submit_all(
     plan: ChaosPlan, scene: ChaosDeployment, client: StoreClient, report: ChaosReport
 ) -> None:
-    """As many before each trouble: all of them meet executions that are under way.
+    """Submits an equal share before each fault, so that each one affects running executions.
 
-    A call that fails is made again: it may have been carried out, and is counted by nobody.
+    A failed call is repeated. It may have been executed; such an extra execution is not counted.
     """
-    chance = random.Random(plan.seed)
-    waiting = [chance.choice(SHAPES) for _ in range(plan.executions)]
+    rng = random.Random(plan.seed)
+    waiting = [rng.choice(SHAPES) for _ in range(plan.executions)]
     share = plan.executions / (len(plan.troubles) + 1)
     while waiting:
-        if plan.executions - len(waiting) >= share * (scene.past + 1):
+        if plan.executions - len(waiting) >= share * (scene.finished_faults + 1):
             await CLOCK.sleep(PACE_S)
             continue
-        some = waiting[:SUBMITTED_AT_ONCE]
+        batch = waiting[:SUBMITTED_AT_ONCE]
         results = await asyncio.gather(
-            *(client.submit(shape.workflow) for shape in some), return_exceptions=True
+            *(client.submit(shape.workflow) for shape in batch), return_exceptions=True
         )
         failed = [result for result in results if isinstance(result, BaseException)]
         for error in failed:
             if not isinstance(error, StoreError):
                 raise error
-        report.submitted += len(some) - len(failed)
+        report.submitted += len(batch) - len(failed)
         report.refused += len(failed)
-        again = [
+        failed_shapes = [
             shape
-            for shape, result in zip(some, results, strict=True)
+            for shape, result in zip(batch, results, strict=True)
             if isinstance(result, BaseException)
         ]
-        waiting = again + waiting[SUBMITTED_AT_ONCE:]
-        if again:
-            await CLOCK.sleep(LOOK_EVERY_S)
+        waiting = failed_shapes + waiting[SUBMITTED_AT_ONCE:]
+        if failed_shapes:
+            await CLOCK.sleep(POLL_INTERVAL_S)
 
 
 async def _inject_faults(plan: ChaosPlan, scene: ChaosDeployment) -> None:
     for name in plan.troubles:
-        await CLOCK.sleep(plan.pause_s * scene.chance.uniform(0.5, 1.5))
+        await CLOCK.sleep(plan.pause_s * scene.rng.uniform(0.5, 1.5))
         scene.fleet.supervise()
         await TROUBLES[name](scene)
-        scene.past += 1
+        scene.finished_faults += 1
 
 
 def _build_environment(
@@ -180,5 +183,5 @@ def _build_commands(plan: ChaosPlan) -> Mapping[str, tuple[str, ...]]:
 
 @asynccontextmanager
 async def _open_session(environ: Mapping[str, str]) -> AsyncIterator[StoreSession]:
-    async with open_store_session(read_settings(environ)) as look:
-        yield look
+    async with open_store_session(read_settings(environ)) as session:
+        yield session

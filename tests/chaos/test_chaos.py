@@ -1,4 +1,4 @@
-"""A small deployment of real processes and servers goes on, whatever happens to its parts."""
+"""A small deployment of real processes and servers recovers from faults of its parts."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def servers(missing_part: MissingPart) -> None:
     ],
     ids="+".join,
 )
-def test_all_executions_end_as_they_should(troubles: tuple[str, ...]) -> None:
+def test_all_executions_end_in_the_expected_state(troubles: tuple[str, ...]) -> None:
     report = asyncio.run(run(ChaosPlan(seed=1, executions=120, troubles=troubles)))
 
     assert report.submitted == 120

@@ -1,4 +1,4 @@
-"""The mixed workflows, each with the end that it has to reach whatever happens."""
+"""The mixed workflows, each with its expected final state and output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ QUICK = {"max_retries": 5, "initial_delay": 0.02, "max_delay": 0.1}
 
 
 class ExpectedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """`output` is that of an execution that completes."""
+    """A workflow with its expected result. `output` is set if it completes."""
 
     workflow: Workflow
     state: ExecutionState

@@ -1,4 +1,4 @@
-"""The memory backend keeps the promises of the ports."""
+"""The memory backend passes the conformance suite."""
 
 import pytest
 

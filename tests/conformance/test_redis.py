@@ -1,4 +1,4 @@
-"""The Redis backend keeps the promises of the ports, on a real server."""
+"""The Redis backend passes the conformance suite on a real server."""
 
 from collections.abc import AsyncIterator
 

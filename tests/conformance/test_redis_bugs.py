@@ -22,7 +22,7 @@ Rule = Callable[..., Any]
 
 
 class Bug(msgspec.Struct, frozen=True):
-    """`before` stands once in the script, and becomes `after`."""
+    """A defect: the text `before`, which the script has once, is replaced by `after`."""
 
     script: str
     before: str
@@ -30,134 +30,134 @@ class Bug(msgspec.Struct, frozen=True):
     rule: Rule
 
 
-FENCE = "now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3])"
+FENCE = "current[1] ~= epoch or current[2] ~= nonce or last + 1 ~= tonumber(sequence)"
 
 BUGS = {
     "no epoch check": Bug(
         "commit",
         FENCE,
-        "now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3])",
+        "current[2] ~= nonce or last + 1 ~= tonumber(sequence)",
         Rules.test_a_commit_with_another_epoch_is_refused,
     ),
     "no nonce check": Bug(
         "commit",
         FENCE,
-        "now[1] ~= ARGV[1] or last + 1 ~= tonumber(ARGV[3])",
+        "current[1] ~= epoch or last + 1 ~= tonumber(sequence)",
         Rules.test_a_commit_of_an_owner_that_released_is_refused,
     ),
     "no sequence check": Bug(
         "commit",
         FENCE,
-        "now[1] ~= ARGV[1] or now[2] ~= ARGV[2]",
+        "current[1] ~= epoch or current[2] ~= nonce",
         Rules.test_the_same_commit_twice_is_refused_the_second_time,
     ),
     "a gap in the sequence": Bug(
         "commit",
-        "last + 1 ~= tonumber(ARGV[3])",
-        "last >= tonumber(ARGV[3])",
-        Rules.test_a_commit_that_leaves_a_sequence_out_is_refused,
+        "last + 1 ~= tonumber(sequence)",
+        "last >= tonumber(sequence)",
+        Rules.test_a_commit_that_skips_a_sequence_number_is_refused,
     ),
     "the cursor outside the commit": Bug(
         "commit",
-        "  redis.call('HSET', KEYS[1], 'cursor', ARGV[5])\n"
-        "  redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])\n",
+        "  redis.call('HSET', partition, 'cursor', consumed)\n"
+        "  redis.call('XTRIM', inbox, 'MINID', '=', next_position)\n",
         "",
         Rules.test_each_message_is_consumed_once_over_many_owners,
     ),
     "consumes one too many": Bug(
         "commit",
-        "redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])",
-        "redis.call('DEL', KEYS[2])",
-        Rules.test_consuming_keeps_what_arrived_meanwhile,
+        "redis.call('XTRIM', inbox, 'MINID', '=', next_position)",
+        "redis.call('DEL', inbox)",
+        Rules.test_consuming_keeps_messages_that_arrived_meanwhile,
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "redis.call('XDEL', tasks .. queue, entry)",
+        "redis.call('XDEL', task_prefix .. queue, entry)",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
     "a dropped task stays with its worker": Bug(
         "commit",
-        "redis.call('HDEL', held .. worker, token)",
+        "redis.call('HDEL', held_prefix .. worker, token)",
         "",
         Rules.test_a_report_with_an_old_token_is_refused,
     ),
     "timers are never cleared": Bug(
         "commit",
-        "call_many('ZREM', KEYS[3], cleared)\ncall_many('HDEL', KEYS[4], cleared)\n",
+        "call_many('ZREM', timers, cleared)\ncall_many('HDEL', timer_attempts, cleared)\n",
         "",
         Rules.test_due_timers_stay_until_a_commit_clears_them,
     ),
     "a report without an acknowledgement": Bug(
-        "report",
-        "call_many('HDEL', KEYS[1], ended)",
+        "report_tasks",
+        "call_many('HDEL', held_tasks, ended)",
         "",
         Rules.test_a_report_arrives_once_and_ends_the_claim,
     ),
     "an acknowledgement without a report": Bug(
-        "report",
-        "redis.call('XADD', KEYS[3] .. parse_held(value), '*', 'm', ARGV[at + 2])",
+        "report_tasks",
+        "redis.call('XADD', inbox_prefix .. parse_held(value), '*', 'm', message)",
         "",
         Rules.test_a_report_arrives_once_and_ends_the_claim,
     ),
-    "a task is handed out twice": Bug(
-        "claim",
+    "a task is claimed twice": Bug(
+        "claim_tasks",
         "call_many('XDEL', key, ids)",
         "",
         Rules.test_a_task_is_claimed_by_one_worker_only,
     ),
     "a lost claim is never noticed": Bug(
-        "beat",
-        "now_missed >= tonumber(ARGV[3])",
+        "heartbeat_worker",
+        "now_missed >= missed_max",
         "false",
-        Rules.test_a_task_missing_in_two_beats_is_lost,
+        Rules.test_a_task_missing_from_two_heartbeats_is_lost,
     ),
-    "a sign of life is overlooked": Bug(
-        "lose",
-        "redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2]",
+    "a heartbeat is ignored": Bug(
+        "lose_worker_tasks",
+        "redis.call('HGET', workers, worker) ~= judged_heartbeat",
         "false",
-        Rules.test_a_worker_that_gave_a_sign_since_it_was_judged_loses_nothing,
+        Rules.test_a_worker_with_a_newer_heartbeat_loses_no_tasks,
     ),
-    "a lease is taken from the living": Bug(
-        "acquire",
+    "a lease is taken from a live owner": Bug(
+        "acquire_partition",
         "if not is_judged then",
         "if false then",
-        Rules.test_a_lease_that_has_changed_since_it_was_judged_dead_is_not_acquired,
+        Rules.test_a_lease_that_changed_after_it_was_judged_dead_is_not_acquired,
     ),
     "a lease is renewed after it was lost": Bug(
-        "renew",
-        "if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then",
+        "renew_lease",
+        "if current[1] ~= epoch or current[2] ~= nonce then",
         "if false then",
-        Rules.test_a_former_owner_does_not_renew,
+        Rules.test_a_former_owner_can_not_renew_its_lease,
     ),
 }
 BUGS |= {
-    "a commit is not told": Bug(
+    "a commit is not in the feed": Bug(
         "commit",
-        "  tell_feed(KEYS[23], ARGV[at])\n",
+        "  add_feed_entry(feed, ARGV[at])\n",
         "",
-        Rules.test_the_end_is_behind_all_that_was_stored_before,
+        Rules.test_the_end_of_the_feed_is_after_all_stored_changes,
     ),
-    "a child is not told": Bug(
+    "a child is not in the feed": Bug(
         "commit",
-        "tell_pending(KEYS[23], made)\n",
+        "add_pending_entries(feed, created)\n",
         "",
-        Rules.test_a_child_that_a_commit_makes_is_told_as_pending,
+        Rules.test_a_child_that_a_commit_creates_is_published_as_pending,
     ),
-    "a submit is not told": Bug(
-        "send",
-        "tell_pending(KEYS[7], made)\n",
+    "a submit is not in the feed": Bug(
+        "send_messages",
+        "add_pending_entries(feed, created)\n",
         "",
-        Rules.test_what_is_submitted_is_told_as_pending,
+        Rules.test_a_submitted_execution_is_published_as_pending,
     ),
-    "a known execution is told as pending": Bug(
-        "send",
-        "if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then",
+    "an existing execution is in the feed as pending": Bug(
+        "send_messages",
+        "if id ~= '' and redis.call('HSETNX', headers, id, header) == 1 then",
         "if id ~= '' then",
-        Rules.test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again,
+        Rules.test_a_running_execution_that_is_submitted_again_is_not_published_as_pending,
     ),
 }
-# What a rule that does not hold raises; the last two when the defect hits the rule's own steps.
+# The exceptions of a broken rule; the last two if the defect affects the steps of the rule itself.
 BROKEN = (AssertionError, pytest.fail.Exception, FencedError, LeaseHeldError)
 
 
@@ -178,8 +178,8 @@ async def follow(rule: Rule, url: str) -> None:
             "feed": backend.feed,
             "end": next(iter(FINAL_REPORTS)),
         }
-        wanted = {name: value for name, value in given.items() if name in _parameters(rule)}
-        await rule(Rules(), **wanted)
+        arguments = {name: value for name, value in given.items() if name in _parameters(rule)}
+        await rule(Rules(), **arguments)
     finally:
         await backend.close()
 

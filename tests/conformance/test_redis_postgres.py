@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL together keep the promises of the ports, on real servers."""
+"""Redis with PostgreSQL passes the conformance suite on real servers."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The simulated store keeps the promises of the ports, when nothing goes wrong."""
+"""The simulated store passes the conformance suite if no faults are injected."""
 
 import asyncio
 from random import Random
@@ -27,7 +27,7 @@ class SimulatedHarness:
         self._server = server
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """A lease in memory stays as it is: its counter does not move any more."""
+        """Does nothing: a lease in memory stays, but its counter no longer changes."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         get_stream_inbox(self._server.state, partition).put_raw(body)

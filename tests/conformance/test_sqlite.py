@@ -1,4 +1,4 @@
-"""The SQLite backend keeps the promises of the ports, with and without an fsync per commit."""
+"""The SQLite backend passes the conformance suite, with and without an fsync per commit."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What all pages share: one process whose forks run their commands."""
+"""The fixture that all page tests share: one process whose forks run the commands."""
 
 import pytest
 

@@ -1,9 +1,10 @@
-"""Does what a page shows: writes its files, runs its commands, compares what they print.
+"""Follows a page: writes its files, runs its commands, compares their output.
 
-A block that begins with `# name.py` is a file; `$ ` begins a command, and what follows is printed
-by it: stdout, and stderr as well if it fails. `…` stands for anything within a line, and alone on a
-line for any lines. A command that ends with `&` runs on in the background; `# until: words` behind
-that says what it has to say before the next command is given, as a reader would wait for it.
+- A block that begins with `# name.py` is a file.
+- `$ ` begins a command. The lines after it are its output: stdout, and stderr too if it fails.
+- `…` stands for any text within a line. Alone on a line it stands for any lines.
+- A command that ends with `&` runs in the background. `# until: words` after the `&` is the text
+  that it must print before the next command runs.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ class File(NamedTuple):
 
 
 def steps_of(page: str) -> list[File | Command]:
-    """In the order of the page."""
+    """Returns the files and commands of a page in their order."""
     return [step for kind, text in BLOCK.findall(page) for step in _steps(kind, text)]
 
 
@@ -57,7 +58,7 @@ def _steps(kind: str, text: str) -> Iterator[File | Command]:
 
 
 class Console:
-    """One reader's terminal, in `folder`."""
+    """The terminal of a reader, in `folder`."""
 
     def __init__(
         self, folder: Path, forks: PageCommands, *, environment: Mapping[str, str]
@@ -68,7 +69,10 @@ class Console:
         self._background: subprocess.Popen[str] | None = None
 
     def follow(self, step: File | Command) -> None:
-        """Raises AssertionError when something else is printed than the page shows."""
+        """Writes a file, or runs a command.
+
+        Raises AssertionError if the output differs from the page.
+        """
         if isinstance(step, File):
             path = self.folder / step.name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,13 +81,16 @@ class Console:
         done = self.run(step.line)
         if done is not None and not matches(step.printed, shown(done)):
             raise AssertionError(
-                f"$ {step.line}\n{shown(done)}\nis what it prints; the page shows:\n{step.printed}"
+                f"$ {step.line}\nprints:\n{shown(done)}\nbut the page shows:\n{step.printed}"
             )
 
     def run(self, line: str) -> CommandResult | None:
-        """None for a command in the background; `wait` is what ends that."""
-        if (found := _BACKGROUND.fullmatch(line)) is not None:
-            self._begin(found[1], until=found[2])
+        """Returns the result of a command.
+
+        Returns None for a command in the background; the command `wait` returns its result.
+        """
+        if (background := _BACKGROUND.fullmatch(line)) is not None:
+            self._begin(background[1], until=background[2])
             return None
         if line == "wait":
             return self._wait()
@@ -121,7 +128,7 @@ class Console:
         end = time.monotonic() + DEADLINE_S
         while until is not None and until not in log.read_text():
             if time.monotonic() > end or self._background.poll() is not None:
-                raise AssertionError(f"$ {line}\nnever said '{until}', only:\n{log.read_text()}")
+                raise AssertionError(f"$ {line}\nnever printed '{until}', only:\n{log.read_text()}")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._background.wait(POLL_INTERVAL_S)
 
@@ -147,7 +154,7 @@ class Console:
 
 @contextlib.contextmanager
 def console(folder: Path, forks: PageCommands, **environment: str) -> Iterator[Console]:
-    """`runnel` and `python` are those that run the tests."""
+    """Opens a terminal whose `runnel` and `python` are those that run the tests."""
     programs = folder / ".bin"
     programs.mkdir()
     for name, words in (("runnel", f"{sys.executable} -m runnel"), ("python", sys.executable)):

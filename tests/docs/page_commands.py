@@ -1,4 +1,4 @@
-"""Commands of `runnel` as a reader of the pages gives them, in forks of one process."""
+"""Runs the `runnel` commands of the pages in forks of one process."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `deploy/` gives to Prometheus and Grafana names only metrics that exist."""
+"""deploy/: alert rules and dashboard name only metrics that exist."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.metric_samples import parse_metric_types
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PAGE = ROOT / "docs" / "how-to" / "metrics.md"
+PAGE = ROOT / "docs" / "guides" / "metrics.md"
 
 _NAME = re.compile(r"\b(?:runnel|process)_[a-z0-9_]+\b")
 _BY = re.compile(r"\b(?:by|on) \(([^)]*)\)")
@@ -28,7 +28,7 @@ _MATCHED = re.compile(r"\b([a-z_]+)(=~|!=|!~|=)\"")
 
 
 def families() -> list[MetricFamily]:
-    """All that processes of every role show."""
+    """Returns the metric families of processes of every role."""
     clock, settings = RealClock(), Settings()
     backend = MemoryBackend(clock, RandomIdGenerator())
     partitions = PartitionMonitor(backend.store, clock, lease_s=1.0)
@@ -42,7 +42,7 @@ def families() -> list[MetricFamily]:
 
 @cache
 def known() -> dict[str, str]:
-    """The kind of each, by the names that Prometheus has for it."""
+    """Returns the kind of each metric by its name in Prometheus."""
     exposition = Exposition(families)
     names: dict[str, str] = {}
     for name, kind in parse_metric_types(exposition.render().decode()).items():
@@ -58,8 +58,8 @@ def rules() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
-    return found
+    listed: list[dict[str, Any]] = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
+    return listed
 
 
 def expressions() -> list[str]:
@@ -86,7 +86,7 @@ def test_an_expression_is_well_formed(expression: str) -> None:
     assert all(words.strip() or "on ()" in expression for words in _BY.findall(expression))
 
 
-def test_every_rule_says_what_is_wrong_how_bad_it_is_and_where_to_look() -> None:
+def test_every_alert_has_a_severity_a_summary_and_a_description() -> None:
     names = [rule["alert"] for rule in rules()]
 
     assert len(names) == len(set(names))
@@ -97,7 +97,7 @@ def test_every_rule_says_what_is_wrong_how_bad_it_is_and_where_to_look() -> None
         assert re.fullmatch(r"\d+[smhd]", rule.get("for", "0s"))
 
 
-def test_labels_in_the_expressions_are_those_of_the_metrics() -> None:
+def test_expressions_use_only_labels_of_the_metrics() -> None:
     labels = {"le", "job", "instance"}
     labels |= {label for family in families() for label in family.labels}
     used = {
@@ -112,7 +112,7 @@ def test_labels_in_the_expressions_are_those_of_the_metrics() -> None:
     assert used <= labels
 
 
-def test_no_two_panels_lie_on_each_other() -> None:
+def test_no_two_panels_share_a_position() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels()]
 
     assert len(places) == len(set(places))
@@ -122,8 +122,8 @@ def test_no_two_panels_lie_on_each_other() -> None:
 def test_every_metric_is_in_the_table_of_its_page() -> None:
     page = PAGE.read_text()
     ours = [name for name in known() if name.startswith("runnel_")]
-    whole = [each for each in ours if not each.endswith(("_bucket", "_count", "_sum"))]
+    families_only = [name for name in ours if not name.endswith(("_bucket", "_count", "_sum"))]
 
-    missing = [name for name in whole if f"`{name}`" not in page]
+    missing = [name for name in families_only if f"`{name}`" not in page]
 
     assert not missing

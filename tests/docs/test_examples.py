@@ -1,4 +1,4 @@
-"""Every example prints what its head says: the commands there are run, one after the other."""
+"""Every example prints what its head shows."""
 
 import ast
 import itertools
@@ -14,7 +14,7 @@ from tests.docs.page_commands import PageCommands
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
-# The steps of demo.yaml are run by it.
+# demo.yaml runs the steps of demo_steps.py.
 NAMES = sorted(
     path.name
     for path in FOLDER.iterdir()
@@ -24,7 +24,7 @@ LEAST = 12
 
 
 def head_of(name: str) -> str:
-    """The comment or docstring on top."""
+    """Returns the comment or docstring at the top of an example."""
     text = (FOLDER / name).read_text(encoding="utf-8")
     if name.endswith(".py"):
         return ast.get_docstring(ast.parse(text)) or ""
@@ -33,7 +33,7 @@ def head_of(name: str) -> str:
 
 
 def session_of(name: str) -> str:
-    """The end of the head, from the first command on."""
+    """Returns the end of the head, from its first command."""
     lines = head_of(name).splitlines()
     first = next(number for number, line in enumerate(lines) if line.strip().startswith("$ "))
     return textwrap.dedent("\n".join(lines[first:])) + "\n"

@@ -19,7 +19,7 @@ from tests.docs.test_examples import FOLDER, session_of
 from tests.e2e.program import DEADLINE_S, clean_environment
 from tests.waiting import POLL_INTERVAL_S
 
-# Between them they use most of what there is. The first one lists all executions.
+# Together they use most features. children.py is first because it lists all executions.
 NAMES = (
     "children.py",
     "approval.py",
@@ -32,7 +32,7 @@ NAMES = (
 
 @contextmanager
 def workers(folder: Path, environment: dict[str, str]) -> Iterator[None]:
-    """An orchestrator and a worker, which find the examples where a reader would have put them."""
+    """Runs an orchestrator and a worker that can import the examples."""
     path = os.pathsep.join([str(folder / "examples"), os.environ.get("PYTHONPATH", "")])
     log = folder / "dev.log"
     with (
@@ -45,17 +45,17 @@ def workers(folder: Path, environment: dict[str, str]) -> Iterator[None]:
         ) as process,
     ):
         try:
-            _until_started(process, log)
+            _wait_until_started(process, log)
             yield
         finally:
             process.send_signal(signal.SIGINT)
 
 
-def _until_started(process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_started(process: "subprocess.Popen[bytes]", log: Path) -> None:
     end = time.monotonic() + DEADLINE_S
     while "process.started" not in log.read_text():
         if time.monotonic() > end or process.poll() is not None:
-            raise AssertionError(f"it never started, only said:\n{log.read_text()}")
+            raise AssertionError(f"the process did not start; it printed:\n{log.read_text()}")
         try:
             process.wait(POLL_INTERVAL_S)
         except subprocess.TimeoutExpired:

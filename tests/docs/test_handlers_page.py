@@ -1,4 +1,4 @@
-"""What docs/handlers.md shows runs, against a real server; what it lists is what there is."""
+"""docs/reference/handlers.md: its examples run against a real server, its lists are complete."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,9 @@ from runnel.core.validation.handler_settings import (
     SHELL_CHECKS,
 )
 from runnel.core.values import Json
-from runnel.handlers import llm as asking
+from runnel.handlers import llm as llm_handler
 from runnel.handlers.environment import LLM_URL
-from runnel.handlers.http import request as statuses
-from runnel.handlers.http import request as wanted
+from runnel.handlers.http import request as http_request
 from runnel.handlers.shell import INHERITED_VARIABLES, NOT_RUNNABLE_EXIT_CODES, OUTPUT_BYTES_MAX
 from runnel.settings import read_settings
 from runnel.settings.model import Settings
@@ -27,7 +26,7 @@ from runnel.settings.variables import VARIABLES
 from tests.engines import run_to_end
 from tests.scripted_http_server import make_json_answer, open_scripted_server
 
-PAGE = (Path(__file__).parents[2] / "docs/handlers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/handlers.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 SAID = (
     b'{"model": "small-1", "usage": {"prompt_tokens": 9, "completion_tokens": 3},'
@@ -92,13 +91,13 @@ def test_the_defaults_are_those_of_the_code() -> None:
         rows(f"`{name}`") for name in ("call_external_service", "llm_service", "shell")
     )
 
-    assert http["timeout_seconds"] == f"{wanted.TIMEOUT_S:g}"
-    assert http["connect_timeout_seconds"] == f"{wanted.CONNECT_TIMEOUT_S:g}"
-    assert http["max_redirects"] == str(wanted.REDIRECTS_MAX)
-    assert http["max_response_bytes"] == str(wanted.RESPONSE_BYTES_MAX)
-    assert http["ok_statuses"] == str(list(statuses.OK_STATUSES))
-    assert http["retry_statuses"] == str(list(statuses.RETRIED_STATUSES))
-    assert llm["timeout_seconds"] == f"{asking.TIMEOUT_S:g}"
+    assert http["timeout_seconds"] == f"{http_request.TIMEOUT_S:g}"
+    assert http["connect_timeout_seconds"] == f"{http_request.CONNECT_TIMEOUT_S:g}"
+    assert http["max_redirects"] == str(http_request.REDIRECTS_MAX)
+    assert http["max_response_bytes"] == str(http_request.RESPONSE_BYTES_MAX)
+    assert http["ok_statuses"] == str(list(http_request.OK_STATUSES))
+    assert http["retry_statuses"] == str(list(http_request.RETRIED_STATUSES))
+    assert llm["timeout_seconds"] == f"{llm_handler.TIMEOUT_S:g}"
     assert shell["max_output_bytes"] == str(OUTPUT_BYTES_MAX)
     assert shell["no_retry_exit_codes"] == str(list(NOT_RUNNABLE_EXIT_CODES))
     assert Settings().llm_url == LLM_URL

@@ -1,4 +1,4 @@
-"""The page about HTTP: every command is given to a server, on a port that is free."""
+"""docs/guides/http.md: every command is sent to a server on a free port."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.conftest import MissingPart
 from tests.docs.console import console, steps_of
 from tests.docs.page_commands import PageCommands
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "http.md"
 PORT = "8080"
 
 

@@ -1,4 +1,4 @@
-"""Every call on the page about dead letters is made, each with letters like those of the page."""
+"""docs/guides/dead-letters.md: every command runs on a store with a dead letter."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 from tests.docs.page_commands import PageCommands
 from tests.e2e.program import clean_environment
 
-PAGE = Path(__file__).parents[2] / "docs/dead-letters.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/dead-letters.md"
 BLOCKS = re.findall(
     r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
 )
@@ -28,7 +28,7 @@ def parse(year):
 def years(year: str):
     return parse(year)
 """
-# It does what a person would do who has seen what is wrong.
+# It corrects the config, as a person would in an editor.
 EDITOR = """#!/bin/sh
 sed -i 's/{{ input.year }}/2026/' "$1"
 """
@@ -37,7 +37,7 @@ FAILS_AGAIN = {"dlq retry 01m7hj/parse", "dlq retry --all --queue python --count
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, program_forks: PageCommands) -> Path:
-    """A folder with one dead letter."""
+    """Returns a folder with one dead letter."""
     folder = tmp_path_factory.mktemp("letters")
     (folder / "years.py").write_text(FLOW)
     (folder / "editor").write_text(EDITOR)
@@ -57,7 +57,7 @@ def test_a_call_of_the_page_is_made(
     name = json.loads(letter)["name"]
     program, *words = shlex.split(call, comments=True)
 
-    done = program_forks.run([each.replace(NAME, name) for each in words], folder, environment)
+    done = program_forks.run([word.replace(NAME, name) for word in words], folder, environment)
 
     assert program == "runnel"
     assert done.code == (1 if " ".join(words) in FAILS_AGAIN else 0), done.err

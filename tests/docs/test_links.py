@@ -1,4 +1,4 @@
-"""Links between the pages of the repository lead somewhere."""
+"""Every link between pages of the repository has a target."""
 
 import re
 from pathlib import Path
@@ -14,23 +14,23 @@ PAGES = sorted(
 
 
 def text_of(path: Path) -> str:
-    """Without its code, which may look like a link."""
+    """Returns the page without its code blocks, which may look like links."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors_of(path: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Returns the anchors that GitHub makes of the headings."""
     titles = re.findall(r"^#+ (.*)$", text_of(path), re.MULTILINE)
     plain = (re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title) for title in titles)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in plain}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
-    found = re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(ROOT / page))
+def test_every_link_of_a_page_has_a_target(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(ROOT / page))
 
-    for link in found:
+    for link in links:
         name, _, anchor = link.partition("#")
         target = (ROOT / page).parent / name if name else ROOT / page
         assert target.exists(), link

@@ -1,11 +1,11 @@
-"""docs/python.md names all that there is; test_pages.py runs what it shows."""
+"""docs/guides/python.md names every option; test_pages.py runs its examples."""
 
 from pathlib import Path
 
 from runnel.authoring.decorators.trace import NodeOptions
 from runnel.authoring.decorators.workflow import WorkflowOptions
 
-PAGE = (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/python.md").read_text(encoding="utf-8")
 
 
 def test_every_option_is_named() -> None:

@@ -1,19 +1,34 @@
-"""What the README shows is what happens."""
+"""README.md: its examples run, and its figures are those of the last benchmark."""
 
-import contextlib
-import io
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.docs.console import commands_of
+from tests.docs.console import commands_of, matches
 from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import NAMES, session_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# The engines of its table of figures, as bench/results.md names them.
+JOBS = {
+    "Runnel, SQLite": "sqlite x4",
+    "DBOS, SQLite with WAL": "peer dbos-sqlite-wal",
+    "Runnel, SQLite, `power`": "sqlite-power x4",
+    "DBOS, SQLite as it comes": "peer dbos-sqlite",
+    "DBOS, PostgreSQL": "peer dbos-postgres",
+    "Runnel, Redis and PostgreSQL": "servers 1w x4",
+    "Celery, Redis": "peer celery",
+    "Temporal, development server": "peer temporal",
+}
+WORKLOADS = {
+    "diamond": "executions per second",
+    "chain": "edge, ms, p50",
+    "fan": "fan 1000, seconds",
+}
 NUMBERS = {15: "Fifteen", 16: "Sixteen", 17: "Seventeen", 18: "Eighteen", 19: "Nineteen"}
 BROKEN = """\
 name: broken
@@ -26,6 +41,9 @@ nodes:
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+README_COMMANDS = [command for block in blocks("console") for command in commands_of(block)]
 
 
 def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: PageCommands) -> None:
@@ -85,15 +103,32 @@ def test_every_example_is_counted() -> None:
     assert NUMBERS[len(NAMES)] in README
 
 
-def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (program,) = [block for block in blocks("python") if "WorkflowDAG" in block]
-    printed = io.StringIO()
+def test_the_picture_is_what_the_command_draws(tmp_path: Path, program_forks: PageCommands) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (graph,) = [command for command in README_COMMANDS if command.line.startswith("runnel graph")]
 
-    with contextlib.redirect_stdout(printed):
-        exec(compile(program, "README.md", "exec"), {})
+    done = program_forks.run(graph.line.split()[1:], tmp_path)
 
-    assert printed.getvalue().split() == ["COMPLETED", "2"]
+    assert matches(graph.printed, done.out), done.out
+
+
+def read_medians() -> dict[str, str]:
+    """Returns the medians of bench/results.md by job and figure."""
+    text = (ROOT / "bench/results.md").read_text(encoding="utf-8")
+    section = text.partition("## Figures")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
+    return {f"{job}: {figure}": median for job, figure, median in rows}
+
+
+@pytest.mark.parametrize(("engine", "job"), JOBS.items())
+def test_the_figures_of_an_engine_are_those_of_the_last_benchmark(engine: str, job: str) -> None:
+    medians = read_medians()
+    (row,) = [line for line in README.splitlines() if line.startswith(f"| {engine} |")]
+
+    shown = [float(cell.replace(",", "")) for cell in row.strip("|").split("|")[2:]]
+
+    measured = [medians[f"{workload} {job}: {figure}"] for workload, figure in WORKLOADS.items()]
+    assert shown == [pytest.approx(float(text.replace(",", "")), rel=0.005) for text in measured]
 
 
 def test_both_commands_are_make_targets_and_ci_calls_the_second() -> None:

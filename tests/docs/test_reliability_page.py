@@ -1,4 +1,4 @@
-"""docs/reliability.md names the test that shows each of its lines: they exist, and do run."""
+"""docs/explanation/reliability.md: the tests that it names exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from simulation.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/reliability.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"tests/[\w/]+\.py(?:::\w+)?|tests/\w+(?=`)", PAGE)))
 
 
@@ -32,7 +32,7 @@ def test_every_row_of_the_failure_matrix_says_how_it_is_shown() -> None:
 
     assert len(shown) > 15
     assert all(
-        "tests/" in each or "not shown by a test" in each
-        for each in shown[2:]
-        if each.strip() != "shown by"
+        "tests/" in cell or "not shown by a test" in cell
+        for cell in shown[2:]
+        if cell.strip() != "shown by"
     )

@@ -1,4 +1,4 @@
-"""Commands and options that the guides name are those that there are."""
+"""README and docs/guides/servers.md: commands and options exist, examples load."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from runnel.ports.telemetry import EXECUTION_FINISHED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SERVERS = (ROOT / "docs/servers.md").read_text(encoding="utf-8")
+SERVERS = (ROOT / "docs/guides/servers.md").read_text(encoding="utf-8")
 # Any: the class of Typer's commands is not part of its interface.
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 GUIDES = README + SERVERS
@@ -24,12 +24,12 @@ CALLS = [line for line in BLOCKS.splitlines() if line.startswith("runnel ")]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_in_a_guide_can_be_made(call: str) -> None:
+def test_a_command_and_its_options_exist(call: str) -> None:
     _, name, *words = shlex.split(call, comments=True)
     command = COMMANDS[name]
     if hasattr(command, "commands"):  # a group: the command is the next word
         command = command.commands[words[0]]
-    known = {option for each in command.params for option in each.opts}
+    known = {option for parameter in command.params for option in parameter.opts}
 
     assert {word for word in words if word.startswith("--")} <= known
 
@@ -48,7 +48,7 @@ def test_the_handlers_of_the_guide_are_an_app(
     assert sys.modules.pop(name).price({"of": 21}, None) == 42
 
 
-def test_the_line_of_a_log_is_json_and_its_event_is_one() -> None:
+def test_the_log_line_is_json_with_a_known_event() -> None:
     (line,) = re.findall(r"^```json\n(.*?)\n```$", SERVERS, re.DOTALL | re.MULTILINE)
 
     assert json.loads(line)["event"] == EXECUTION_FINISHED
@@ -61,8 +61,8 @@ def test_every_command_is_named_in_the_readme() -> None:
     assert set(COMMANDS) - {"version"} <= named
 
 
-def test_every_command_is_told_what_it_does_on_a_server() -> None:
-    table = SERVERS.partition("## Where the command line works")[2].partition("\n## ")[0]
+def test_the_table_of_commands_on_a_server_is_complete() -> None:
+    table = SERVERS.partition("## Commands on a server")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)", table))
 
     elsewhere = {"orchestrator", "worker", "dev", "doctor", "config", "version"}

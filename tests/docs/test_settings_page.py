@@ -1,4 +1,4 @@
-"""docs/settings.md lists every setting with its default, and something reads each."""
+"""docs/reference/settings.md lists every setting with its default, and the code reads each."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from runnel.settings.model import ENVIRONMENTS
 from runnel.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
 SOURCE = "".join(
     path.read_text(encoding="utf-8")
     for path in (ROOT / "src/runnel").rglob("*.py")
@@ -24,7 +24,7 @@ def rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in cells] for cells in lines]
 
 
-def test_every_setting_is_listed_with_its_default_and_nothing_else_is() -> None:
+def test_exactly_the_settings_are_listed_with_their_defaults() -> None:
     listed = {cells[0].strip("`"): cells[1] for cells in rows("Every setting")}
 
     assert listed == {
@@ -46,11 +46,24 @@ def test_the_differences_between_environments_are_listed() -> None:
     }
     listed = {cells[0].strip("`"): cells[1:] for cells in rows("The environment")}
 
-    by_field = {each.field: name for name, each in VARIABLES.items()}
-    differing = {by_field[field] for found in ENVIRONMENTS.values() for field in found}
+    by_field = {variable.field: name for name, variable in VARIABLES.items()}
+    differing = {by_field[field] for defaults in ENVIRONMENTS.values() for field in defaults}
     assert {name for name in listed if name in VARIABLES} == differing
     for variable in differing:
         assert listed[variable] == [values[name][variable] for name in names]
+
+
+def test_pages_quote_defaults_as_they_are() -> None:
+    defaults = {line.variable: line.value for line in list_settings(read_sourced_settings({}))}
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    quoted = [
+        pair
+        for page in pages
+        for pair in re.findall(r"`([A-Z]+_[A-Z_]+)` \((\d[\d.]*)(?: s)?\)", page.read_text("utf-8"))
+    ]
+
+    assert quoted
+    assert [pair for pair in quoted if defaults[pair[0]] != pair[1]] == []
 
 
 def _of(environment: str) -> SourcedSettings:

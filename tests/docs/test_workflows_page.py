@@ -1,4 +1,4 @@
-"""What docs/workflows.md lists is what there is."""
+"""docs/guides/workflows.md lists every handler, filter and operation."""
 
 import re
 from pathlib import Path
@@ -6,18 +6,19 @@ from pathlib import Path
 from runnel.core.templates.filters import FILTERS
 from runnel.core.validation.handler_settings import HANDLER_SETTINGS, OPERATION_SETTINGS
 
-PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/workflows.md").read_text(encoding="utf-8")
 
 
 def test_every_handler_and_its_settings_are_listed() -> None:
-    found = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", PAGE, re.MULTILINE)
-    rows = {name: cell for names, cell in found for name in re.findall(r"\w+", names)}
+    table = PAGE.partition("## Handlers\n\n")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", table, re.MULTILINE)
+    rows = {name: cell for names, cell in listed for name in re.findall(r"\w+", names)}
 
     assert set(rows) == set(HANDLER_SETTINGS)
     own = set().union(*OPERATION_SETTINGS.values())
     for handler, settings in HANDLER_SETTINGS.items():
         if "handlers.md#" in rows[handler]:
-            continue  # test_handlers_page.py looks at that page
+            continue  # test_handlers_page.py checks that page
         for name in set(settings or ()) - own:
             assert f"`{name}`" in rows[handler], f"{handler}: {name}"
 

@@ -122,7 +122,7 @@ def test_looking_for_tokens_makes_no_data_directory(tmp_path: Path) -> None:
 
     assert (listed.returncode, listed.stdout) == (
         0,
-        "no tokens: the API answers to this machine only\n",
+        "no tokens: the API accepts requests from this machine only\n",
     )
     assert not (tmp_path / ".runnel").exists()
 
@@ -142,7 +142,7 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
 
     assert "can't listen on 127.0.0.1" in busy.stderr
     assert "give another --port" in busy.stderr
-    assert "without a token only this machine may call" in everywhere.stderr
+    assert "there is no API token" in everywhere.stderr
     assert "two places" in two_places.stderr
     assert "expected one of read, run, operate, admin, got 'write'" in scope.stderr
     assert "no token 'nope'" in unknown.stderr

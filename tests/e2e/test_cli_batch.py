@@ -1,4 +1,4 @@
-"""`runnel batch`: many executions of one workflow, gone on with after any end."""
+"""`runnel batch`: many executions of one workflow, continued after an interruption."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ def test_an_output_that_would_overwrite_its_source_is_refused(tmp_path: Path, ou
     assert {path: path.read_text() for path in before} == before
 
 
-def test_a_file_of_results_is_complete_or_as_it_was(tmp_path: Path) -> None:
+def test_a_file_of_results_is_either_complete_or_unchanged(tmp_path: Path) -> None:
     program, results = prepare(tmp_path, [1, 2]), tmp_path / "results.jsonl"
     program.run(*CALL, "--output", "results.jsonl")
     complete = results.read_text()
@@ -116,11 +116,13 @@ def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
     done = program.run(*WITH_OUTPUT)
 
     assert (refused.returncode, done.returncode) == (2, 0)
-    assert "--output results.jsonl: another process writes it; name another" in refused.stderr
+    assert (
+        "--output results.jsonl: another process writes this file; name another" in refused.stderr
+    )
     assert lines_in(tmp_path / "results.jsonl") == [1]
 
 
-def test_results_can_go_where_there_is_no_plain_file(tmp_path: Path) -> None:
+def test_results_can_be_written_to_a_pipe(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1])
 
     done = program.run(*CALL, "--output", "/dev/stderr")
@@ -129,18 +131,18 @@ def test_results_can_go_where_there_is_no_plain_file(tmp_path: Path) -> None:
     assert '"output": {"twice": 2}' in done.stderr
 
 
-def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_under_the_results_is_reported_in_a_sentence(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1])
 
     done = program.run(*CALL, "--output", "/dev/full")
 
     assert done.returncode == 1
     assert "error: --output /dev/full: it can't be written: No space left on device" in done.stderr
-    assert "what is done is stored: go on with the same command" in done.stderr
+    assert "finished documents are stored: continue with the same command" in done.stderr
     assert program.run(*CALL, "--output", "/dev/null").returncode == 0
 
 
-def test_a_batch_is_done_once_and_what_failed_is_run_again_when_asked(tmp_path: Path) -> None:
+def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1, -2])
     program.run(*CALL)
     again = json.loads(program.run(*CALL, "--json").stdout)
@@ -156,7 +158,7 @@ def test_a_batch_is_done_once_and_what_failed_is_run_again_when_asked(tmp_path: 
     assert runs(program) == {1: 1, -2: 3}
 
 
-def test_documents_that_were_added_are_the_only_ones_that_are_run(tmp_path: Path) -> None:
+def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1, 2])
     program.run(*CALL)
     (tmp_path / "docs.jsonl").write_text('{"n": 9}\n{"n": 2}\n{"n": 1}\n')
@@ -184,7 +186,7 @@ def test_a_changed_workflow_or_document_is_not_mixed_into_a_batch(tmp_path: Path
     assert "but was submitted with version 1 of the workflow; give this" in workflow.stderr
 
 
-async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
+async def test_a_killed_batch_continues_without_repeating_a_finished_document(
     tmp_path: Path,
 ) -> None:
     numbers = list(range(60))
@@ -209,7 +211,7 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     assert not (tmp_path / "results.jsonl.part").exists()
 
 
-async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> None:
+async def test_an_interrupted_batch_stops_gently_and_can_be_continued(tmp_path: Path) -> None:
     numbers = list(range(48))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*WITH_OUTPUT) as first:
@@ -221,7 +223,7 @@ async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> 
 
     assert code == 130
     assert "stopping: what runs may finish" in err
-    assert "go on with the same command; results so far: results.jsonl.part" in err
+    assert "continue with the same command; results so far: results.jsonl.part" in err
     assert "Traceback" not in err
     assert f": {len(so_far)} completed, {48 - len(so_far)} unfinished" in out
     assert done.returncode == 0
@@ -234,7 +236,7 @@ async def completed(program: Program) -> list[dict[str, Any]]:
     return await asyncio.to_thread(program.documents, *words)
 
 
-async def test_two_processes_share_a_batch_and_one_goes_on_when_the_other_is_killed(
+async def test_two_processes_share_a_batch_and_one_continues_when_the_other_is_killed(
     tmp_path: Path,
 ) -> None:
     numbers = list(range(60))

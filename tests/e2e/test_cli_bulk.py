@@ -37,7 +37,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     return Program(tmp_path)
 
 
-def test_what_failed_is_rerun_together(
+def test_all_failed_executions_are_rerun_together(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(2):
@@ -50,10 +50,10 @@ def test_what_failed_is_rerun_together(
     again = program.run("rerun", "--workflow", "reading", "--yes")
 
     assert unsure == 2
-    assert "2 executions would be rerun; say so with --yes" in said
+    assert "2 executions would be rerun; confirm with --yes" in said
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["5", "5"]
-    assert "left out: 2 executions that had been rerun so before" in again.stderr
+    assert "skipped: 2 executions that were already rerun in this way" in again.stderr
     counts = [each["count"] for each in program.documents("list", "--count") if each["count"]]
     assert counts == [2, 2]
 
@@ -68,7 +68,7 @@ async def leave_waiting(folder: Path) -> None:
         await engine.backend.close()
 
 
-def test_what_waits_is_cancelled_together_also_when_nobody_runs_it(
+def test_waiting_executions_are_cancelled_together_even_if_no_process_runs_them(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_what_waits_is_cancelled_together_also_when_nobody_runs_it(
     printed = capsys.readouterr().out
 
     assert (unsure, code) == (2, 0)
-    assert "2 executions would be cancelled; say so with --yes" in said
+    assert "2 executions would be cancelled; confirm with --yes" in said
     assert printed == "asked 2 executions to end\n"
     found = program.documents("list")
     assert [(each["status"], each["error"]) for each in found] == [

@@ -113,7 +113,7 @@ async def test_an_interrupted_clean_up_is_left_to_resume(
     code, _, err = await tidying.ends()
 
     assert code == 130
-    assert f"interrupted; go on with: runnel resume {root_of(tidying)}" in err
+    assert f"interrupted; continue with: runnel resume {root_of(tidying)}" in err
 
 
 async def test_stuck_lists_a_child_that_has_outlived_its_parent(

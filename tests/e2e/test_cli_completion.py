@@ -1,4 +1,4 @@
-"""What a shell completes."""
+"""Shell completion."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_commands_ids_and_workflows_are_completed(tmp_path: Path) -> None:
     assert complete(program, "runnel workflows c") == ["chain"]
 
 
-def test_nothing_is_completed_where_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+def test_nothing_is_completed_without_a_data_directory(tmp_path: Path) -> None:
     program = Program(tmp_path)
 
     assert complete(program, "runnel show 0") == []

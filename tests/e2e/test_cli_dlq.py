@@ -120,7 +120,7 @@ def test_a_letter_is_retried_with_a_config_from_the_editor(letters: Letters) -> 
 
     assert [each.returncode for each in (untouched, broken, absent)] == [2] * 3
     assert untouched.stderr == (
-        "error: the config was left as it was: nothing is retried; leave out --edit\n"
+        "error: --edit: the config did not change, nothing is retried; leave out --edit\n"
     )
     assert "the editor 'false' failed, nothing is retried" in broken.stderr
     assert "the editor 'no-such-editor' can't be run: set $EDITOR" in absent.stderr
@@ -151,7 +151,7 @@ def test_letters_are_purged_after_a_yes(letters: Letters) -> None:
 
     assert (refused.returncode, refused.stderr) == (
         2,
-        "error: 1 dead letter would be removed for good; say so with --yes\n",
+        "error: 1 dead letter would be removed for good; confirm with --yes\n",
     )
     assert nothing.stdout == "no dead letters\n"
     assert (no, kept, yes) == (130, 1, 0)

@@ -41,7 +41,7 @@ def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
     assert "3 passed" in tested.stdout, tested.stdout
 
 
-def test_nothing_that_is_there_is_changed(tmp_path: Path) -> None:
+def test_existing_files_are_not_changed(tmp_path: Path) -> None:
     program = Program(tmp_path)
     (tmp_path / "flow.py").write_text("mine")
 

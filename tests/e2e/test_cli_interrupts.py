@@ -1,4 +1,4 @@
-"""Interrupting `runnel`, whatever it is doing at that moment."""
+"""Ctrl-C ends `runnel` at every stage of a command."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`runnel list` finds and counts executions by what is known of them."""
+"""`runnel list` finds and counts executions by state, label, time and text."""
 
 import json
 from pathlib import Path

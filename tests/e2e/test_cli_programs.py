@@ -1,4 +1,4 @@
-"""What a killed WorkflowExecutor leaves in a data directory is nobody else's to go on with."""
+"""No other process resumes the executions of a killed WorkflowExecutor."""
 
 import subprocess
 import sys
@@ -68,7 +68,7 @@ def test_resume_leaves_it_alone(program: Program) -> None:
     assert program.documents("list")[0]["status"] == "RUNNING"
 
 
-async def test_who_watches_it_is_told_the_same(program: Program) -> None:
+async def test_watch_says_the_same(program: Program) -> None:
     async with program.running("watch", "@last") as watching:
         said = await watching.says("no process runs it now")
 
@@ -77,7 +77,7 @@ async def test_who_watches_it_is_told_the_same(program: Program) -> None:
 
 async def test_resume_takes_over_the_others(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
     program.run("signal", "@last", "approve")
 
     program.run("resume")
@@ -86,7 +86,7 @@ async def test_resume_takes_over_the_others(program: Program) -> None:
     assert states == {"tidied": "COMPLETED", "pipeline": "RUNNING"}
 
 
-def test_the_command_that_it_names_ends_it(program: Program) -> None:
+def test_the_suggested_command_ends_it(program: Program) -> None:
     [command] = program.documents("list", "--stuck")[0]["commands"]
 
     program.run(*command.split()[1:])

@@ -119,11 +119,11 @@ def test_a_file_in_a_package_is_imported_with_its_package(program: Program) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("run", "flow.py"), "flow.py: there are 2 workflows in it; name one: flow.py:gated, "),
+        (("run", "flow.py"), "flow.py: the file has 2 workflows; choose one of: flow.py:gated, "),
         (("run", "flow.py:short"), "input: 'words' is a required property"),
     ],
 )
-def test_a_wrong_call_is_told_in_a_sentence(
+def test_a_wrong_call_is_reported_in_a_sentence(
     program: Program, arguments: tuple[str, ...], sentence: str
 ) -> None:
     done = program.run(*arguments)
@@ -147,7 +147,7 @@ async def test_a_killed_run_of_a_python_file_is_resumed(program: Program) -> Non
     assert lines(notes).count("first") == 1  # it was stored before the next one began
 
 
-async def test_a_killed_script_goes_on_when_it_is_started_again(program: Program) -> None:
+async def test_a_killed_script_continues_when_it_is_started_again(program: Program) -> None:
     notes = program.folder / "notes"
     process = subprocess.Popen(
         [sys.executable, "flow.py"], cwd=program.folder, env=clean_environment()

@@ -61,7 +61,7 @@ def program(tmp_path: Path) -> Program:
     return program
 
 
-def test_what_failed_is_run_again_and_nothing_else(program: Program) -> None:
+def test_only_failed_nodes_run_again(program: Program) -> None:
     again = program.run("rerun", "@last")
 
     assert (again.returncode, json.loads(again.stdout)) == (0, "checked 2026")

@@ -24,7 +24,7 @@ def program(tmp_path: Path) -> Program:
 async def waiting(program: Program) -> AsyncIterator[RunningProgram]:
     """A run whose first node is done and whose second one waits for a signal."""
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
         yield running
 
 
@@ -37,7 +37,7 @@ async def kill(running: RunningProgram) -> None:
     await running.ends()
 
 
-async def test_a_killed_run_goes_on_and_settled_nodes_do_not_run_again(
+async def test_a_killed_run_is_resumed_and_settled_nodes_do_not_run_again(
     program: Program, waiting: RunningProgram
 ) -> None:
     await kill(waiting)
@@ -70,7 +70,7 @@ async def test_resume_prints_one_object_per_execution(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: go on with")
+        await other.says("approve: continue with")
         await kill(other)
     await kill(waiting)
     for each in (waiting, other):
@@ -86,7 +86,7 @@ async def test_resume_of_one_leaves_the_others_alone(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: go on with")
+        await other.says("approve: continue with")
         await kill(other)
     await kill(waiting)
     program.run("signal", id_of(other), "approve")
@@ -98,7 +98,7 @@ async def test_resume_of_one_leaves_the_others_alone(
     assert states == {id_of(waiting): "RUNNING", id_of(other): "COMPLETED"}
 
 
-async def test_an_execution_whose_process_died_before_it_was_made_is_made(
+async def test_an_execution_whose_process_died_before_it_was_created_is_created(
     program: Program,
 ) -> None:
     engine = await build_engine(Settings(data_dir=program.folder / ".runnel"))
@@ -113,7 +113,7 @@ async def test_an_execution_whose_process_died_before_it_was_made_is_made(
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["resume"], 0), (["resume", "@last"], 1)])
-async def test_what_another_process_runs_is_not_waited_for(
+async def test_resume_does_not_wait_for_executions_of_another_process(
     program: Program, waiting: RunningProgram, arguments: list[str], code: int
 ) -> None:
     done = program.run(*arguments)
@@ -122,7 +122,7 @@ async def test_what_another_process_runs_is_not_waited_for(
     assert (done.returncode, done.stderr.splitlines()) == (code, [sentence])
 
 
-def test_nothing_to_resume_is_no_error(program: Program) -> None:
+def test_resume_without_unfinished_executions_is_not_an_error(program: Program) -> None:
     before = program.run("resume")
     program.run("run", "chain.json")
     after = program.run("resume")
@@ -132,7 +132,7 @@ def test_nothing_to_resume_is_no_error(program: Program) -> None:
     assert after.stderr == "nothing to resume\n"
 
 
-async def test_a_signal_from_another_process_goes_on_with_the_run(
+async def test_a_signal_from_another_process_continues_the_run(
     program: Program, waiting: RunningProgram
 ) -> None:
     sent = program.run("signal", id_of(waiting)[:8], "approve", "--payload", '{"by": "bob"}')
@@ -166,18 +166,18 @@ async def test_a_cancel_takes_effect_when_no_process_runs_the_execution(
 
 async def test_a_cancel_without_a_process_leaves_clean_up_to_resume(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: go on with")
+        await running.says("approve: continue with")
         await kill(running)
 
     cancelled = program.run("cancel", "@last")
     resumed = program.documents("resume")[0]
 
-    assert f"go on with: runnel resume {id_of(running)}" in cancelled.stdout
+    assert f"continue with: runnel resume {id_of(running)}" in cancelled.stdout
     assert resumed["status"] == "CANCELLED"
     assert resumed["nodes"]["tidy"]["output"] == {"tidied": True}
 
 
-async def test_stuck_tells_what_is_waited_for_and_who_runs_it(
+async def test_stuck_shows_the_wait_and_the_process_of_an_execution(
     program: Program, waiting: RunningProgram
 ) -> None:
     owned = program.documents("list", "--stuck")[0]
@@ -190,7 +190,7 @@ async def test_stuck_tells_what_is_waited_for_and_who_runs_it(
     assert orphaned["commands"][-1] == f"runnel resume {id_of(waiting)}"
 
 
-async def test_looking_works_while_another_process_runs(
+async def test_an_execution_can_be_inspected_while_another_process_runs_it(
     program: Program, waiting: RunningProgram
 ) -> None:
     looks = [

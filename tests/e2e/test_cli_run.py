@@ -1,4 +1,4 @@
-"""`runnel run`: results on stdout, progress on stderr, and exit codes that tell how it went."""
+"""`runnel run`: results on stdout, progress on stderr, and exit codes."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def test_input_comes_from_assignments_a_file_or_stdin(program: Program) -> None:
     assert json.loads(by_stdin.stdout) == {"y": 6}
 
 
-async def test_an_interrupted_run_says_how_to_go_on_and_exits_with_130(program: Program) -> None:
+async def test_an_interrupted_run_says_how_to_continue_and_exits_with_130(program: Program) -> None:
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
         await running.says("approve: waits for signal")
         running.send(signal.SIGINT)
@@ -89,7 +89,7 @@ async def test_an_interrupted_run_says_how_to_go_on_and_exits_with_130(program: 
 
     assert (code, out) == (130, "")
     execution_id = running.lines[0].split()[1]
-    assert err.splitlines()[-1] == f"interrupted; go on with: runnel resume {execution_id}"
+    assert err.splitlines()[-1] == f"interrupted; continue with: runnel resume {execution_id}"
 
 
 async def test_a_terminated_run_exits_with_143(program: Program) -> None:
@@ -140,17 +140,17 @@ def test_a_full_disk_under_stderr_does_not_stop_the_run(program: Program) -> Non
     assert program.documents("list")[0]["status"] == "COMPLETED"
 
 
-def test_a_full_disk_under_stdout_is_told_in_a_sentence(program: Program) -> None:
+def test_a_full_disk_under_stdout_is_reported_in_a_sentence(program: Program) -> None:
     ended = program.run_shell(f"{' '.join(program.command('schema'))} >/dev/full")
 
     assert ended.returncode == 1
     assert ended.stderr == (
-        "error: the output can't be written: no space left on device; make room for it\n"
+        "error: the output can't be written: no space left on device; free some space\n"
     )
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_a_run_whose_streams_are_closed_goes_well(program: Program, closed: str) -> None:
+def test_a_run_with_closed_streams_completes(program: Program, closed: str) -> None:
     ended = program.run_shell(f"{' '.join(program.command('run', 'chain.json'))} {closed}")
 
     assert ended.returncode == 0

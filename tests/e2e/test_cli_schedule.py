@@ -80,7 +80,7 @@ def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: CommandLi
     assert left[0].startswith("no schedules; make one with: runnel schedule add")
 
 
-def test_a_schedule_is_paused_and_goes_on(desk: CommandLine) -> None:
+def test_a_schedule_is_paused_and_resumed(desk: CommandLine) -> None:
     desk.ask("add", "often", "chain.json", "--every", "1h30m", "--paused")
     paused = desk.ask("list")
     none = desk.ask("next", "often")
@@ -91,7 +91,7 @@ def test_a_schedule_is_paused_and_goes_on(desk: CommandLine) -> None:
     assert "every 1h 30m" in paused[1]
     assert "is paused" in paused[1]
     assert none == ["none: schedule 'often' is paused"]
-    assert resumed[0] == "schedule 'often' goes on"
+    assert resumed[0] == "schedule 'often' is resumed"
     assert again == ["schedule 'often' is paused"]
     assert document["is_paused"] is False
     assert document["interval_s"] == 5_400

@@ -1,4 +1,4 @@
-"""`--server`: every command says over HTTP what it says on the store itself."""
+"""`--server`: every command prints over HTTP what it prints on the store itself."""
 
 import json
 from collections.abc import Iterator
@@ -137,7 +137,7 @@ def test_a_part_of_an_id_is_enough(played: Played, places: StoreAndServer) -> No
     assert played.completed in said.out
 
 
-def test_run_hands_over_and_prints_the_result(places: StoreAndServer) -> None:
+def test_run_submits_to_the_server_and_prints_the_result(places: StoreAndServer) -> None:
     done = places.there("run", "chain.json")
 
     assert (done.code, json.loads(done.out)) == (0, {"y": 1})
@@ -148,7 +148,7 @@ def test_run_hands_over_and_prints_the_result(places: StoreAndServer) -> None:
     assert last.startswith("chain completed in ")
 
 
-def test_a_run_that_fails_says_how_to_go_on_there(places: StoreAndServer) -> None:
+def test_a_failed_run_suggests_commands_for_the_server(places: StoreAndServer) -> None:
     done = places.there("run", "failing.json")
 
     assert (done.code, done.out) == (1, "")
@@ -161,7 +161,7 @@ def test_a_python_file_is_run_there(places: StoreAndServer) -> None:
     assert (done.code, done.out) == (0, "8\n")
 
 
-def test_a_signal_lets_it_go_on_and_a_rerun_takes_over(
+def test_a_signal_continues_an_execution_and_a_rerun_reuses_results(
     played: Played, places: StoreAndServer
 ) -> None:
     sent = places.there("signal", played.waiting, "approve", "--payload", "by=ada")
@@ -232,14 +232,12 @@ def test_dead_letters_are_retried_and_purged_there(played: Played, places: Store
     purged = places.there("dlq", "purge", "--workflow", "parsing", "--yes")
 
     assert (retried.code, json.loads(watched.out)["output"]) == (0, {"said": "GOOD"})
-    assert "say so with --yes" in refused.err
+    assert "confirm with --yes" in refused.err
     assert purged.out == "removed: 1 dead letter\n"
     assert places.check_same("dlq", "list", "--workflow", "parsing").out == "no dead letters\n"
 
 
-def test_a_batch_is_run_there_and_goes_on_where_it_was(
-    played: Played, places: StoreAndServer
-) -> None:
+def test_a_batch_runs_there_and_can_be_continued(played: Played, places: StoreAndServer) -> None:
     inputs = played.server.program.folder / "inputs.jsonl"
     inputs.write_text('{"id": 1}\n{"id": 2}\n')
     first = places.there("batch", "chain.json", "--inputs", str(inputs), "--json")

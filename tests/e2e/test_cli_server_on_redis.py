@@ -1,4 +1,4 @@
-"""`--server` of a server around Redis and PostgreSQL: the same as on these themselves."""
+"""`--server` with Redis and PostgreSQL: commands print the same as on the servers themselves."""
 
 import json
 from collections.abc import Iterator
@@ -76,14 +76,14 @@ def test_a_command_says_the_same_over_http(words: str, places: StoreAndServer) -
     assert (said.code, said.err) == (0, "")
 
 
-def test_what_runs_there_is_watched_to_its_end(places: StoreAndServer) -> None:
+def test_an_execution_on_servers_is_watched_until_it_is_final(places: StoreAndServer) -> None:
     done = places.there("run", "chain.json", "--json")
 
     assert (done.code, json.loads(done.out)["output"]) == (0, {"y": 1})
     assert done.err.startswith(f"submitted to {places.url}: workers run it, this command only ")
 
 
-def test_nobody_is_missed_who_is_there(places: StoreAndServer) -> None:
+def test_no_process_is_reported_missing_that_runs(places: StoreAndServer) -> None:
     """The workers of the server are seen, and the orchestrator too, however long it takes."""
     waiting = json.loads(places.there("list", "--status", "running", "--json").out)
     sent = places.there("signal", waiting["execution_id"], "approve")

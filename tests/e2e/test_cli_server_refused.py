@@ -1,4 +1,4 @@
-"""`--server` with servers that are not there, are none, or want a token: one sentence each."""
+"""`--server` with an unreachable server, another program or a missing token: one sentence each."""
 
 import asyncio
 import json
@@ -65,14 +65,14 @@ def test_two_places_are_refused(desk: CommandLine, option: str, value: str) -> N
     assert said == CommandOutput(2, "", expected)
 
 
-def test_an_address_that_is_none_is_refused(desk: CommandLine) -> None:
+def test_an_invalid_address_is_refused(desk: CommandLine) -> None:
     said = desk.ask("list", "--server", "localhost:8080")
 
     what = "expected a URL such as https://runnel.example.com, got 'localhost:8080'"
     assert said == CommandOutput(2, "", f"error: --server: {what}\n")
 
 
-def test_a_server_that_is_not_there_is_told_with_its_address(desk: CommandLine) -> None:
+def test_an_unreachable_server_is_reported_with_its_address(desk: CommandLine) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -93,7 +93,7 @@ def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(
 
 
 @pytest.mark.parametrize("command", [["resume"], ["trim"]])
-def test_what_needs_the_store_itself_says_so(
+def test_a_command_that_needs_the_store_itself_says_so(
     desk: CommandLine, command: list[str], tmp_path: Path
 ) -> None:
     said = desk.ask(*command, RUNNEL_SERVER=NOWHERE)
@@ -103,7 +103,7 @@ def test_what_needs_the_store_itself_says_so(
     assert not (tmp_path / ".runnel").exists()
 
 
-async def test_somebody_else_at_that_address_is_told(
+async def test_another_program_at_that_address_is_reported(
     desk: CommandLine, odd: ScriptedServer
 ) -> None:
     odd.says("/v1/server", make_answer(200, b"<html>hello</html>", content_type="text/html"))
@@ -115,7 +115,9 @@ async def test_somebody_else_at_that_address_is_told(
     assert (said.code, said.err) == (2, expected)
 
 
-def test_tokens_are_asked_for_judged_and_kept_over_http(desk: CommandLine, tmp_path: Path) -> None:
+def test_tokens_are_required_checked_and_managed_over_http(
+    desk: CommandLine, tmp_path: Path
+) -> None:
     made = desk.documents("token", "create", "boss", "--scope", "admin")[0]
     with dev_server(tmp_path) as server:
         place = ("--server", server.url)

@@ -70,7 +70,7 @@ def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
     assert document["attempts"][0]["logs"][0]["text"] == "at 1"
 
 
-def test_a_node_that_there_is_not_is_named(
+def test_an_unknown_node_is_named_in_the_error(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = run_command(["show", "@last", "--node", "eech"])

@@ -23,7 +23,7 @@ def program(tmp_path: Path) -> Program:
     return found
 
 
-def test_all_is_printed_once_without_a_terminal(program: Program) -> None:
+def test_the_overview_is_printed_once_without_a_terminal(program: Program) -> None:
     done = program.run("top")
 
     sections = done.stdout.split("\n\n")
@@ -34,7 +34,7 @@ def test_all_is_printed_once_without_a_terminal(program: Program) -> None:
     assert sections[3].strip() == "processes that run executions\n  none"
 
 
-def test_programs_get_all_as_one_object(program: Program) -> None:
+def test_json_is_one_object_with_the_whole_overview(program: Program) -> None:
     (seen,) = program.documents("top")
 
     (ended,) = seen["ended"]
@@ -43,7 +43,7 @@ def test_programs_get_all_as_one_object(program: Program) -> None:
     assert (seen["under_way"], seen["queues"], seen["workers"]) == ([], None, None)
 
 
-def test_an_empty_folder_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_as_having_no_data(tmp_path: Path) -> None:
     done = Program(tmp_path).run("top", "--once")
 
     assert (done.returncode, done.stdout) == (0, "")

@@ -55,7 +55,7 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
     assert again == [
         "error: a webhook 'chain' already exists: remove it first, or choose another name"
     ]
-    assert replaced[1] == "by anybody who can reach the server: it has no secret"
+    assert replaced[1] == "it has no secret: anyone who can reach the server can start it"
     assert listed[0].split() == ["WORKFLOW", "KIND", "SECRET", "ADDED", "PATH"]
     assert listed[1].split()[:3] == ["chain", "token", "hook"]
     facts = [line.split(maxsplit=1) for line in shown[1:-1]]
@@ -71,6 +71,6 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
     assert any("Usage: runnel webhook" in line for line in desk.ask())
 
 
-def test_where_nothing_was_run_there_is_no_webhook(desk: CommandLine) -> None:
+def test_without_a_data_directory_there_are_no_webhooks(desk: CommandLine) -> None:
     assert desk.ask("list", "--data-dir", "none")[0].startswith("no webhooks")
     assert not Path("none").exists()

@@ -93,7 +93,7 @@ def test_two_versions_are_compared_line_by_line(desk: CommandLine) -> None:
     assert (as_json["from"], as_json["to"], as_json["diff"].splitlines()) == (1, 2, newest)
 
 
-def test_a_workflow_is_deleted_when_that_is_meant(
+def test_a_workflow_is_deleted_after_a_confirmation(
     desk: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsure = run_command(["workflows", "report", "--delete"])
@@ -101,7 +101,7 @@ def test_a_workflow_is_deleted_when_that_is_meant(
     deleted = desk.ask("workflows", "report", "--delete", "--yes")
 
     assert unsure == 2
-    assert "workflow 'report' (up to version 2) would be deleted; say so with --yes" in said
+    assert "workflow 'report' (up to version 2) would be deleted; confirm with --yes" in said
     assert deleted == "deleted: 2 versions of 'report'\n"
     assert [line.split()[0] for line in desk.ask("workflows").splitlines()] == ["WORKFLOW", "chain"]
     assert "report" in desk.ask("show", "@last") + desk.ask("list", "--workflow", "report")

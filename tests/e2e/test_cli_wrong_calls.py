@@ -50,21 +50,21 @@ def test_a_wrong_call_is_answered_with_a_sentence(
 def test_an_unexpected_error_says_that_it_is_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("runnel.cli.session.inputs.load_graph", lambda *_: 1 / 0)
+    monkeypatch.setattr("runnel.cli.commands.validate.load_graph", lambda *_: 1 / 0)
 
     code = run_command(["validate", "any.yaml"])
 
     assert code == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: unexpected ZeroDivisionError: division by zero",
-        "this is a bug of Runnel: please report it, with what RUNNEL_DEBUG=1 prints",
+        "this is a bug in Runnel: please report it with the output of RUNNEL_DEBUG=1",
     ]
 
 
 def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("runnel.cli.session.inputs.load_graph", lambda *_: 1 / 0)
+    monkeypatch.setattr("runnel.cli.commands.validate.load_graph", lambda *_: 1 / 0)
     monkeypatch.setenv("RUNNEL_DEBUG", "1")
 
     run_command(["validate", "any.yaml"])

@@ -139,7 +139,7 @@ async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> No
     assert (caught.value.status, again) == ("FAILED", same)
     assert (rerun.status, rerun.rerun_of) == ("FAILED", failed)
     assert [each.execution_id for each in listed] == [again, failed]
-    assert counts[listed[0].state].number >= len(listed)
+    assert counts[listed[0].status].number >= len(listed)
 
 
 async def test_one_node_is_told_in_all_detail(server: DevServer) -> None:

@@ -16,8 +16,8 @@ from runnel.app.stores import open_store_session
 from runnel.cli.main import run_command
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.e2e.program import DEADLINE_S, Program
 from tests.waiting import wait_for_value
 
@@ -97,27 +97,27 @@ async def call(*arguments: str) -> None:
     assert code == 0
 
 
-async def until(wanted: Callable[[Sequence[ExecutionHeader]], bool]) -> Sequence[ExecutionHeader]:
+async def until(wanted: Callable[[Sequence[ExecutionSummary]], bool]) -> Sequence[ExecutionSummary]:
     """All executions, once they are as they are wanted."""
     async with open_store_session(read_settings()) as look:
 
-        async def found() -> Sequence[ExecutionHeader] | None:
-            headers = (await look.client.list_executions(ExecutionFilter(limit=1_000))).headers
+        async def found() -> Sequence[ExecutionSummary] | None:
+            headers = (await look.client.list_executions(ExecutionFilter(limit=1_000))).items
             return headers if wanted(headers) else None
 
         return await wait_for_value(found, every_s=0.1, deadline_s=DEADLINE_S)
 
 
-def each_fired(count: int) -> Callable[[Sequence[ExecutionHeader]], bool]:
-    def are_there(headers: Sequence[ExecutionHeader]) -> bool:
+def each_fired(count: int) -> Callable[[Sequence[ExecutionSummary]], bool]:
+    def are_there(headers: Sequence[ExecutionSummary]) -> bool:
         found = Counter(each.labels["schedule"] for each in headers)
         return all(found[name] >= count for name in NAMES)
 
     return are_there
 
 
-def all_completed(headers: Sequence[ExecutionHeader]) -> bool:
-    return all(each.state is ExecutionState.COMPLETED for each in headers)
+def all_completed(headers: Sequence[ExecutionSummary]) -> bool:
+    return all(each.status is ExecutionState.COMPLETED for each in headers)
 
 
 def seconds_between(first: str, last: str) -> float:

@@ -21,10 +21,10 @@ NOT_A_PORT = "REDIS_PORT: expected a whole number from 1 to 65535"
 NOT_A_NUMBER = "WORKER_CONCURRENCY: expected a whole number of at least 1"
 UNNAMED = (
     "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
-    "with RUNNEL_ENV=prod it is never guessed"
+    "with RUNNEL_ENV=prod there is no default"
 )
 BEAT = "WORKER_HEARTBEAT_INTERVAL"
-LOOKED_FOR = "it was looked for in <here>, in PYTHONPATH and in what is installed"
+SEARCHED = "searched <here>, PYTHONPATH and the installed packages"
 
 WRONG_SETTINGS = [
     (
@@ -61,17 +61,17 @@ WRONG_SETTINGS = [
     (
         "run any.yaml --concurrency 8",
         {"REDIS_HOST": "h"},
-        "--concurrency: on a server it is that of each worker; give it to 'runnel worker'",
+        "--concurrency: each worker of a server has its own; give it to 'runnel worker'",
     ),
     (
         "worker --queues a,,b",
         {},
-        "--queues: expected names with commas between them, got 'a,,b'",
+        "--queues: expected names separated by commas, got 'a,,b'",
     ),
     (
         "worker --app nowhere:app",
         {},
-        f"--app: there is no module 'nowhere'; {LOOKED_FOR}",
+        f"--app: there is no module 'nowhere'; {SEARCHED}",
     ),
     (
         "dev --with-servers --redis-url redis://h",
@@ -204,7 +204,7 @@ def test_the_doctor_names_what_a_redis_would_lose(
 ) -> None:
     good, found = doctor(own_redis, capsys)
     assert (good, found["append-only file"]) == (0, "ok on, appendfsync everysec")
-    assert found["partitions"] == "ok none yet: the first process of Runnel makes them"
+    assert found["partitions"] == "ok none yet: the first process of Runnel creates them"
 
     configure(own_redis, "appendonly", "no")
     configure(own_redis, "maxmemory-policy", "allkeys-lru")

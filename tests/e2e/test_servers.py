@@ -253,7 +253,7 @@ async def test_who_stops_watching_leaves_the_execution_alone(site: Site) -> None
             outcome, _, _ = await watcher.ends()
 
     assert (code, outcome) == (130, 0)
-    assert "interrupted; it goes on; watch with: runnel watch " in said
+    assert "interrupted; it continues; watch with: runnel watch " in said
     assert site.log.read_text().split() == ["begun", "ended"]
 
 
@@ -367,8 +367,8 @@ async def test_signals_and_cancels_wait_for_an_orchestrator(
         async with empty_site.process("orchestrator"):
             code, _, _ = await caller.ends()
 
-    assert "no process runs it now; go on with: runnel orchestrator" in signalled
-    assert "as soon as a process runs it; go on with: runnel orchestrator" in cancelled
+    assert "no process runs it now; continue with: runnel orchestrator" in signalled
+    assert "as soon as a process runs it; continue with: runnel orchestrator" in cancelled
     assert "no process runs it" in stuck
     assert code == 1
 
@@ -379,4 +379,7 @@ def test_resuming_is_not_needed_on_servers(
     monkeypatch.setenv("REDIS_HOST", "nowhere.example")
 
     assert run_command(["resume"]) == 2
-    assert "orchestrators take up what is unfinished by themselves" in capsys.readouterr().err
+    assert (
+        "executions on servers need no resume: orchestrators continue them"
+        in capsys.readouterr().err
+    )

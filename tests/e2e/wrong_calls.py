@@ -71,7 +71,7 @@ CALLS = [
     ),
     Call(
         "run .",
-        ".: it is a directory; name the file in it",
+        ".: it is a directory; name a file in it",
     ),
     Call(
         "run empty.yaml",
@@ -119,8 +119,8 @@ CALLS = [
     ),
     Call(
         "run good.yaml --input-file list.json --input a=1",
-        "--input adds to an object, but --input-file list.json holds a list; give the "
-        "whole input by --input-file",
+        "--input sets values of an object, but --input-file list.json holds a list; give the "
+        "whole input with --input-file",
         {"list.json": "[1]"},
     ),
     Call(
@@ -143,8 +143,7 @@ CALLS = [
     ),
     Call(
         "run good.yaml --data-dir good.yaml",
-        "expected the data directory good.yaml to be a folder, a file is in its place: "
-        "name another one",
+        "the data directory good.yaml is a file, expected a folder: choose another path",
     ),
     Call(
         "run strict.yaml",
@@ -175,7 +174,7 @@ CALLS = [
     ),
     Call(
         "run tabs.yaml",
-        "tabs.yaml: line 3, column 1: a tab where YAML allows only spaces; indent with spaces",
+        "tabs.yaml: line 3, column 1: found a tab, but YAML allows only spaces; indent with spaces",
         {"tabs.yaml": "name: c\nnodes:\n\t- x\n"},
     ),
     Call(
@@ -250,8 +249,8 @@ CALLS = [
     ),
     Call(
         "show @last --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "history nope",
@@ -259,8 +258,8 @@ CALLS = [
     ),
     Call(
         "history nope --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "cancel nope",
@@ -300,8 +299,8 @@ CALLS = [
     ),
     Call(
         "resume x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "version extra",

@@ -11,7 +11,8 @@ DAILY_CALLS = [
     ),
     Call(
         f"list --data-dir {LONG}",
-        f"the data directory {LONG} can't be read: File name too long; name another one",
+        f"the data directory {LONG} can't be read: File name too long; "
+        "name another one with --data-dir",
     ),
     Call(
         f"run {LONG}.py",
@@ -24,7 +25,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs good.yaml --output -",
-        "--output -: stdout is for the sum of all; name a file",
+        "--output -: stdout is for the summary; name a file",
     ),
     Call(
         "batch good.yaml",
@@ -36,7 +37,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs -",
-        "--inputs -: give the batch a --name, so that it can be gone on with",
+        "--inputs -: give the batch a --name, so that the same command can continue it",
     ),
     Call(
         "batch good.yaml --inputs list.json --output no/such/folder",
@@ -76,11 +77,11 @@ DAILY_CALLS = [
     ),
     Call(
         "cancel",
-        "give the id of an execution, or say which ones: --workflow, --label, …",
+        "give the id of an execution, or a filter: --workflow, --label, …",
     ),
     Call(
         "cancel x --workflow y",
-        "give the id of an execution, or options that say which ones; not both",
+        "give the id of an execution, or filters; not both",
     ),
     Call(
         "cancel --status failed",
@@ -92,7 +93,7 @@ DAILY_CALLS = [
     ),
     Call(
         "rerun --workflow x --input a=1",
-        "another input can be given to one execution only: name it by its id",
+        "--input and --input-file change one execution only; give its id",
     ),
     Call(
         "init good.yaml",
@@ -132,8 +133,8 @@ DAILY_CALLS = [
     ),
     Call(
         "run leaves.py",
-        "leaves.py: importing it ends the program (leaves.py, line 2); put what only a script does "
-        'below if __name__ == "__main__":',
+        "leaves.py: importing it ends the program (leaves.py, line 2); move the code that runs as "
+        'a script below if __name__ == "__main__":',
         {"leaves.py": "import sys\nsys.exit()\n"},
     ),
     Call(
@@ -166,8 +167,8 @@ DAILY_CALLS = [
     ),
     Call(
         "dlq retry x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "workflows god",

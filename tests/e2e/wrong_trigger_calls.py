@@ -55,11 +55,11 @@ TRIGGER_CALLS = [
     ),
     Call(
         "schedule add x good --every 5m --label schedule=y",
-        "schedule 'x': labels: 'schedule' is set by the schedule itself, to its id",
+        "schedule 'x': labels: 'schedule' is reserved for the id of the schedule; rename the label",
     ),
     Call(
         "schedule add x good --cron @daily --ends-at 2020-01-01",
-        "schedule 'x': cron: it has no tick that is still to come",
+        "schedule 'x': cron: the schedule has no future tick",
     ),
     Call(
         "schedule add x good --every 5m --starts-at tomorrow",
@@ -87,8 +87,8 @@ TRIGGER_CALLS = [
     Call("schedule remove x", "no schedule 'x'; 'runnel schedule list' shows those that exist"),
     Call(
         "schedule next x --data-dir none",
-        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
-        "--data-dir names another directory",
+        "no executions: there is no data in 'none'; start one with 'runnel run FILE', "
+        "or name another directory with --data-dir",
     ),
     Call(
         "webhook add good --kind gitlab",
@@ -96,19 +96,19 @@ TRIGGER_CALLS = [
     ),
     Call(
         "webhook add good --data-dir none",
-        "webhook of 'good': secret: a webhook of kind 'token' needs the name of one",
+        "webhook of 'good': secret: a webhook of kind 'token' needs the name of a secret",
     ),
     Call(
         "webhook add good --kind none --secret s",
-        "webhook of 'good': secret: a webhook of kind 'none' has none; name another kind, or leave "
-        "it out",
+        "webhook of 'good': secret: a webhook of kind 'none' uses no secret; remove it, or choose "
+        "another kind",
     ),
     Call(
         "webhook add good --kind github --secret Hook -m 'a={{ bdy }}'",
         "webhook of 'good': 2 problems\n"
-        "  - secret: expected the name of a secret, lower-case letters, digits and '_', "
+        "  - secret: expected a name of lower-case letters, digits and '_', "
         "got 'Hook'\n"
-        "  - mapping: there is no 'bdy'; there is: body, headers, query",
+        "  - mapping: there is no 'bdy'; expected one of: body, headers, query",
     ),
     Call(
         "webhook add good --kind none -m a",

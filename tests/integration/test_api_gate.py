@@ -12,7 +12,6 @@ from runnel.api.security.tokens import (
     CACHE_AGE_S_MAX,
     REFRESH_INTERVAL_S,
     TokenStore,
-    generate_token,
 )
 from runnel.backends.memory import MemoryBackend
 from runnel.errors import StoreError, TooManyRequestsError
@@ -209,7 +208,7 @@ async def test_liveness_is_answered_while_the_store_does_not_respond() -> None:
 
 async def test_only_one_request_waits_for_an_unresponsive_store() -> None:
     harness = GuardHarness(is_open=False)
-    token = await harness.tokens.create(generate_token("ci", (Scope.READ,)))
+    token = (await harness.tokens.create("ci", [Scope.READ])).token
     headers = {**LOCAL, "authorization": f"Bearer {token}"}
     await harness.guard.admit("/v1/server", headers, "127.0.0.1")
     harness.records.is_away = True

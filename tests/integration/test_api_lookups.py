@@ -154,4 +154,4 @@ async def test_an_invalid_token_request_is_refused(
     answer = await closed.http.post("/v1/tokens", json=new_token, headers=boss)
 
     assert answer.status_code == 422
-    assert len(await closed.tokens.all()) == 1
+    assert len(await closed.tokens.list()) == 1

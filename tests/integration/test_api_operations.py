@@ -187,8 +187,8 @@ async def test_a_server_without_workers_is_degraded_but_ready(api: ApiUnderTest)
     assert health["parts"] == {
         "store": None,
         "archive": None,
-        "orchestrators": "no orchestrator is there: nothing is decided",
-        "workers": "no worker is there: tasks wait",
+        "orchestrators": "no orchestrator is alive: no execution makes progress",
+        "workers": "no worker is alive: tasks wait",
     }
 
 

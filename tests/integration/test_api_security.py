@@ -73,7 +73,7 @@ async def test_without_a_token_only_health_is_shown(closed: ApiUnderTest) -> Non
 
 
 async def test_an_expired_or_revoked_token_is_refused(closed: ApiUnderTest) -> None:
-    expired = await closed.token(Scope.ADMIN, expires_at=1.0)
+    expired = await closed.token(Scope.ADMIN, days=-1)
     revoked = await closed.token(Scope.ADMIN)
     before = await closed.http.get(LIST, headers=bearer_header(revoked))
 

@@ -1,4 +1,4 @@
-"""What ran on Redis is in PostgreSQL: all of it, once, and as it was."""
+"""Every execution that ran on Redis is archived in PostgreSQL completely, once and unchanged."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -54,7 +54,7 @@ async def running(
         yield opened
 
 
-async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
+async def test_the_archive_has_every_commit_of_redis_exactly_once(
     running: ArchivedEngine, work: WorkHandler
 ) -> None:
     work.failures["broken"] = [ValueError("no")] * 60
@@ -76,21 +76,25 @@ async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
 
 
 async def check_headers(running: ArchivedEngine, *, count: int) -> None:
-    wanted = ExecutionFilter(with_children=True, limit=1_000)
-    archived = await running.backend.archive.list_headers(wanted)
-    kept = [await running.backend.redis.archive.get_header(each.execution_id) for each in archived]
+    criteria = ExecutionFilter(with_children=True, limit=1_000)
+    archived = await running.backend.archive.list_headers(criteria)
+    kept = [
+        await running.backend.redis.archive.get_header(header.execution_id) for header in archived
+    ]
 
     assert len(archived.headers) == count
     assert kept == list(archived)
 
 
 async def check_log(running: ArchivedEngine) -> None:
-    """Every history as Redis has it, and no commit of a partition left out."""
-    found = await fetch_rows(
+    """Checks that every history equals that of Redis, and that no commit of a partition is
+    missing.
+    """
+    rows = await fetch_rows(
         running.backend, "SELECT aggregate_id, entry FROM audit_log ORDER BY sequence, ordinal"
     )
     histories: dict[str, list[bytes]] = {}
-    for aggregate_id, entry in found:
+    for aggregate_id, entry in rows:
         histories.setdefault(aggregate_id, []).append(entry)
     for execution_id, entries in histories.items():
         assert entries == list(await running.backend.store.load(execution_id))
@@ -103,7 +107,7 @@ async def check_log(running: ArchivedEngine) -> None:
 
 
 async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> None:
-    """Each row says what the replayed execution says."""
+    """Checks that each node row equals the state of the replayed execution."""
     execution = await running.client.load(execution_id)
     archived = {
         (node_id, item): (state, attempts, started_at, finished_at, error)
@@ -116,7 +120,7 @@ async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> Non
     }
     for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
         if run.state is NodeState.CANCELLED and not run.attempt:
-            continue  # it never began
+            continue  # it never started
         state, attempts, started_at, finished_at, error = archived[compiled.node.id, NO_ITEM]
         assert (state, attempts) == (run.state, run.attempt)
         assert (started_at, finished_at) == (run.started_at, run.finished_at)

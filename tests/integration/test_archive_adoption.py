@@ -1,4 +1,4 @@
-"""What a Redis without an archive has accepted, and nobody has begun, is not lost with one."""
+"""Pending commands of a Redis without an archive are not lost when it gets one."""
 
 import asyncio
 
@@ -34,21 +34,21 @@ LARGE = {"text": "l" * 300_000}
 
 
 async def accepted(redis: RedisServer, *, partitions: int) -> list[ExecutionId]:
-    """By a Redis that nobody decides for: all wait, and the second is to be cancelled."""
+    """Submits executions to a Redis without orchestrators, and cancels the second one."""
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await RedisBackend.open(
         redis.url, RedisOptions(partitions=partitions), clock=clock, ids=ids
     )
     client = StoreClient(backend, clock, ids, get_completion=lambda _id: Completion())
-    found = [await client.submit(each, LARGE) for each in (TREE, CHAIN)]
-    found += [await client.submit(each) for each in [TREE, CHAIN] * 9]
-    await client.cancel(found[1])
+    submitted = [await client.submit(workflow, LARGE) for workflow in (TREE, CHAIN)]
+    submitted += [await client.submit(workflow) for workflow in [TREE, CHAIN] * 9]
+    await client.cancel(submitted[1])
     await backend.close()
-    return found
+    return submitted
 
 
 @pytest.mark.parametrize("partitions", [PARTITIONS, 16])
-async def test_what_was_accepted_before_there_was_an_archive_runs_with_it(
+async def test_commands_accepted_before_there_was_an_archive_run_with_it(
     own_redis: RedisServer, shared_postgres: PostgresServer, partitions: int
 ) -> None:
     ids = await accepted(own_redis, partitions=partitions)
@@ -61,7 +61,7 @@ async def test_what_was_accepted_before_there_was_an_archive_runs_with_it(
         assert states == ["COMPLETED", "CANCELLED", *["COMPLETED"] * 18]
         await running.archive_all()
         listed = await running.backend.archive.list_headers(ExecutionFilter(limit=100))
-        assert {each.execution_id for each in listed} == set(ids)
+        assert {header.execution_id for header in listed} == set(ids)
         versions = await fetch_rows(
             running.backend,
             "SELECT DISTINCT definitions.version, executions.version FROM executions "
@@ -73,7 +73,7 @@ async def test_what_was_accepted_before_there_was_an_archive_runs_with_it(
         ) == [(0,)]
 
 
-async def test_it_survives_a_wipe_as_soon_as_the_archive_is_open(
+async def test_imported_commands_survive_a_wipe_of_redis_once_the_archive_is_open(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     ids = await accepted(own_redis, partitions=16)
@@ -97,7 +97,7 @@ async def test_it_survives_a_wipe_as_soon_as_the_archive_is_open(
         assert states == ["COMPLETED", "CANCELLED", *["COMPLETED"] * 18]
 
 
-async def test_a_message_that_can_not_be_read_is_left_where_it_is(
+async def test_an_unreadable_message_stays_in_its_inbox(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -123,7 +123,7 @@ async def test_a_message_that_can_not_be_read_is_left_where_it_is(
     assert await recorded(shared_redis, shared_postgres, schema) == []
 
 
-async def test_what_waits_in_a_redis_that_is_refused_is_not_recorded(
+async def test_the_messages_of_a_refused_redis_are_not_recorded(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -142,10 +142,10 @@ async def test_what_waits_in_a_redis_that_is_refused_is_not_recorded(
     assert await recorded(shared_redis, shared_postgres, schema) == []
 
 
-async def test_an_orchestrator_of_before_there_was_an_archive_decides_nothing_more(
+async def test_an_orchestrator_started_before_the_archive_makes_no_more_decisions(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """What it commits would never be archived, and nothing that comes after it could be."""
+    """Its commits would never be archived, and later commits could not be archived either."""
     flush_server(shared_redis)
     clock, ids = RealClock(), RandomIdGenerator()
     plain = await RedisBackend.open(
@@ -163,22 +163,24 @@ async def test_an_orchestrator_of_before_there_was_an_archive_decides_nothing_mo
         await plain.store.acquire(0, "one")
     with pytest.raises(StoreError, match="POSTGRES_URL"):
         await plain.store.heartbeat_orchestrator("one")
-    assert [each.owner for each in await backend.store.heartbeat_orchestrator("two")] == ["two"]
+    assert [
+        orchestrator.owner for orchestrator in await backend.store.heartbeat_orchestrator("two")
+    ] == ["two"]
     lease = await backend.store.restore(await backend.store.acquire(0, "two"))
     await backend.store.commit(lease, Commit(sequence=1))
-    assert [each.sequence for each in await backend.journal.read(lease, after=0, limit=9)] == [1]
+    assert [entry.sequence for entry in await backend.journal.read(lease, after=0, limit=9)] == [1]
     await plain.close()
     await backend.close()
 
 
 async def recorded(redis: RedisServer, postgres: PostgresServer, schema: str) -> list[object]:
-    """What an empty Redis would be given to run by this archive."""
+    """Returns the commands that an empty Redis would get from this archive."""
     flush_server(redis)
     backend = await open_archived_backend(
         redis, postgres, RealClock(), RandomIdGenerator(), schema=schema
     )
-    found = await fetch_rows(
+    rows = await fetch_rows(
         backend, "SELECT execution_id FROM commands UNION ALL SELECT id FROM executions"
     )
     await backend.close()
-    return [*found]
+    return [*rows]

@@ -1,4 +1,6 @@
-"""PostgreSQL set back to an earlier backup: said loudly, and made good by emptying Redis."""
+"""PostgreSQL restored from an older backup: the error is reported, and emptying Redis repairs
+it.
+"""
 
 import asyncio
 import shutil
@@ -39,21 +41,21 @@ def restore(server: PostgresServer, backup: Path) -> None:
     server.start()
 
 
-async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
+async def test_a_restored_backup_is_detected_and_redis_is_restored_from_it(
     own_redis: RedisServer,
     own_postgres: PostgresServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[str] = []
+    errors: list[str] = []
     gap = asyncio.Event()
 
-    def hear(_hub: EventBus, name: str, **fields: object) -> None:
+    def record_error(_hub: EventBus, name: str, **fields: object) -> None:
         if name == ARCHIVE_GAP:
-            told.append(str(fields["error"]))
+            errors.append(str(fields["error"]))
             gap.set()
 
-    monkeypatch.setattr(EventBus, "event", hear)
+    monkeypatch.setattr(EventBus, "event", record_error)
     settings = Settings(
         redis_url=own_redis.url, postgres_url=own_postgres.url, postgres_schema=SCHEMA
     )
@@ -76,10 +78,10 @@ async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
         since = await running.submit_all([CHAIN] * 8)
         async with asyncio.timeout(DEADLINE_S):
             await gap.wait()
-        found = await examine(settings, RealClock(), RandomIdGenerator())
-    assert "empty this Redis" in told[0]
-    bad = [each.remedy for each in found if each.verdict is Verdict.BAD]
-    assert bad == ["PostgreSQL was set back: stop everything, empty this Redis, start again"]
+        findings = await examine(settings, RealClock(), RandomIdGenerator())
+    assert "empty this Redis" in errors[0]
+    bad = [finding.remedy for finding in findings if finding.verdict is Verdict.BAD]
+    assert bad == ["PostgreSQL was rolled back: stop all processes, empty Redis, start again"]
 
     flush_server(own_redis)
     work.calls.clear()

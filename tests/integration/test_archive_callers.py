@@ -1,4 +1,4 @@
-"""What callers are told, and what of their commands stays, on Redis with its archive."""
+"""Replies to callers, and the lifetime of their commands, on Redis with its archive."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ from tests.redis_postgres import (
 from tests.redis_server import flush_server
 
 DEADLINE_S = 10.0
-# Those who wait for the end of another transaction, in a schema of this name.
+# Sessions that wait for the end of another transaction, in a schema of this name.
 WAITING = """
 SELECT count(DISTINCT waiting.pid) FROM pg_locks AS waiting
 JOIN pg_locks AS known ON known.pid = waiting.pid AND known.relation IS NOT NULL
@@ -60,7 +60,7 @@ async def backend(
 
 
 class Turnstile:
-    """Lets nobody write commands while it is held; a second one waits in line like a caller."""
+    """Blocks writes of commands while it is held; a second one waits for its lock like a caller."""
 
     def __init__(self, postgres: PostgresServer, schema: str) -> None:
         self._url = postgres.url
@@ -73,7 +73,7 @@ class Turnstile:
         await self._connection.execute(f"LOCK TABLE {self._table} IN EXCLUSIVE MODE")
 
     async def until_in_line(self, count: int) -> None:
-        """So many wait for the table."""
+        """Waits until the given number of sessions wait for the table."""
         looking = await asyncpg.connect(self._url)
         statement = (
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
@@ -91,7 +91,7 @@ class Turnstile:
         await self._connection.close()
 
 
-async def test_a_caller_that_gives_up_takes_nobody_with_it(
+async def test_a_cancelled_caller_does_not_cancel_others(
     backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
     await backend.mailbox.send([make_message("before")])
@@ -117,7 +117,7 @@ async def test_a_caller_that_gives_up_takes_nobody_with_it(
     assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(4,)]
 
 
-async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
+async def test_a_call_without_callers_ends_when_its_backend_closes(
     backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
     await backend.mailbox.send([make_message("before")])
@@ -135,7 +135,7 @@ async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
     await turnstile.release()
 
 
-async def test_what_is_asked_after_the_end_is_neither_sent_again_nor_open_for_ever(
+async def test_a_command_after_the_end_of_its_execution_is_marked_as_applied_and_not_sent_again(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     async with open_archived_engine(
@@ -171,7 +171,7 @@ async def blobs_in_redis(backend: RedisPostgresBackend) -> list[bytes]:
     return [*names, *await call("KEYS", f"*{backend.redis.keys.blob}*")]
 
 
-async def test_a_large_input_is_not_kept_of_a_submission_that_postgres_did_not_take(
+async def test_the_large_input_of_a_submission_that_postgresql_refused_is_not_kept(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -196,7 +196,7 @@ async def test_a_large_input_is_not_kept_of_a_submission_that_postgres_did_not_t
     await backend.close()
 
 
-async def test_a_large_input_is_not_kept_of_a_submission_that_there_is_no_room_for(
+async def test_the_large_input_of_a_submission_refused_for_a_full_journal_is_not_kept(
     backend: RedisPostgresBackend,
 ) -> None:
     client = StoreClient(
@@ -213,7 +213,7 @@ async def test_a_large_input_is_not_kept_of_a_submission_that_there_is_no_room_f
     assert await fetch_rows(backend, "SELECT key FROM blobs") == []
 
 
-async def test_what_redis_has_can_be_read_without_postgres_and_nothing_can_be_asked(
+async def test_without_postgresql_redis_data_can_be_read_but_no_command_is_accepted(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -222,26 +222,26 @@ async def test_what_redis_has_can_be_read_without_postgres_and_nothing_can_be_as
     waits = make_workflow(make_node("a", config=LARGE), make_node("b", "a"), signal)
     async with open_archived_engine(shared_redis, own_postgres, work) as running:
         [id_] = await running.submit_all([waits])
-        held = await running.client.submit(waits, is_held=True)
+        held = await running.client.hold(waits)
         await work.entered["b"].wait()
         await asyncio.to_thread(own_postgres.kill)
         client = running.client
 
-        found = [await client.find(id_), await client.find(id_[:-1]), await client.find(held)]
-        view, told = await client.get(id_), await client.history(id_)
+        ids = [await client.find(id_), await client.find(id_[:-1]), await client.find(held)]
+        view, history = await client.get(id_), await client.history(id_)
         waiting = await client.get(held)
 
-        for asked in (client.cancel(id_), client.signal(id_, "go"), client.trigger(held, {})):
+        for call in (client.cancel(id_), client.signal(id_, "go"), client.trigger(held, {})):
             with pytest.raises(StoreError, match="PostgreSQL"):
-                await asked
+                await call
         gate.set()
-    assert found == [id_, id_, held]
+    assert ids == [id_, id_, held]
     assert (str(view.status), str(waiting.status)) == ("RUNNING", "PENDING")
     assert view.nodes["a"].output == LARGE
-    assert told
+    assert history
 
 
-async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_postgres(
+async def test_a_pending_execution_can_be_read_without_postgresql(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -267,10 +267,10 @@ async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_post
     await backend.close()
 
 
-async def test_two_who_make_the_same_executions_in_another_order_do_not_block_each_other(
+async def test_two_callers_that_create_the_same_executions_in_another_order_do_not_deadlock(
     backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
-    """The third holds both in the middle, when each has made another of them."""
+    """A third caller holds both in the middle, when each has created one of them."""
     ledger, looking = PostgresLedger(backend.database), await asyncpg.connect(shared_postgres.url)
     create = CreateExecution(
         execution_id=ExecutionId("b"),
@@ -279,14 +279,16 @@ async def test_two_who_make_the_same_executions_in_another_order_do_not_block_ea
         version=1,
         created_at=1.0,
     )
-    asked = [(0, msgspec.structs.replace(create, execution_id=each)) for each in "abc"]
+    creations = [
+        (0, msgspec.structs.replace(create, execution_id=execution_id)) for execution_id in "abc"
+    ]
     async with (
         asyncio.timeout(DEADLINE_S),
         asyncio.TaskGroup() as group,
         backend.database.transaction() as connection,
     ):
         await connection.execute(SQL["record"], *build_record_values([(0, create)]))
-        for number, commands in enumerate([asked, asked[::-1]], start=1):
+        for number, commands in enumerate([creations, creations[::-1]], start=1):
             group.create_task(ledger.record(commands))
             while await looking.fetchval(WAITING, schema) < number:
                 """It waits for the third, or for the first."""

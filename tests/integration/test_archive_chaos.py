@@ -1,4 +1,4 @@
-"""Two engines on a Redis and a PostgreSQL to which everything happens, in an order drawn by lot."""
+"""Two engines on a Redis and a PostgreSQL with faults in random order."""
 
 import asyncio
 import os
@@ -25,18 +25,18 @@ from tests.engines import WorkHandler
 from tests.integration.test_archive import MIXED
 from tests.redis_postgres import ArchivedEngine, fetch_rows, make_schema_name, open_archived_engine
 
-# RUNNEL_CHAOS="seed rounds" for a longer one.
+# RUNNEL_CHAOS="seed rounds" for a longer run.
 SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())
 EXECUTIONS = 12
 ENDS = (ExecutionFinished, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
-# Its outputs are written aside, and read by whoever comes next.
+# Its outputs are offloaded to blobs, and read by the next nodes.
 LARGE = make_workflow(
     make_node("a", config={"text": "l" * 300_000}), make_node("b", "a"), make_node("c", "b")
 )
 
 
 class Accidents:
-    """What happens to the servers; each takes a moment in which engines go on."""
+    """Faults of the servers; engines continue during each of them."""
 
     def __init__(self, redis: RedisServer, postgres: PostgresServer, chance: Random) -> None:
         self._redis = redis
@@ -74,7 +74,7 @@ class Accidents:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_everything_ends_once_whatever_happens_to_the_servers(
+async def test_every_execution_ends_exactly_once_despite_random_server_faults(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     chance = Random(SEED)
@@ -99,7 +99,7 @@ async def test_everything_ends_once_whatever_happens_to_the_servers(
 
         await engines[0].archive_all()
         settled = await settlements(engines[0])
-        views = [await engines[0].client.get(each) for each in ids]
+        views = [await engines[0].client.get(execution_id) for execution_id in ids]
 
     assert len(final) == len(ids) > ROUNDS, happened
     assert {settled[id_, "", None] for id_ in ids} == {1}, happened
@@ -108,35 +108,37 @@ async def test_everything_ends_once_whatever_happens_to_the_servers(
 
 
 async def submit_some(running: ArchivedEngine, chance: Random) -> list[ExecutionId]:
-    """What was refused was not promised."""
-    wanted = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
-    asked = [running.client.submit(each, {"items": [1, 2, 3, 4]}) for each in wanted]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    problems = [each for each in answers if isinstance(each, Exception)]
-    assert all(isinstance(each, StoreError) for each in problems)
-    return [ExecutionId(each) for each in answers if isinstance(each, str)]
+    """Submits some executions; a refused one was not promised."""
+    workflows = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
+    submissions = [
+        running.client.submit(workflow, {"items": [1, 2, 3, 4]}) for workflow in workflows
+    ]
+    answers = await asyncio.gather(*submissions, return_exceptions=True)
+    problems = [answer for answer in answers if isinstance(answer, Exception)]
+    assert all(isinstance(answer, StoreError) for answer in problems)
+    return [ExecutionId(answer) for answer in answers if isinstance(answer, str)]
 
 
 async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, str]:
-    """As the archive says; the servers are left alone by now."""
+    """Returns the end of each execution in the archive; no more faults happen by then."""
     final: dict[str, str] = {}
     async with asyncio.timeout(120):
         while len(final) < len(ids):
-            found = await fetch_rows(
+            rows = await fetch_rows(
                 running.backend,
                 "SELECT id, state FROM executions WHERE finished_at IS NOT NULL AND id = ANY ($1)",
                 ids,
             )
-            final = dict(found)
+            final = dict(rows)
     return final
 
 
 async def settlements(running: ArchivedEngine) -> Counter[tuple[object, ...]]:
-    """How often each execution, node and item ended, by the audit log."""
-    found = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
+    """Counts how often each execution, node and item ended, from the audit log."""
+    rows = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
     return Counter(
         (id_, getattr(event, "node", ""), getattr(event, "item", None))
-        for id_, entry in found
+        for id_, entry in rows
         for event in decode_entry(entry).events
         if isinstance(event, ENDS)
     )

@@ -1,4 +1,4 @@
-"""What retention has deleted does not come back with a Redis that was set back to before."""
+"""Executions that retention deleted do not return with a Redis that was rolled back."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ async def archive(backend: RedisPostgresBackend, lease: Lease, after: int) -> No
     await backend.ledger.append(0, entries, after=after, epoch=lease.epoch)
 
 
-async def test_what_ran_then_and_is_deleted_now_does_not_run_again(
+async def test_a_deleted_execution_does_not_run_again_after_a_rollback_of_redis(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -67,17 +67,19 @@ async def test_what_ran_then_and_is_deleted_now_does_not_run_again(
         await running.archive_all()
 
         assert len(work.calls) == calls + 3 * len(new)
-        assert [await running.backend.archive.get_header(each) for each in ids] == [None] * len(ids)
+        assert [await running.backend.archive.get_header(execution_id) for execution_id in ids] == [
+            None
+        ] * len(ids)
         redis = running.backend.redis
         assert await redis.pool.call("HLEN", redis.keys.task_locations) == 0
-        found = await fetch_rows(running.backend, "SELECT DISTINCT aggregate_id FROM audit_log")
-        assert {id_ for (id_,) in found} == {*kept, *new}
+        rows = await fetch_rows(running.backend, "SELECT DISTINCT aggregate_id FROM audit_log")
+        assert {id_ for (id_,) in rows} == {*kept, *new}
 
 
-async def test_what_waited_to_be_made_then_and_is_deleted_now_is_not_made(
+async def test_a_deleted_execution_is_not_created_again_after_a_rollback_of_redis(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """What was accepted and has not begun waits in the same inbox, and stays."""
+    """An accepted execution that has not started is in the same inbox, and stays."""
     backend = await open_archived_backend(
         own_redis, shared_postgres, RealClock(), RandomIdGenerator()
     )
@@ -94,16 +96,16 @@ async def test_what_waited_to_be_made_then_and_is_deleted_now_is_not_made(
     lease = await own(backend)
 
     entries = await backend.store.read_inbox(lease, limit=10, wait_s=0)
-    assert [each.command and each.command.aggregate_id for each in entries] == ["waiting"]
+    assert [entry.command and entry.command.aggregate_id for entry in entries] == ["waiting"]
     assert await backend.archive.get_header(ExecutionId("old")) is None
     assert await backend.archive.get_header(ExecutionId("waiting")) is not None
     await backend.close()
 
 
-async def test_what_two_lives_had_in_common_and_was_not_archived_leaves_no_gap(
+async def test_common_commits_of_two_incarnations_that_were_not_archived_leave_no_gap(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """A copy is put back whose last commits were lost by a power cut, before any was archived."""
+    """A copy is restored that lost its last commits in a power failure, before any was archived."""
     backend = await open_archived_backend(
         own_redis, shared_postgres, RealClock(), RandomIdGenerator()
     )

@@ -1,4 +1,4 @@
-"""What leaves Redis once it is archived: whole trees, and nothing that may still be asked for."""
+"""Eviction of archived executions from Redis: complete trees, and nothing that is still needed."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -39,12 +39,14 @@ def final(id_: str) -> ExecutionHeader:
     return structs.replace(make_header(id_, state=S.COMPLETED, parent=parent), finished_at=2.0)
 
 
-async def left(backend: RedisPostgresBackend, ids: Sequence[str]) -> list[str]:
-    found = [await backend.redis.archive.get_header(ExecutionId(each)) for each in ids]
-    return [each.execution_id for each in found if each is not None]
+async def list_remaining(backend: RedisPostgresBackend, ids: Sequence[str]) -> list[str]:
+    headers = [
+        await backend.redis.archive.get_header(ExecutionId(execution_id)) for execution_id in ids
+    ]
+    return [header.execution_id for header in headers if header is not None]
 
 
-async def test_roots_that_are_final_are_forgotten_up_to_a_commit(
+async def test_final_roots_are_forgotten_up_to_a_commit(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     ids = ["x1", "x2", "x3"]
@@ -56,26 +58,29 @@ async def test_roots_that_are_final_are_forgotten_up_to_a_commit(
     gone = await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ)
 
     assert gone == 2
-    assert await left(backend, ids) == ["x3"]
-    assert [len(await backend.store.load(each)) for each in ids] == [0, 0, 1]
+    assert await list_remaining(backend, ids) == ["x3"]
+    assert [len(await backend.store.load(execution_id)) for execution_id in ids] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("children", [3, 1_200])
-async def test_a_tree_is_forgotten_whole(
+async def test_a_tree_is_forgotten_completely(
     backend: RedisPostgresBackend, lease: Lease, children: int
 ) -> None:
     below = [f"x1.n.{number}" for number in range(children)]
     await backend.blobs.put("x1.n.1/a", b"large")
     await backend.blobs.put("x10/a", b"of another")
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[final(each) for each in ["x1", "x10", *below[1:]]])
+        lease,
+        Commit(
+            sequence=1, headers=[final(execution_id) for execution_id in ["x1", "x10", *below[1:]]]
+        ),
     )
     await backend.store.commit(
         lease, Commit(sequence=2, headers=[make_header(below[0], parent="x1")])
     )
 
     counts = [await backend.journal.forget(lease, upto=9, inbox_position=NOTHING_READ)]
-    kept = await left(backend, ["x1", "x10", *below])
+    kept = await list_remaining(backend, ["x1", "x10", *below])
     await backend.blobs.put("x10/a", b"of another")
     await backend.store.commit(lease, Commit(sequence=3, headers=[final(below[0])]))
     counts.append(await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ))
@@ -83,28 +88,31 @@ async def test_a_tree_is_forgotten_whole(
 
     assert counts == [1, 0, children + 1]
     assert len(kept) == children + 1
-    assert await left(backend, ["x1", *below]) == []
+    assert await list_remaining(backend, ["x1", *below]) == []
     assert await backend.redis.pool.call("ZRANGE", backend.redis.keys.blobs, 0, -1) == [b"x10/a"]
 
 
-async def test_more_roots_than_one_look_takes_do_not_hide_behind_those_that_stay(
+async def test_roots_that_stay_do_not_hide_later_roots_from_a_batch(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     stay = [f"a{number}" for number in range(250)]
-    running = [make_header(f"{each}.n.1", parent=each) for each in stay]
+    running = [make_header(f"{execution_id}.n.1", parent=execution_id) for execution_id in stay]
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[*(final(each) for each in stay), *running])
+        lease,
+        Commit(sequence=1, headers=[*(final(execution_id) for execution_id in stay), *running]),
     )
     go = [f"b{number}" for number in range(450)]
-    await backend.store.commit(lease, Commit(sequence=2, headers=[final(each) for each in go]))
+    await backend.store.commit(
+        lease, Commit(sequence=2, headers=[final(execution_id) for execution_id in go])
+    )
 
     gone = await backend.journal.forget(lease, upto=2, inbox_position=NOTHING_READ)
 
     assert gone == len(go)
-    assert len(await left(backend, stay)) == len(stay)
+    assert len(await list_remaining(backend, stay)) == len(stay)
 
 
-async def test_nothing_is_forgotten_before_what_had_come_was_read(
+async def test_nothing_is_forgotten_before_the_owner_has_read_the_inbox(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await backend.store.commit(lease, Commit(sequence=1, headers=[final("x1")]))
@@ -119,7 +127,7 @@ async def test_nothing_is_forgotten_before_what_had_come_was_read(
     assert await backend.journal.forget(lease, upto=1, inbox_position=end) == 1
 
 
-async def test_a_former_owner_forgets_and_resends_nothing(
+async def test_a_former_owner_can_not_forget_or_resend(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await backend.store.commit(lease, Commit(sequence=1, headers=[final("x1")]))
@@ -131,4 +139,4 @@ async def test_a_former_owner_forgets_and_resends_nothing(
     with pytest.raises(FencedError):
         await backend.journal.resend(lease, [make_message("again")])
 
-    assert await left(backend, ["x1"]) == ["x1"]
+    assert await list_remaining(backend, ["x1"]) == ["x1"]

@@ -1,4 +1,4 @@
-"""PostgreSQL gone for a while, Redis wiped, Redis set back: nothing that was promised is lost."""
+"""PostgreSQL down, Redis wiped, Redis rolled back: nothing that was promised is lost."""
 
 import asyncio
 from collections import Counter
@@ -37,15 +37,15 @@ LARGE = make_workflow(
 
 
 async def check_once(running: ArchivedEngine, ids: list[ExecutionId]) -> None:
-    """Every node settled once, by the audit log alone; and nothing waits for the archive."""
+    """Checks by the audit log that every node settled once, and that the journal is empty."""
     await running.archive_all()
-    found = await fetch_rows(
+    rows = await fetch_rows(
         running.backend,
         "SELECT aggregate_id, convert_from(entry, 'UTF8') FROM audit_log",
     )
     settled = Counter(
         (id_, kind)
-        for id_, entry in found
+        for id_, entry in rows
         for kind in ("ExecutionCreated", "ExecutionFinished")
         for _ in range(entry.count(f'"type":"{kind}"'))
     )
@@ -56,7 +56,7 @@ async def check_once(running: ArchivedEngine, ids: list[ExecutionId]) -> None:
     ) == [(0,)]
 
 
-async def test_executions_go_on_without_postgres_and_are_archived_later(
+async def test_executions_continue_without_postgresql_and_are_archived_later(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -77,7 +77,7 @@ async def test_executions_go_on_without_postgres_and_are_archived_later(
         await check_once(running, [*ids, later])
 
 
-async def test_executions_do_not_wait_for_a_postgres_that_is_silent(
+async def test_executions_do_not_wait_for_an_unresponsive_postgresql(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -98,7 +98,7 @@ async def test_executions_do_not_wait_for_a_postgres_that_is_silent(
         await check_once(running, ids)
 
 
-async def test_a_wiped_redis_is_filled_from_the_archive(
+async def test_a_wiped_redis_is_restored_from_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -107,7 +107,7 @@ async def test_a_wiped_redis_is_filled_from_the_archive(
         await running.ends(past)
         gate = work.gate("b")
         ids = await running.submit_all([CHAIN, DIAMOND, LARGE] * 10)
-        held = await running.client.submit(CHAIN, is_held=True)
+        held = await running.client.hold(CHAIN)
         await work.entered["b"].wait()
         await running.archive_all()
 
@@ -122,7 +122,7 @@ async def test_a_wiped_redis_is_filled_from_the_archive(
     assert work.calls.count("c") >= len(past) + len(ids) + 1
 
 
-async def test_what_was_submitted_survives_a_wipe_at_once(
+async def test_a_submitted_execution_survives_an_immediate_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     async with open_archived_engine(
@@ -139,7 +139,7 @@ async def test_what_was_submitted_survives_a_wipe_at_once(
 async def test_a_large_input_is_back_in_redis_before_its_command_is_sent_again(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """Workers have no PostgreSQL: what they need of it has to be in Redis."""
+    """Workers have no PostgreSQL: all values that they need must be in Redis."""
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_archived_backend(own_redis, shared_postgres, clock, ids)
     client = StoreClient(backend, clock, ids, get_completion=lambda _id: Completion())
@@ -154,7 +154,7 @@ async def test_a_large_input_is_back_in_redis_before_its_command_is_sent_again(
     await backend.close()
 
 
-async def test_a_former_life_trims_no_journal(
+async def test_a_former_incarnation_does_not_trim_the_journal(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(
@@ -174,10 +174,10 @@ async def test_a_former_life_trims_no_journal(
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-async def test_a_redis_that_was_set_back_is_rolled_forward(
+async def test_a_rolled_back_redis_is_restored_to_the_state_of_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer, is_queued: bool
 ) -> None:
-    """The tasks of then are held by a worker, or more than it can take."""
+    """A worker holds the tasks of the restored state, or there are more than it can take."""
     work = WorkHandler()
     gate = work.gate("b")
     async with open_archived_engine(own_redis, shared_postgres, work) as running:
@@ -200,7 +200,7 @@ async def test_a_redis_that_was_set_back_is_rolled_forward(
         assert await redis.pool.call("XLEN", f"{redis.keys.tasks}default") == 0
 
 
-async def test_a_former_archiver_of_a_redis_that_was_set_back_writes_nothing(
+async def test_a_former_archiver_of_a_rolled_back_redis_writes_nothing(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -255,7 +255,7 @@ async def test_the_same_commit_is_not_archived_twice(
     await backend.close()
 
 
-async def test_a_restarted_redis_needs_its_archive_and_a_living_one_does_not(
+async def test_only_a_restarted_redis_needs_its_archive_for_a_lease(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, own_postgres, RealClock(), RandomIdGenerator())
@@ -266,17 +266,17 @@ async def test_a_restarted_redis_needs_its_archive_and_a_living_one_does_not(
     lease = await backend.store.restore(await backend.store.acquire(0, "two"))
     await backend.store.release(lease)
     await asyncio.to_thread(own_redis.restart)
-    with pytest.raises(PartitionUnavailableError, match="can't be asked of the archive"):
+    with pytest.raises(PartitionUnavailableError, match="the archive can't be read"):
         await backend.store.acquire(0, "three")
 
     assert lease.epoch == 2
     await backend.close()
 
 
-async def test_what_was_recorded_and_never_sent_is_sent_by_the_owner(
+async def test_a_recorded_command_that_was_never_sent_is_sent_by_the_owner(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """As when its caller died between PostgreSQL and Redis."""
+    """The caller died between the writes to PostgreSQL and to Redis."""
     async with open_archived_engine(
         shared_redis, shared_postgres, WorkHandler(), resend_s=0.1
     ) as running:
@@ -297,7 +297,7 @@ async def test_what_was_recorded_and_never_sent_is_sent_by_the_owner(
         assert await running.ends([id_]) == ["COMPLETED"]
 
 
-async def test_what_is_final_and_archived_leaves_redis_and_can_still_be_read(
+async def test_an_archived_final_execution_leaves_redis_and_can_still_be_read(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     child = make_workflow(make_node("x", config={"text": "l" * 300_000}))
@@ -310,25 +310,25 @@ async def test_what_is_final_and_archived_leaves_redis_and_can_still_be_read(
         ids = await running.submit_all([LARGE, parent])
         await running.ends(ids)
         keys = running.backend.redis.keys
-        left = 1
+        remaining = 1
 
         async def count() -> None:
-            nonlocal left
+            nonlocal remaining
             sizes = [
-                await running.backend.redis.pool.call(*asked)
-                for asked in (
+                await running.backend.redis.pool.call(*command)
+                for command in (
                     ("HLEN", keys.headers),
                     ("ZCARD", keys.ids_by_created_at),
                     ("ZCARD", keys.ids),
                     ("ZCARD", keys.blobs),
                 )
             ]
-            left = sum(sizes)
+            remaining = sum(sizes)
 
         async with asyncio.timeout(10):
-            while left:
+            while remaining:
                 await count()
-        views = [await running.client.get(each) for each in ids]
+        views = [await running.client.get(execution_id) for execution_id in ids]
 
         assert await running.backend.redis.pool.call("KEYS", keys.history + "*") == []
         assert await running.backend.redis.pool.call("KEYS", keys.blob + "*") == []
@@ -338,7 +338,7 @@ async def test_what_is_final_and_archived_leaves_redis_and_can_still_be_read(
         assert len(await running.client.history(ids[0])) > 5
 
 
-async def test_an_engine_begins_without_postgres_on_a_redis_that_has_lived_on(
+async def test_an_engine_starts_without_postgresql_if_redis_has_not_restarted(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -377,10 +377,10 @@ async def test_concurrency_keys_are_held_again_after_a_wipe(
     assert work.running_most <= 4
 
 
-async def test_commits_of_before_a_wipe_that_were_never_archived_never_happened(
+async def test_unarchived_commits_from_before_a_wipe_are_discarded(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    """An old copy is put in place of a Redis that has gone on from the archive."""
+    """An old copy replaces a Redis that has continued from the archive."""
     backend = await open_archived_backend(
         own_redis, shared_postgres, RealClock(), RandomIdGenerator()
     )
@@ -410,7 +410,9 @@ async def test_commits_of_before_a_wipe_that_were_never_archived_never_happened(
 
     assert lease.sequence == 2
     assert list(await backend.store.running(0)) == ["both", "new"]
-    assert [len(await backend.store.load(each)) for each in ("old", "both", "new")] == [0, 1, 2]
+    assert [
+        len(await backend.store.load(execution_id)) for execution_id in ("old", "both", "new")
+    ] == [0, 1, 2]
     assert await backend.redis.archive.get_header(ExecutionId("old")) is None
-    assert [each.sequence for each in await backend.journal.read(lease, after=2, limit=9)] == [3]
+    assert [entry.sequence for entry in await backend.journal.read(lease, after=2, limit=9)] == [3]
     await backend.close()

@@ -1,4 +1,4 @@
-"""What is refused: servers that do not belong together, and more than can be archived."""
+"""Refusals: servers that do not belong together, and more commits than can be archived."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -79,7 +79,7 @@ async def fill(backend: RedisPostgresBackend, lease: Lease, upto: int) -> None:
         await backend.store.commit(lease, Commit(sequence=sequence))
 
 
-async def test_new_executions_are_refused_before_deciding_stops(
+async def test_new_executions_are_refused_before_the_journal_is_full(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await fill(backend, lease, MOST * 8 // 10)
@@ -93,7 +93,7 @@ async def test_new_executions_are_refused_before_deciding_stops(
     assert await fetch_rows(backend, "SELECT kind FROM commands") == [("CancelExecution",)]
 
 
-async def test_a_commit_waits_for_room_in_the_journal_and_nothing_is_thrown_away(
+async def test_a_commit_waits_for_a_free_place_in_the_journal_and_nothing_is_lost(
     backend: RedisPostgresBackend, lease: Lease, clock: FakeClock
 ) -> None:
     await fill(backend, lease, MOST)
@@ -113,7 +113,7 @@ async def test_a_commit_waits_for_room_in_the_journal_and_nothing_is_thrown_away
     assert (await backend.ledger.cursor(0)).sequence == MOST
 
 
-async def test_a_commit_that_finds_no_room_is_given_up_unwritten(
+async def test_a_commit_that_finds_the_journal_full_fails_without_a_write(
     backend: RedisPostgresBackend, lease: Lease, clock: FakeClock
 ) -> None:
     await fill(backend, lease, MOST)
@@ -134,7 +134,7 @@ async def refusal(backend: RedisPostgresBackend, lease: Lease) -> int:
     return refused.value.found
 
 
-async def test_a_message_that_comes_too_late_is_left_to_the_owner(
+async def test_a_message_after_its_deadline_is_left_to_the_owner(
     backend: RedisPostgresBackend,
 ) -> None:
     sent = await RedisMailbox(backend.redis.pool, backend.redis.keys, backend.redis.layout).deliver(
@@ -171,7 +171,7 @@ async def test_a_redis_of_another_archive_is_refused(
         )
 
 
-async def test_a_redis_that_was_used_without_an_archive_is_refused(
+async def test_a_redis_with_executions_without_an_archive_is_refused(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -243,7 +243,7 @@ async def test_a_gap_in_the_journal_is_a_broken_invariant(
         await backend.journal.read(lease, after=0, limit=10)
 
 
-async def test_a_list_shows_what_redis_knows_of_those_that_are_not_final_in_the_archive(
+async def test_a_list_shows_the_redis_state_of_executions_that_are_not_final_in_the_archive(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     await backend.mailbox.send([creation("x1"), creation("x2")])
@@ -253,45 +253,45 @@ async def test_a_list_shows_what_redis_knows_of_those_that_are_not_final_in_the_
 
     everything = await backend.archive.list_headers(ExecutionFilter())
     pending = ExecutionFilter(states=(ExecutionState.PENDING,))
-    assert [(each.execution_id, str(each.state)) for each in everything] == [
+    assert [(header.execution_id, str(header.state)) for header in everything] == [
         ("x2", "PENDING"),
         ("x1", "COMPLETED"),
     ]
-    assert [each.execution_id for each in await backend.archive.list_headers(pending)] == ["x2"]
+    assert [header.execution_id for header in await backend.archive.list_headers(pending)] == ["x2"]
 
 
-async def test_what_has_ended_in_the_archive_is_over_although_redis_was_set_back(
+async def test_an_execution_that_ended_in_the_archive_is_final_although_redis_was_rolled_back(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
-    begun = HistoryRecord(aggregate_id="x1", entry=b"[1,1.0,[]]")
+    started = HistoryRecord(aggregate_id="x1", entry=b"[1,1.0,[]]")
     ended = HistoryRecord(aggregate_id="x1", entry=b"[1,2.0,[]]")
     done = structs.replace(make_header("x1", state=ExecutionState.COMPLETED), finished_at=2.0)
     await backend.store.commit(
-        lease, Commit(sequence=1, headers=[make_header("x1")], histories=[begun])
+        lease, Commit(sequence=1, headers=[make_header("x1")], histories=[started])
     )
     former_life = [
-        JournalEntry(sequence=1, headers=[make_header("x1")], histories=[begun]),
+        JournalEntry(sequence=1, headers=[make_header("x1")], histories=[started]),
         JournalEntry(sequence=2, headers=[done], histories=[ended]),
     ]
     await backend.ledger.append(0, former_life, after=0, epoch=lease.epoch)
 
-    found = await backend.archive.get_header(ExecutionId("x1"))
+    header = await backend.archive.get_header(ExecutionId("x1"))
 
-    assert found == done
-    assert list(await backend.archive.load(ExecutionId("x1"))) == [begun.entry, ended.entry]
+    assert header == done
+    assert list(await backend.archive.load(ExecutionId("x1"))) == [started.entry, ended.entry]
 
 
-async def test_a_page_is_full_although_redis_knows_better_of_some(
+async def test_a_page_is_filled_although_some_states_in_redis_are_newer(
     backend: RedisPostgresBackend, lease: Lease
 ) -> None:
     ids = [f"x{number}" for number in range(9)]
-    await backend.mailbox.send([creation(each) for each in ids])
-    begun = [make_header(each) for each in ids[2:8]]
+    await backend.mailbox.send([creation(execution_id) for execution_id in ids])
+    started = [make_header(execution_id) for execution_id in ids[2:8]]
 
-    await backend.store.commit(lease, Commit(sequence=1, headers=begun))
+    await backend.store.commit(lease, Commit(sequence=1, headers=started))
 
     pending = ExecutionFilter(states=(ExecutionState.PENDING,), limit=2)
-    found = await backend.archive.list_headers(pending)
-    rest = await backend.archive.list_headers(structs.replace(pending, after=found.next))
-    assert [each.execution_id for each in found] == ["x8", "x1"]
-    assert [each.execution_id for each in rest] == ["x0"]
+    first = await backend.archive.list_headers(pending)
+    second = await backend.archive.list_headers(structs.replace(pending, after=first.next))
+    assert [header.execution_id for header in first] == ["x8", "x1"]
+    assert [header.execution_id for header in second] == ["x0"]

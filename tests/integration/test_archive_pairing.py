@@ -1,4 +1,4 @@
-"""An archive belongs to one Redis: whoever else names it is refused, and changes nothing."""
+"""An archive belongs to one Redis: any other Redis is refused and changes nothing."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ async def open_pair(
     )
 
 
-async def test_another_prefix_that_names_the_same_archive_is_refused(
+async def test_another_prefix_with_the_same_archive_is_refused(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -51,7 +51,7 @@ async def test_another_prefix_that_names_the_same_archive_is_refused(
     place = f"127.0.0.1:{shared_redis.port}/0 on here"
     sentence = (
         f"the archive in the schema '{schema}' belongs to the Redis at {place} with the prefix "
-        f"runnel, and not to the one at {place} with the prefix b: "
+        f"runnel, not to the one at {place} with the prefix b: "
     )
     with pytest.raises(InputError, match=sentence):
         await open_pair(shared_redis, shared_postgres, schema, prefix="b")
@@ -63,7 +63,7 @@ async def test_another_prefix_that_names_the_same_archive_is_refused(
         await backend.close()
 
 
-async def test_an_empty_redis_elsewhere_takes_an_archive_only_when_it_is_told_to(
+async def test_an_empty_redis_at_another_address_gets_an_archive_only_with_the_option(
     own_redis: RedisServer, shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -97,7 +97,7 @@ async def test_an_empty_redis_elsewhere_takes_an_archive_only_when_it_is_told_to
     await taken.close()
 
 
-async def test_a_redis_whose_archive_was_taken_decides_nothing_after_its_restart(
+async def test_a_redis_that_lost_its_archive_gives_no_lease_after_a_restart(
     own_redis: RedisServer, shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     flush_server(shared_redis)
@@ -116,7 +116,7 @@ async def test_a_redis_whose_archive_was_taken_decides_nothing_after_its_restart
     await taken.close()
 
 
-async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
+async def test_a_redis_with_two_known_addresses_is_accepted_at_either(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -138,7 +138,7 @@ async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
     backend = await open_as("127.0.0.1")
 
     [(places,)] = await fetch_rows(backend, "SELECT redis_places FROM meta")
-    assert [each.partition(":")[0] for each in places] == ["127.0.0.1", "localhost"]
+    assert [place.partition(":")[0] for place in places] == ["127.0.0.1", "localhost"]
     await backend.close()
 
 
@@ -151,7 +151,5 @@ async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
         ("/run/redis.sock/0", "/run/redis.sock/0 on here with the prefix p"),
     ],
 )
-def test_an_address_that_only_one_machine_can_use_is_of_that_machine(
-    address: str, expected: str
-) -> None:
+def test_a_local_address_includes_the_name_of_its_machine(address: str, expected: str) -> None:
     assert format_redis_location(address, "p", "here") == expected

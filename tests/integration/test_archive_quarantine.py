@@ -1,4 +1,4 @@
-"""What PostgreSQL can't take is set aside: it is kept, told, and stops nothing else."""
+"""Entries that PostgreSQL refuses are quarantined: kept, reported, and blocking nothing else."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ from tests.redis_postgres import (
 
 CHAIN = make_workflow(make_node("a"), make_node("bad", "a"), make_node("c", "bad"))
 FINE = make_workflow(make_node("a"), make_node("c", "a"))
-# No index takes a text of more than 2,704 bytes that can't be compressed.
+# An index accepts no incompressible text of more than 2,704 bytes.
 LONG = "x2." + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=6_000))
 
 
@@ -49,12 +49,12 @@ class RecordingEventBus(EventBus):
         super().event(name, **fields)
 
 
-def archiver_of(backend: RedisPostgresBackend, lease: Lease, told: RecordingEventBus) -> Archiver:
+def archiver_of(backend: RedisPostgresBackend, lease: Lease, events: RecordingEventBus) -> Archiver:
     return Archiver(
         backend.journal,
         backend.ledger,
         FakeClock(),
-        told,
+        events,
         hot_blobs=backend.hot_blobs,
         cold_blobs=backend.cold_blobs,
         leases=lambda: [lease],
@@ -74,21 +74,21 @@ async def own(backend: RedisPostgresBackend) -> Lease:
     return await backend.store.restore(await backend.store.acquire(0, "one"))
 
 
-async def test_one_execution_that_is_refused_does_not_stop_the_archive(
+async def test_a_refused_execution_does_not_block_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
-    lease, told = await own(backend), RecordingEventBus()
+    lease, events = await own(backend), RecordingEventBus()
     for number, ids in enumerate((["x1"], ["x1", LONG, "x2"], ["x2", LONG], ["x1"]), start=1):
         await backend.store.commit(lease, commit_of(number, *ids))
-    archiver = archiver_of(backend, lease, told)
+    archiver = archiver_of(backend, lease, events)
 
     while await archiver.tick():
         pass
     await asyncio.to_thread(own_redis.wipe)
     lease = await own(backend)
 
-    [(name, fields)] = told.told
+    [(name, fields)] = events.told
     assert (name, fields["execution_id"]) == (names.ARCHIVE_SET_ASIDE, LONG)
     assert "exceeds" in str(fields["reason"])
     assert (await backend.ledger.cursor(0)).sequence == 4
@@ -96,8 +96,8 @@ async def test_one_execution_that_is_refused_does_not_stop_the_archive(
         backend, "SELECT aggregate_id, sequence FROM audit_log ORDER BY sequence, ordinal"
     )
     assert archived == [("x1", 1), ("x1", 2), ("x2", 2), ("x2", 3), ("x1", 4)]
-    found = [await backend.store.load(each) for each in ("x1", "x2", LONG)]
-    assert [[each[:4] for each in entries] for entries in found] == [
+    histories = [await backend.store.load(execution_id) for execution_id in ("x1", "x2", LONG)]
+    assert [[entry[:4] for entry in entries] for entries in histories] == [
         [b"[1,1", b"[1,2", b"[1,4"],
         [b"[1,2", b"[1,3"],
         [b"[1,2", b"[1,3"],
@@ -106,7 +106,7 @@ async def test_one_execution_that_is_refused_does_not_stop_the_archive(
     await backend.close()
 
 
-async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
+async def test_a_quarantined_execution_can_be_read_after_redis_has_forgotten_it(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
@@ -116,17 +116,17 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
 
     await asyncio.to_thread(own_redis.wipe)
 
-    found = await backend.archive.get_header(ExecutionId(LONG))
+    header = await backend.archive.get_header(ExecutionId(LONG))
     facts = await read_archive_facts(
         shared_postgres.url, PostgresOptions(schema=backend.database.schema), RealClock()
     )
     assert (facts.quarantined, facts.unreadable) == (1, 0)
-    assert found == make_header(LONG)
+    assert header == make_header(LONG)
     assert list(await backend.archive.load(ExecutionId(LONG))) == [encode_entry(1.0, [])]
     await backend.close()
 
 
-async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_read(
+async def test_a_partly_quarantined_history_is_read_from_a_given_entry_on(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
@@ -140,14 +140,14 @@ async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_rea
     await asyncio.to_thread(own_redis.wipe)
 
     x1 = ExecutionId("x1")
-    found = [list(await backend.archive.load(x1, after=after)) for after in range(4)]
+    tails = [list(await backend.archive.load(x1, after=after)) for after in range(4)]
 
     entries = [encode_entry(1.0, []), encode_entry(2.0, []), b"third"]
-    assert found == [entries, entries[1:], entries[2:], []]
+    assert tails == [entries, entries[1:], entries[2:], []]
     await backend.close()
 
 
-async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
+async def test_a_batch_that_exceeds_the_call_timeout_is_archived_in_parts(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(
@@ -174,12 +174,12 @@ async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
 
 
 async def refuse(running: ArchivedEngine) -> None:
-    """The node's row only: as if it were too large."""
+    """Refuses only the row of the node, as if it were too large."""
     async with running.backend.database.transaction() as connection:
         await connection.execute("ALTER TABLE node_executions ADD CHECK (node_id <> 'bad')")
 
 
-async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
+async def test_a_quarantined_execution_continues_after_a_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
@@ -197,7 +197,7 @@ async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
 
         assert set(ends) == {"COMPLETED"}
         listed = await running.backend.archive.list_headers(ExecutionFilter())
-        assert {str(each.state) for each in listed} == {"COMPLETED"}
+        assert {str(header.state) for header in listed} == {"COMPLETED"}
         settled = await fetch_rows(
             running.backend,
             "SELECT digest, count(*) FROM set_aside WHERE kind = 'history' "
@@ -213,7 +213,7 @@ async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
 
 
 @pytest.mark.parametrize("body", [b"[1,{]", b'[99,{"type":"Later"}]'])
-async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_sent(
+async def test_an_unreadable_command_does_not_block_other_commands(
     own_redis: RedisServer, shared_postgres: PostgresServer, body: bytes
 ) -> None:
     async with open_archived_engine(
@@ -234,21 +234,21 @@ async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_se
 
         assert set(await running.ends([*before, *later])) == {"COMPLETED"}
         is_newer = body.startswith(b"[99")
-        found: list[int] = []
+        counts: list[int] = []
 
-        async def look() -> None:
+        async def poll() -> None:
             query = "SELECT count(*) FROM commands WHERE problem IS NOT NULL"
-            while found != [0 if is_newer else 4]:
-                found[:] = [(await fetch_rows(running.backend, query))[0][0]]
+            while counts != [0 if is_newer else 4]:
+                counts[:] = [(await fetch_rows(running.backend, query))[0][0]]
 
         async with asyncio.timeout(DEADLINE_S):
-            await look()
+            await poll()
         assert await fetch_rows(
             running.backend, "SELECT count(*) FROM commands WHERE kind = 'Later'"
         ) == [(4,)]
 
 
-async def test_a_key_that_was_set_aside_is_free_after_a_wipe_once_nobody_holds_it(
+async def test_a_quarantined_concurrency_key_without_holders_is_free_after_a_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())

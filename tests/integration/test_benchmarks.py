@@ -57,7 +57,7 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
 
 async def test_a_failed_execution_gives_no_figure_embedded() -> None:
     async with open_embedded_deployment("memory", 4) as site:
-        with pytest.raises(WrongEndError, match="ended as FAILED: nothing was measured"):
+        with pytest.raises(WrongEndError, match="ended as FAILED, not as COMPLETED"):
             await run_all(site, make_failing_workflow(), 1)
 
 
@@ -68,7 +68,7 @@ async def test_a_failed_execution_gives_no_figure_on_servers(shared_redis: Redis
         with pytest.raises(ExceptionGroup) as caught:
             await run_all(site, make_failing_workflow(), 1)
 
-    assert caught.group_contains(WrongEndError, match="ended as FAILED: nothing was measured")
+    assert caught.group_contains(WrongEndError, match="ended as FAILED, not as COMPLETED")
 
 
 def make_failing_workflow() -> Workflow:

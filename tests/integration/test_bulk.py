@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from runnel.app.engine import Engine
-from runnel.client.bulk import cancel_many, rerun_many
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -39,14 +38,13 @@ async def engine(
 
 
 async def cancel(engine: Engine, filter_: ExecutionFilter, *, limit: int = 500) -> BulkStep:
-    mailbox = engine.backend.mailbox
-    return await cancel_many(engine.client, mailbox, filter_, reason="all of them", limit=limit)
+    return await engine.client.many.cancel_step(filter_, reason="all of them", limit=limit)
 
 
 async def rerun(
     engine: Engine, filter_: ExecutionFilter, kind: RerunSpec | None = None, **how: object
 ) -> BulkStep:
-    return await rerun_many(engine.client, engine.backend.archive, filter_, kind, **how)  # type: ignore[arg-type]  # options of the test
+    return await engine.client.many.rerun_step(filter_, kind, **how)  # type: ignore[arg-type]  # options of the test
 
 
 async def run_failing(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:

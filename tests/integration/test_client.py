@@ -127,9 +127,9 @@ def _fields(definition: Workflow) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (cyclic(), "input: it is nested too deeply, or holds itself"),
+        (cyclic(), "input: it is nested too deeply, or contains itself"),
         ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
-        ({"v": nan}, r"input\.v: JSON has no NaN and no infinity"),
+        ({"v": nan}, r"input\.v: JSON has no NaN or infinity"),
     ],
     ids=["cyclic", "surrogate", "nan"],
 )
@@ -272,7 +272,7 @@ async def test_a_client_can_wait_for_an_execution_of_another_process(
 async def test_an_execution_that_could_not_be_created_is_shown_as_failed(
     desk: ClientWithoutEngine,
 ) -> None:
-    execution_id = await desk.client.submit(make_workflow(make_node("a")), is_held=True)
+    execution_id = await desk.client.hold(make_workflow(make_node("a")))
 
     await _fail(desk, execution_id)
 

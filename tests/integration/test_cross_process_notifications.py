@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.app.follower import RemoteFollower
 from runnel.app.stores import StoreSession, build_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import ExecutionFinished
+from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.testing.clock import FakeClock, FakeIds
+from runnel.views.execution import HistoryEvent
 from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, open_engine
 
@@ -83,58 +83,43 @@ async def test_a_follower_receives_every_event_before_the_end(
 ) -> None:
     work = WorkHandler()
     gates = [work.gate(name) for name in "abc"]
-    received: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
         open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
-        observer.event_bus.watch(received.append)
-        remote = RemoteFollower(
-            observer.client, observer.clock, observer.event_bus, observer.feed_broadcaster
-        )
-        group.create_task(remote.run())
         execution_id = await engine.client.submit(CHAIN)
-        waiting = group.create_task(remote.wait_until_final(execution_id))
+        following = group.create_task(collect(observer, execution_id))
         await work.entered["a"].wait()
-
         for gate in gates:
             gate.set()
-        await waiting
-        commits = [item for item in received if isinstance(item, CommittedEvents)]
+        events = await following
         history = await engine.client.history(execution_id)
-        remote.stops.drain.set()
 
-    names = [type(event).__name__ for commit in commits for event in commit.events]
-    assert names == [entry.event for entry in history]
-    assert isinstance(commits[-1].events[-1], ExecutionFinished)
+    assert events == history
+    assert events[-1].event == ExecutionFinished.__name__
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_a_finished_execution_is_published_completely_and_once(
+async def test_a_follower_of_a_final_execution_receives_its_history_once(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
-    received: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
         open_observer(engine, redis_url) as observer,
-        asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
         await engine.client.wait_for_end(execution_id)
-        observer.event_bus.watch(received.append)
-        remote = RemoteFollower(
-            observer.client, observer.clock, observer.event_bus, observer.feed_broadcaster
-        )
-        group.create_task(remote.run())
-
-        await remote.wait_until_final(execution_id)
-
-        published = [item for item in received if isinstance(item, CommittedEvents)]
         history = await engine.client.history(execution_id)
-        remote.stops.drain.set()
 
-    names = [type(event).__name__ for commit in published for event in commit.events]
-    assert names == [entry.event for entry in history]
+        assert await collect(observer, execution_id) == history
+        assert await collect(observer, execution_id, after=3) == history[3:]
+        assert await collect(observer, execution_id, after=len(history)) == []
+
+
+async def collect(
+    observer: StoreSession, execution_id: ExecutionId, *, after: int = 0
+) -> list[HistoryEvent]:
+    return [event async for event in observer.client.follow(execution_id, after=after)]

@@ -15,8 +15,8 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, InvalidInputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
+from runnel.views.execution import ExecutionSummary
 from tests.integration import decorated_flows as flows
 from tests.waiting import wait_until
 
@@ -32,7 +32,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-async def list_headers() -> list[ExecutionHeader]:
+async def list_summaries() -> list[ExecutionSummary]:
     async with open_store_session(read_settings()) as session:
         return list(await session.client.list_executions(ExecutionFilter()))
 
@@ -50,7 +50,7 @@ async def test_runs_at_the_same_time_share_one_engine(data_dir: Path) -> None:
     results = await asyncio.gather(*(runnel.run(flows.diamond, f"a/{n}") for n in range(20)))
 
     assert results == [[2, ["A?", f"{n}?"]] for n in range(20)]
-    assert len(await list_headers()) == 20
+    assert len(await list_summaries()) == 20
     assert len(list(data_dir.glob("p*.lock"))) == 1
 
 
@@ -86,8 +86,8 @@ async def test_a_failure_is_raised_with_the_id_of_the_execution() -> None:
     with pytest.raises(WorkflowFailedError, match="LookupError: no such page") as caught:
         await runnel.run(flows.failing, "no such page")
 
-    (header,) = await list_headers()
-    assert caught.value.execution_id == header.execution_id
+    (summary,) = await list_summaries()
+    assert caught.value.execution_id == summary.execution_id
     assert caught.value.status == ExecutionState.FAILED
 
 
@@ -95,17 +95,17 @@ async def test_a_wrong_input_is_refused_before_anything_is_stored() -> None:
     with pytest.raises(InvalidInputError, match=r"input\.least: 'three' is not of type 'integer'"):
         await runnel.run(flows.diamond, "a", least="three")  # type: ignore[arg-type]
 
-    assert await list_headers() == []
+    assert await list_summaries() == []
 
 
 async def test_an_execution_has_labels_for_its_key_and_its_source_folder() -> None:
     await runnel.run(flows.diamond.run_options(key="monday", labels={"team": "a"}), "a")
 
-    (header,) = await list_headers()
-    assert header.labels[KEY_LABEL] == "monday"
-    assert header.labels["team"] == "a"
+    (summary,) = await list_summaries()
+    assert summary.labels[KEY_LABEL] == "monday"
+    assert summary.labels["team"] == "a"
     module = flows.__name__.replace(".", "/") + ".py"
-    assert (Path(header.labels[SOURCE_LABEL]) / module).samefile(flows.__file__)
+    assert (Path(summary.labels[SOURCE_LABEL]) / module).samefile(flows.__file__)
 
 
 async def test_runs_with_the_same_key_share_one_execution(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_runs_with_the_same_key_share_one_execution(tmp_path: Path) -> Non
 
     assert [*results, again, other] == ["ran"] * 4
     assert notes.read_text() == "ran\nran\n"
-    assert len(await list_headers()) == 2
+    assert len(await list_summaries()) == 2
 
 
 async def test_a_run_with_the_key_of_a_failed_execution_raises_its_failure() -> None:
@@ -127,7 +127,7 @@ async def test_a_run_with_the_key_of_a_failed_execution_raises_its_failure() -> 
         with pytest.raises(WorkflowFailedError, match="LookupError: no"):
             await runnel.run(flow, "no")
 
-    assert len(await list_headers()) == 1
+    assert len(await list_summaries()) == 1
 
 
 async def test_a_cancelled_run_is_resumed_by_its_key(tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ async def test_a_cancelled_run_is_resumed_by_its_key(tmp_path: Path) -> None:
         first = group.create_task(runnel.run(flow, str(notes)))
         await wait_until(notes.exists)
         first.cancel()
-    (header,) = await list_headers()
-    assert header.state is ExecutionState.RUNNING
+    (summary,) = await list_summaries()
+    assert summary.status is ExecutionState.RUNNING
 
     async with asyncio.TaskGroup() as group:
         second = group.create_task(runnel.run(flow, str(notes)))
         async with open_store_session(read_settings()) as session:
-            await session.client.signal(header.execution_id, "approve", {"by": "ada"})
+            await session.client.signal(summary.execution_id, "approve", {"by": "ada"})
 
     assert second.result() == ["ada", "after"]
     assert notes.read_text() == "before\nafter\n"
@@ -159,8 +159,8 @@ async def test_a_cancelled_run_does_not_wait_for_tasks(tmp_path: Path) -> None:
         hanging.cancel()
 
     assert loop.time() - began < 10, "a task may take 30 s to end by itself"
-    (header,) = await list_headers()
-    assert header.state is ExecutionState.RUNNING
+    (summary,) = await list_summaries()
+    assert summary.status is ExecutionState.RUNNING
 
 
 async def test_a_submitted_execution_starts_with_a_later_run() -> None:
@@ -168,7 +168,8 @@ async def test_a_submitted_execution_starts_with_a_later_run() -> None:
 
     execution_id = await runnel.submit(flow, "a/b")
 
-    assert [header.execution_id for header in await list_headers()] == [ExecutionId(execution_id)]
+    (summary,) = await list_summaries()
+    assert summary.execution_id == ExecutionId(execution_id)
     assert await runnel.run(flow, "a/b") == ANSWER
 
 
@@ -192,5 +193,5 @@ async def test_documents_and_built_workflows_are_run_the_same_way(tmp_path: Path
 async def test_functions_and_handlers_are_refused_by_the_wrong_runner() -> None:
     with pytest.raises(InputError, match="step 'a' is a function of this process"):
         await runnel.run(WorkflowDAG().add_step("a", print))
-    with pytest.raises(InputError, match="node 'a' names a handler, and WorkflowExecutor runs"):
+    with pytest.raises(InputError, match="node 'a' names a handler, but WorkflowExecutor runs"):
         await runnel.WorkflowExecutor().execute(WorkflowDAG().add_node("a", "output"))

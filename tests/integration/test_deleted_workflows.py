@@ -80,7 +80,7 @@ async def test_a_deletion_is_refused_while_executions_are_not_final(
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW) for _ in range(2)]
-    held = await engine.client.submit(CHANGED, is_held=True)
+    held = await engine.client.hold(CHANGED)
 
     with pytest.raises(WrongStateError, match="3 executions of it are not final"):
         await engine.client.library.delete("flow")
@@ -163,7 +163,7 @@ async def test_a_run_by_name_does_not_restore_a_concurrently_deleted_workflow() 
         await client.create_execution(stored.graph.workflow, version=stored.version)
 
     assert await list_versions(client) == []
-    assert not (await client.list_executions(ExecutionFilter())).headers
+    assert not (await client.list_executions(ExecutionFilter())).items
 
 
 async def test_a_submit_of_another_process_during_a_deletion_creates_the_next_version() -> None:

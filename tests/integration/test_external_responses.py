@@ -119,18 +119,21 @@ async def test_bytes_after_an_answer_do_not_answer_the_next_request(
 
 
 REFUSED = {
-    "unknown packing": (make_answer(body=b"x", content_encoding="br"), "in the encoding 'br'"),
+    "unknown packing": (
+        make_answer(body=b"x", content_encoding="br"),
+        "with the content encoding 'br'",
+    ),
     "a picture": (
         make_answer(body=b"\x89PNG\xff", content_type="image/png"),
         "5 bytes of image/png",
     ),
     "no charset": (
         make_answer(body=b"x", content_type="text/plain; charset=undefined"),
-        "in undefined",
+        "as undefined",
     ),
     "odd charset": (
         make_answer(body=b"x", content_type="text/plain; charset=nope"),
-        "text in nope",
+        "decoded as nope",
     ),
     "said to be large": (
         ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"),
@@ -140,7 +143,7 @@ REFUSED = {
         ScriptedAnswer(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"800\r\n" + b"x" * 0x800
         ),
-        "is larger than 1,000 bytes; ask for less, or raise max_response_bytes",
+        "is larger than 1,000 bytes; request less data, or raise max_response_bytes",
     ),
     "endless parts with nothing in them": (
         make_answer(body=gzip.compress(b"") * 200, content_encoding="gzip"),
@@ -148,11 +151,11 @@ REFUSED = {
     ),
     "an encoding that takes for ever": (
         make_answer(body=b"a-" + b"b9a" * 300, content_type="text/plain; charset=PunyCode"),
-        "nor text in punycode",
+        "can't be decoded as punycode",
     ),
     "an encoding of sources": (
         make_answer(body=b"\\x41", content_type="text/plain; charset=unicode-escape"),
-        "nor text in unicode-escape",
+        "can't be decoded as unicode-escape",
     ),
     "a bomb": (
         make_answer(body=zlib.compress(bytes(50_000_000)), content_encoding="deflate"),

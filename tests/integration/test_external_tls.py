@@ -64,7 +64,7 @@ async def test_an_invalid_certificate_is_refused_before_anything_is_sent(
     async with tls_server(path) as server:
         failed = await fail_call(make_worker("localhost"), url=url_of(server), headers=HEADERS)
 
-    assert "has no certificate to trust: " in failed.error.message
+    assert "is not trusted: " in failed.error.message
     assert why in failed.error.message
     assert not is_retried(failed)
     assert server.requests == []

@@ -1,4 +1,4 @@
-"""A position outlives the process and the server that gave it, and no loss of theirs is hidden."""
+"""A feed position survives its process and server, and every loss of data shows as a gap."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ from tests.redis_postgres import make_schema_name, open_archived_backend
 from tests.redis_server import flush_server
 
 OVERFULL = ENTRIES_MAX + 2_000
-# So many commits later, every store has looked at how much it keeps.
+# After this number of commits, every store has trimmed its feed.
 OFTEN = 500
 
 
@@ -62,7 +62,7 @@ async def opened_redis(server: RedisServer) -> AsyncIterator[RedisBackend]:
 # -- restarts ----------------------------------------------------------------------------------
 
 
-async def test_a_position_in_a_data_dir_outlives_its_process(tmp_path: Path) -> None:
+async def test_a_feed_position_in_a_data_directory_survives_its_process(tmp_path: Path) -> None:
     first = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("a"))
     owner = await owner_of(first)
     await owner.commit(make_changes("x1"))
@@ -76,7 +76,7 @@ async def test_a_position_in_a_data_dir_outlives_its_process(tmp_path: Path) -> 
     await second.close()
 
 
-async def test_what_another_process_writes_into_a_data_dir_is_told(tmp_path: Path) -> None:
+async def test_writes_of_another_process_to_a_data_directory_are_published(tmp_path: Path) -> None:
     clock = RealClock()
     writing = await SqliteBackend.open(tmp_path, clock=clock, ids=RandomIdGenerator())
     reading = await SqliteBackend.open(tmp_path, clock=clock, ids=RandomIdGenerator())
@@ -84,16 +84,16 @@ async def test_what_another_process_writes_into_a_data_dir_is_told(tmp_path: Pat
     owner = await owner_of(writing)
 
     async with asyncio.TaskGroup() as group:
-        found = group.create_task(read_states(reading.feed, end, wait_s=60))
+        states = group.create_task(read_states(reading.feed, end, wait_s=60))
         await asyncio.sleep(0)
         await owner.commit(make_changes("x1"))
 
-    assert found.result() == [("x1", None)]
+    assert states.result() == [("x1", None)]
     await reading.close()
     await writing.close()
 
 
-async def test_a_position_of_a_data_dir_that_was_made_anew_is_a_gap(tmp_path: Path) -> None:
+async def test_a_position_of_a_recreated_data_directory_is_a_gap(tmp_path: Path) -> None:
     former = await SqliteBackend.open(tmp_path / "former", clock=FakeClock(), ids=FakeIds())
     end = await former.feed.end()
     await former.close()
@@ -106,7 +106,7 @@ async def test_a_position_of_a_data_dir_that_was_made_anew_is_a_gap(tmp_path: Pa
     await backend.close()
 
 
-async def test_a_position_outlives_a_server_that_restarts(own_redis: RedisServer) -> None:
+async def test_a_position_survives_a_restart_of_the_server(own_redis: RedisServer) -> None:
     async with opened_redis(own_redis) as backend:
         owner = await owner_of(backend)
         await owner.commit(make_changes("x1"))
@@ -116,11 +116,11 @@ async def test_a_position_outlives_a_server_that_restarts(own_redis: RedisServer
 
         page = await read_once_it_answers(backend, end)
 
-    assert [each.execution_id for each in page.changes] == ["x2"]
+    assert [change.execution_id for change in page.changes] == ["x2"]
     assert not page.has_gap
 
 
-async def test_a_reader_that_waits_while_the_server_dies_is_told_so(own_redis: RedisServer) -> None:
+async def test_a_waiting_reader_gets_an_error_if_the_server_dies(own_redis: RedisServer) -> None:
     async with opened_redis(own_redis) as backend:
         end = await backend.feed.end()
         reading = asyncio.gather(
@@ -188,7 +188,7 @@ async def archive_all(backend: RedisPostgresBackend, owner: LeaseOwner) -> None:
     await archiver.tick()
 
 
-async def test_what_a_redis_gets_back_from_its_archive_is_a_gap_to_those_who_have_not_seen_it(
+async def test_changes_restored_from_the_archive_are_a_gap_for_readers_that_missed_them(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -211,7 +211,7 @@ async def test_what_a_redis_gets_back_from_its_archive_is_a_gap_to_those_who_hav
     assert after.has_gap
 
 
-async def test_a_restart_that_loses_nothing_is_no_gap(
+async def test_a_restart_without_data_loss_is_not_a_gap(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -229,10 +229,10 @@ async def test_a_restart_that_loses_nothing_is_no_gap(
         assert await read_states(backend.feed, end) == [("x1", None)]
 
 
-# -- bounds ------------------------------------------------------------------------------------
+# -- limits -------------------------------------------------------------------------------------
 
 
-async def test_a_feed_in_memory_is_bounded() -> None:
+async def test_the_length_of_a_feed_in_memory_is_limited() -> None:
     backend = MemoryBackend(FakeClock(), FakeIds())
     start = await backend.feed.end()
     backend.state.change_log.add(["-x1"] * OVERFULL)
@@ -246,7 +246,7 @@ async def test_a_feed_in_memory_is_bounded() -> None:
     assert len(await read_states(backend.feed, end)) == min(OFTEN, PAGE_ENTRIES_MAX - 1)
 
 
-async def test_a_feed_in_a_data_dir_is_bounded(tmp_path: Path) -> None:
+async def test_the_length_of_a_feed_in_a_data_directory_is_limited(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
     start = await backend.feed.end()
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as db:
@@ -266,7 +266,7 @@ async def test_a_feed_in_a_data_dir_is_bounded(tmp_path: Path) -> None:
     await backend.close()
 
 
-async def test_a_feed_on_a_server_is_bounded(shared_redis: RedisServer) -> None:
+async def test_the_length_of_a_feed_on_a_server_is_limited(shared_redis: RedisServer) -> None:
     flush_server(shared_redis)
     async with opened_redis(shared_redis) as backend:
         start, key = await backend.feed.end(), backend.keys.feed

@@ -186,7 +186,7 @@ async def test_a_run_ends_after_a_partly_stored_last_batch() -> None:
     session = FollowSession(engine, SilentView(), stop_message="stopping")
     session.follow(progress)
     large = make_workflow(*(make_node(f"n{number}") for number in range(20)))
-    other = await engine.client.submit(large, is_held=True)
+    other = await engine.client.hold(large)
     async with asyncio.TaskGroup() as group:
         group.create_task(run_session(session))
         await wait_until(lambda: progress.counts[NodeState.WAITING] == 1)

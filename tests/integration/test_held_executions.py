@@ -32,7 +32,7 @@ async def test_a_trigger_validates_the_submitted_input(
     kind: str, redis_url: str | None, value: Any, tmp_path: Path
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+        execution_id = await engine.client.hold(WITH_SCHEMA, value)
 
         with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):
             await engine.client.trigger(execution_id)
@@ -46,7 +46,7 @@ async def test_a_trigger_validates_the_submitted_input(
 async def test_a_trigger_starts_with_the_submitted_input(extra: str, tmp_path: Path) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         value = {"n": 3, "extra": extra}
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
+        execution_id = await engine.client.hold(WITH_SCHEMA, value)
 
         await engine.client.trigger(execution_id)
 
@@ -56,7 +56,7 @@ async def test_a_trigger_starts_with_the_submitted_input(extra: str, tmp_path: P
 async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
     desk: ClientWithoutEngine,
 ) -> None:
-    execution_id = await desk.client.submit(WITH_SCHEMA, {"n": 1}, is_held=True)
+    execution_id = await desk.client.hold(WITH_SCHEMA, {"n": 1})
 
     async with asyncio.TaskGroup() as group:
         triggering = group.create_task(_trigger_refused(desk.client, execution_id))
@@ -81,7 +81,7 @@ async def test_one_of_two_concurrent_triggers_is_refused(
 ) -> None:
     definition = make_workflow(make_node("a", config={"who": "{{ input.who }}"}))
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(definition, is_held=True)
+        execution_id = await engine.client.hold(definition)
 
         refused = await asyncio.gather(*(_trigger(engine, execution_id, key) for key in "12"))
 
@@ -109,7 +109,7 @@ async def test_triggers_with_the_same_key_start_the_execution_once(
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         client = engine.client
-        execution_id = await client.submit(make_workflow(make_node("a")), is_held=True)
+        execution_id = await client.hold(make_workflow(make_node("a")))
         first = {"n": 1, "m": 2}
         again = [client.trigger(execution_id, first, idempotency_key="k") for _ in range(3)]
 

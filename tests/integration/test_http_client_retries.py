@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from tests.scripted_http_server import (
 RUN = "/v1/workflows/report/run"
 CANCEL = "/v1/executions/01x/cancel"
 HISTORY = "/v1/executions/01x/history"
+EVENTS = "/v1/executions/01x/events"
 NOTHING = make_json_answer(b'{"items": []}')
 BEGUN = make_json_answer(b'{"execution_id": "01x"}', 201)
 BROKEN = ScriptedAnswer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", is_last=True)
@@ -239,6 +240,47 @@ async def test_the_server_document_of_another_program_is_refused(
         await client.server()
 
 
+@pytest.mark.parametrize(
+    ("path", "answer", "call"),
+    [
+        ("/v1/workers", b'{"items": [{"worker": 7}]}', lambda client: client.operations.workers()),
+        (HISTORY, b'{"items": 3}', lambda client: client.history("01x")),
+        (
+            "/v1/workflows/w/versions",
+            b'{"items": [{"name": "w"}], "next": null}',
+            lambda client: client.versions("w"),
+        ),
+        (
+            "/v1/dead-letters/count",
+            b'{"count": "many"}',
+            lambda client: client.dead_letters.count(),
+        ),
+        ("/v1/executions/01x/wait", b'{"status": "NEW"}', lambda client: client.wait("01x")),
+    ],
+    ids=["items", "no list", "page", "number", "state"],
+)
+async def test_an_answer_of_an_unknown_shape_raises_not_runnel_error(
+    scripted: ScriptedServer,
+    client: Client,
+    path: str,
+    answer: bytes,
+    call: Callable[[Client], Awaitable[object]],
+) -> None:
+    scripted.says(path, make_json_answer(answer))
+
+    with pytest.raises(NotRunnelError, match="it answered something else than expected: "):
+        await call(client)
+
+
+async def test_a_stream_event_of_an_unknown_shape_raises_not_runnel_error(
+    scripted: ScriptedServer, client: Client
+) -> None:
+    scripted.says(EVENTS, make_stream(b'id: n1\nevent: NodeQueued\ndata: {"at": 7}\n\n'))
+
+    with pytest.raises(NotRunnelError, match="it answered something else than expected: "):
+        await anext(client.follow("01x"))
+
+
 async def test_a_token_is_sent_and_a_missing_one_is_reported(scripted: ScriptedServer) -> None:
     scripted.says(HISTORY, make_problem(401, "not_authenticated"))
 
@@ -269,7 +311,7 @@ async def test_a_broken_stream_continues_after_its_last_message(
 ) -> None:
     first = make_stream(b": \n\n", make_event("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
     second = make_stream(make_event("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
-    scripted.says("/v1/executions/01x/events", BROKEN, first, AWAY, second)
+    scripted.says(EVENTS, BROKEN, first, AWAY, second)
 
     events = [entry.event async for entry in client.follow("01x")]
 
@@ -284,7 +326,7 @@ async def test_unicode_line_separators_do_not_split_a_message(
     text = "a\u0085b\u2028c\u2029d"
     data = {"at": "2026-01-31T09:30:00.250Z", "event": "Said", "fields": {"text": text}}
     message = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
-    scripted.says("/v1/executions/01x/events", make_stream(message.encode()), make_answer(204))
+    scripted.says(EVENTS, make_stream(message.encode()), make_answer(204))
 
     assert [entry.fields["text"] async for entry in client.follow("01x")] == [text]
 
@@ -293,7 +335,7 @@ async def test_a_stream_ends_when_the_server_has_no_more_events(
     scripted: ScriptedServer, client: Client
 ) -> None:
     scripted.says(
-        "/v1/executions/01x/events",
+        EVENTS,
         make_stream(make_event("n1", "ExecutionCreated")),
         make_answer(204),
     )
@@ -304,7 +346,7 @@ async def test_a_stream_ends_when_the_server_has_no_more_events(
 async def test_a_stream_that_breaks_repeatedly_is_given_up(
     scripted: ScriptedServer, client: Client
 ) -> None:
-    scripted.says("/v1/executions/01x/events", BROKEN)
+    scripted.says(EVENTS, BROKEN)
 
     with pytest.raises(NoServerError):
         assert [entry async for entry in client.follow("01x")] == []

@@ -156,7 +156,7 @@ async def test_an_interrupted_rerun_is_completed_by_the_next_one(
         labels=build_key_labels("retry", msgspec.json.encode([newest, None])),
     )
     await engine.backend.mailbox.send([command])
-    await engine.client.submit(make_workflow(make_node("c")), is_held=True)
+    await engine.client.hold(make_workflow(make_node("c")))
 
     again = await engine.client.rerun(former, newest, idempotency_key="retry")
 

@@ -228,30 +228,30 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
     "no choices": (
         make_json_answer(b'{"choices": []}'),
         {},
-        "no chat completion: it has no choices",
+        "not a chat completion: it has no choices",
     ),
     "an error that looks like success": (
         make_json_answer(b'{"error": {"message": "the model is loading"}}'),
         {},
         'answered with an error: {"message":"the model is loading"}',
     ),
-    "a list": (make_json_answer(b"[1]"), {}, "no chat completion"),
+    "a list": (make_json_answer(b"[1]"), {}, "not a chat completion"),
     "no message": (make_json_answer(b'{"choices": [{}]}'), {}, "its first choice has no message"),
     "content of parts": (
         make_json_answer(b'{"choices": [{"message": {"content": [1]}}]}'),
         {},
-        "is no text",
+        "is not a text",
     ),
-    "HTML instead of JSON": (make_answer(body=b"<html>"), {}, "JSON that can't be read"),
+    "HTML instead of JSON": (make_answer(body=b"<html>"), {}, "invalid JSON"),
     "text instead of the requested JSON": (
         make_json_answer(make_completion("Sure! {")),
         {"response_format": {"type": "json_object"}},
-        "was asked for JSON and wrote what is none",
+        "answered with invalid JSON",
     ),
     "a stream without an end": (
         make_stream(make_chunk(content="Hel"), end=""),
         {"stream": True},
-        "broke off in the middle of its answer",
+        "ended its response before it was complete",
     ),
     "a stream with an error": (
         make_stream(make_chunk(content="Hel"), {"error": {"message": "overloaded"}}),
@@ -261,18 +261,18 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
     "a stream of garbage": (
         make_answer(body=b"data: {half\n\n", content_type="text/event-stream"),
         {"stream": True},
-        "sent a piece that is no JSON",
+        "sent an event that is not JSON",
     ),
     "a stream of bytes": (
         make_answer(body=b"data: \xff\xfe\n\n", content_type="text/event-stream"),
         {"stream": True},
-        "answered what is no text",
+        "answered with data that is not text",
     ),
-    "a stream of numbers": (make_stream(1), {"stream": True}, "a piece that is no object"),
+    "a stream of numbers": (make_stream(1), {"stream": True}, "an event that is not an object"),
     "a call out of place": (
         make_stream(make_chunk(tool_calls=[{"index": 10**9}])),
         {"stream": True},
-        "without a place",
+        "with an invalid index",
     ),
 }
 

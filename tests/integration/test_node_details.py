@@ -8,13 +8,14 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.authoring.context import Context
-from runnel.client.nodes import SHOWN_BYTES_MAX, build_node_document
+from runnel.client.nodes import SHOWN_BYTES_MAX
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX, Json
 from runnel.core.workflow import Cache
 from runnel.errors import NotFoundError
+from runnel.views import build_document
 from runnel.views.node import AttemptOutcome
 from tests.core_driver import make_node, make_workflow
 from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end, wait_for_end
@@ -252,7 +253,7 @@ async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
 async def test_the_document_of_a_node_has_timestamps_as_text(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
-    document = build_node_document(await engine.client.node(ExecutionId(view.execution_id), "a"))
+    document = build_document(await engine.client.node(ExecutionId(view.execution_id), "a"))
 
     [attempt] = document["attempts"]
     assert document["started_at"].endswith("Z")

@@ -68,7 +68,7 @@ CREATE = CreateExecution(
     version=1,
     created_at=7.0,
 )
-# What each statement is given; the ones that only ever see a handful of rows are left out.
+# The arguments of each statement; those that only ever read a few rows are left out.
 GIVEN: dict[str, tuple[object, ...]] = {
     "apply_commands": (IDS, ["CreateExecution"] * 2, ["", ""]),
     "apply_all_commands": (IDS,),
@@ -116,8 +116,8 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_dead_letters": ("x000007", "x000007.", "x000007/"),
     "delete_executions": ("x000007", "x000007.", "x000007/"),
 }
-# One row for the whole store, one for each partition, a few for each workflow; what is set aside,
-# which is nothing as a rule; and writes, whose keys are indexes. Counting looks at all there are.
+# Tables with one row per store or partition, or a few per workflow; the quarantine, which is empty
+# as a rule; and writes, whose keys are indexes. Counting reads all rows.
 SMALL = {
     "get_meta",
     "add_meta",
@@ -191,7 +191,7 @@ async def test_a_schema_of_a_later_version_is_refused(
         await prepared(shared_postgres.url, schema)
 
 
-async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
+async def test_a_database_with_another_encoding_is_refused(
     connection: Any, shared_postgres: PostgresServer
 ) -> None:
     name = f"latin_{os.getpid()}"
@@ -200,7 +200,7 @@ async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
     )
     url = f"{shared_postgres.url.rpartition('/')[0]}/{name}"
 
-    with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: make one with"):
+    with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: create one with"):
         await prepared(url)
     facts = await read_archive_facts(url, PostgresOptions(), RealClock())
 
@@ -235,7 +235,7 @@ async def test_every_statement_finds_its_rows_by_an_index(connection: Any) -> No
     assert set(GIVEN) | SMALL == set(SQL)
 
 
-async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_to_it(
+async def test_retention_deletes_a_batch_of_old_executions_with_all_their_rows(
     connection: Any, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -249,7 +249,7 @@ async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_t
 
     deleted = await retention.delete_finished(ExecutionState.FAILED, before=30.0, limit=5)
 
-    left = await connection.fetch(
+    remaining = await connection.fetch(
         "SELECT id FROM executions WHERE state = 'FAILED' ORDER BY finished_at LIMIT 1"
     )
     counts = [
@@ -257,7 +257,7 @@ async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_t
         for table in ("node_executions", "audit_log", "commands", "dead_letters", "blobs")
     ]
     assert deleted == 5
-    assert left[0][0] == "x000031"
+    assert remaining[0][0] == "x000031"
     assert counts == [
         (EXECUTIONS - 5) * NODES,
         (EXECUTIONS - 5) * NODES,
@@ -269,11 +269,11 @@ async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_t
     await database.close()
 
 
-async def test_a_server_that_is_not_there_is_a_store_error() -> None:
+async def test_an_unreachable_server_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL: "):
         await prepared("postgresql://nobody@127.0.0.1:1/none")
 
 
-async def test_a_url_that_is_none_is_refused() -> None:
+async def test_an_invalid_url_is_refused() -> None:
     with pytest.raises(InputError, match="expected the URL"):
         await prepared("http://somewhere")

@@ -1,4 +1,4 @@
-"""Lists, searches and counts in a large archive: by an index, or in bounded steps."""
+"""Lists, searches and counts in a large archive: by an index, or in limited steps."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,15 +12,16 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.migrations import migrate
-from runnel.client.listing import list_newest_headers
+from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import SCANNED_EXECUTIONS_MAX, ExecutionFilter
+from runnel.ports.store import ExecutionHeader
 from tests.redis_postgres import make_schema_name
 
 EXECUTIONS = 60_000
 S = ExecutionState
-# One in 3,000 is labelled rare, the oldest 15,000 ended; one in 5 is a child, one in 100 a rerun.
+# One in 3,000 has the rare label; the oldest 15,000 ended; one in 5 is a child, one in 100 a rerun.
 FILL = f"""
 INSERT INTO executions
 SELECT 'x' || lpad(n::text, 6, '0'), n % 16, n % 5 <> 0, 'w' || n % 50, 1, 'hash',
@@ -49,7 +50,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
 
 @pytest.fixture(scope="module")
 def schema(shared_postgres: PostgresServer) -> str:
-    """Filled once: the tests only look."""
+    """Filled once, because the tests only read it."""
     name = make_schema_name()
     asyncio.run(fill(shared_postgres.url, name))
     return name
@@ -100,55 +101,66 @@ async def test_a_rare_label_is_found_in_one_page(archive: PostgresArchive) -> No
     rare = ExecutionFilter(labels={"kind": "rare"}, with_children=True, limit=15)
 
     first = await archive.list_headers(rare)
-    rest = await archive.list_headers(structs.replace(rare, after=first.next))
+    second = await archive.list_headers(structs.replace(rare, after=first.next))
 
-    found = [each.created_at for each in (*first, *rest)]
-    assert found == [float(n) for n in reversed(range(1, EXECUTIONS, 3_000))]
-    assert (len(first.headers), rest.next) == (15, None)
+    times = [header.created_at for header in (*first, *second)]
+    assert times == [float(n) for n in reversed(range(1, EXECUTIONS, 3_000))]
+    assert (len(first.headers), second.next) == (15, None)
 
 
-async def test_a_label_that_many_have_is_listed_newest_first(archive: PostgresArchive) -> None:
+async def take_newest(archive: PostgresArchive, criteria: ExecutionFilter) -> list[ExecutionHeader]:
+    headers: list[ExecutionHeader] = []
+    async for header in iter_headers(archive, criteria):
+        headers.append(header)
+        if len(headers) == criteria.limit:
+            break
+    return headers
+
+
+async def test_a_frequent_label_is_listed_newest_first(archive: PostgresArchive) -> None:
     common = await archive.list_headers(ExecutionFilter(labels={"kind": "common"}, limit=3))
 
-    assert [each.created_at for each in common] == [59_998.0, 59_996.0, 59_994.0]
+    assert [header.created_at for header in common] == [59_998.0, 59_996.0, 59_994.0]
 
 
-async def test_a_label_that_many_had_long_ago_is_found_in_bounded_steps(
+async def test_an_old_frequent_label_is_found_in_limited_steps(
     archive: PostgresArchive,
 ) -> None:
     ended = ExecutionFilter(labels={"kind": "ended"}, limit=2)
 
     first = await archive.list_headers(ended)
-    found = await list_newest_headers(archive, ended)
+    headers = await take_newest(archive, ended)
 
     assert (list(first), first.next is None) == ([], False)
-    assert [each.created_at for each in found] == [14_999.0, 14_998.0]
+    assert [header.created_at for header in headers] == [14_999.0, 14_998.0]
 
 
-async def test_a_text_that_few_have_is_found_in_bounded_steps(archive: PostgresArchive) -> None:
-    wanted = ExecutionFilter(text="NUMBER 31", states=(S.FAILED,), limit=500)
+async def test_a_rare_text_is_found_in_limited_steps(archive: PostgresArchive) -> None:
+    criteria = ExecutionFilter(text="NUMBER 31", states=(S.FAILED,), limit=500)
 
-    first = await archive.list_headers(wanted)
-    found = await list_newest_headers(archive, wanted)
+    first = await archive.list_headers(criteria)
+    headers = await take_newest(archive, criteria)
 
     assert first.next is not None
-    assert len(first.headers) < len(found)
-    assert [each.execution_id for each in found] == [
+    assert len(first.headers) < len(headers)
+    assert [header.execution_id for header in headers] == [
         f"x{n:06}"
         for n in reversed(range(EXECUTIONS))
         if n % 3 == 1 and n % 5 and str(n).startswith("31")
     ]
 
 
-async def test_reruns_and_children_are_found_whatever_their_age(archive: PostgresArchive) -> None:
+async def test_reruns_and_children_of_any_age_are_found(archive: PostgresArchive) -> None:
     reruns = await archive.list_headers(ExecutionFilter(rerun_of=ExecutionId("x000001"), limit=4))
     children = await archive.list_headers(ExecutionFilter(parent=ExecutionId("x000001"), limit=3))
 
-    assert [each.created_at for each in reruns] == [903.0, 803.0, 703.0, 603.0]
-    assert [each.created_at for each in children] == [495.0, 490.0, 485.0]
+    assert [header.created_at for header in reruns] == [903.0, 803.0, 703.0, 603.0]
+    assert [header.created_at for header in children] == [495.0, 490.0, 485.0]
 
 
-async def test_counting_ends_at_a_bound_and_says_so(archive: PostgresArchive) -> None:
+async def test_a_count_that_reaches_the_limit_is_marked_as_a_lower_bound(
+    archive: PostgresArchive,
+) -> None:
     everything = await archive.count_headers()
     some = await archive.count_headers(ExecutionFilter(workflow="w7", states=(S.FAILED,)))
     rare = await archive.count_headers(ExecutionFilter(labels={"kind": "rare"}))
@@ -160,5 +172,5 @@ async def test_counting_ends_at_a_bound_and_says_so(archive: PostgresArchive) ->
     )
     assert (everything[S.PENDING].number, everything[S.PENDING].is_least) == (0, False)
     assert (some[S.FAILED].number, some[S.FAILED].is_least) == (400, False)
-    assert sum(each.number for each in rare.values()) == 20
-    assert all(each.is_least for each in ended.values())
+    assert sum(count.number for count in rare.values()) == 20
+    assert all(count.is_least for count in ended.values())

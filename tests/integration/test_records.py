@@ -1,4 +1,4 @@
-"""Records of several processes, after a restart, and while their server is away."""
+"""Records with several processes, after a restart, and while their server is down."""
 
 import asyncio
 from pathlib import Path
@@ -25,10 +25,10 @@ async def open_sqlite(folder: Path) -> SqliteBackend:
 
 
 async def count_up(records: Records) -> None:
-    """Adds one, however often somebody else is faster."""
+    """Increments the record, and retries after each conflict."""
     while True:
-        found = await records.get("one", "k")
-        count, revision = (0, 0) if found is None else (int(found.data), found.revision)
+        record = await records.get("one", "k")
+        count, revision = (0, 0) if record is None else (int(record.data), record.revision)
         try:
             await records.put("one", "k", b"%d" % (count + 1), revision=revision)
         except ConflictError:
@@ -36,21 +36,21 @@ async def count_up(records: Records) -> None:
         return
 
 
-async def test_two_that_have_the_same_folder_open_lose_no_change(tmp_path: Path) -> None:
+async def test_two_backends_of_one_folder_lose_no_change(tmp_path: Path) -> None:
     first, second = await open_sqlite(tmp_path), await open_sqlite(tmp_path)
 
     await asyncio.gather(
         *(count_up(opened.records) for opened in (first, second) for _ in range(CHANGES))
     )
 
-    found = await first.records.get("one", "k")
+    record = await first.records.get("one", "k")
     await first.close()
     await second.close()
-    assert found is not None
-    assert int(found.data) == 2 * CHANGES
+    assert record is not None
+    assert int(record.data) == 2 * CHANGES
 
 
-async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -> None:
+async def test_records_and_their_revisions_survive_the_process(tmp_path: Path) -> None:
     first = await open_sqlite(tmp_path)
     kept = await first.records.put("one", "kept", b"1", revision=0)
     last = await first.records.put("one", "deleted", b"2", revision=0)
@@ -58,16 +58,16 @@ async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -
     await first.close()
 
     second = await open_sqlite(tmp_path)
-    found = await second.records.get("one", "kept")
+    record = await second.records.get("one", "kept")
     next_ = await second.records.put("one", "deleted", b"3", revision=0)
     await second.close()
 
-    assert found is not None
-    assert (found.data, found.revision) == (b"1", kept)
+    assert record is not None
+    assert (record.data, record.revision) == (b"1", kept)
     assert next_ > last
 
 
-async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
+async def test_with_an_archive_records_survive_a_wipe_of_redis(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     schema = make_schema_name()
@@ -79,14 +79,14 @@ async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
 
     flush_server(shared_redis)
     again = await open_archived_backend(shared_redis, shared_postgres, clock, ids, schema=schema)
-    found = await again.records.get("one", "k")
+    record = await again.records.get("one", "k")
     await again.close()
 
-    assert found is not None
-    assert found.data == b"1"
+    assert record is not None
+    assert record.data == b"1"
 
 
-async def test_while_postgresql_is_away_nothing_is_guessed() -> None:
+async def test_while_postgresql_is_down_every_call_is_a_store_error() -> None:
     database = await PostgresDatabase.open(NOBODY, PostgresOptions(call_timeout_s=5.0))
     records = PostgresRecords(database)
 

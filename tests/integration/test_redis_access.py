@@ -1,4 +1,4 @@
-"""Users of Redis whose access list has the keys of tasks, but not the channels of workers."""
+"""Redis users whose access list has the keys of tasks, but not the channels of workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ from tests.waiting import wait_for_value
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[RedisBackend]:
-    found = await RedisBackend.open(
+    backend = await RedisBackend.open(
         url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     try:
-        yield found
+        yield backend
     finally:
-        await found.close()
+        await backend.close()
 
 
 @asynccontextmanager
@@ -34,11 +34,11 @@ async def without_channels(
 ) -> AsyncIterator[RedisBackend]:
     rights = ("on", ">word", "~runnel:*", "resetchannels", "+@all")
     await backend.pool.call("ACL", "SETUSER", "deaf", *rights)
-    async with opened(f"redis://deaf:word@{LOOPBACK}:{server.port}/0") as found:
-        yield found
+    async with opened(f"redis://deaf:word@{LOOPBACK}:{server.port}/0") as restricted:
+        yield restricted
 
 
-async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
+async def test_a_worker_without_access_to_its_channel_gets_an_error_and_leaves_no_connection(
     own_redis: RedisServer,
 ) -> None:
     async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as deaf:
@@ -46,14 +46,14 @@ async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
             with pytest.raises(StoreError, match=r"SUBSCRIBE.*NOPERM|SUBSCRIBE.*No permissions"):
                 await deaf.tasks.claim("w", None, limit=1, wait_s=60)
 
-        async def look() -> bool | None:
-            found = await backend.pool.call("CLIENT", "LIST")
-            return found.count(b" user=deaf ") == 1 or None
+        async def poll() -> bool | None:
+            clients = await backend.pool.call("CLIENT", "LIST")
+            return clients.count(b" user=deaf ") == 1 or None
 
-        await wait_for_value(look, every_s=0.01, deadline_s=20)
+        await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
-async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
+async def test_a_commit_without_the_right_to_publish_is_written_completely(
     own_redis: RedisServer,
 ) -> None:
     async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as mute:
@@ -62,10 +62,10 @@ async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
             backend.tasks.claim("w", None, limit=4, wait_s=60, starts_tasks=True)
         )
 
-        async def look() -> bool | None:
+        async def poll() -> bool | None:
             return await backend.pool.call("HLEN", backend.keys.waiting) == 1 or None
 
-        await wait_for_value(look, every_s=0.01, deadline_s=20)
+        await wait_for_value(poll, every_s=0.01, deadline_s=20)
         histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=b"[]")]
         await mute.store.commit(
             lease, Commit(sequence=1, histories=histories, tasks=[make_task("a")])
@@ -73,6 +73,6 @@ async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
         claiming.cancel()
         await asyncio.wait([claiming])
 
-        [found] = await backend.tasks.claim("w", None, limit=4, wait_s=0)
-        assert found.token.node_id == "a"
+        [task] = await backend.tasks.claim("w", None, limit=4, wait_s=0)
+        assert task.token.node_id == "a"
         assert await backend.pool.call("LLEN", backend.keys.history + ROOT_ID) == 1

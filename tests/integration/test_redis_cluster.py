@@ -1,4 +1,4 @@
-"""Orchestrators and workers as processes of their own, on one server: killed, paused, ended."""
+"""Orchestrators and workers as separate processes on one server: killed, paused, shut down."""
 
 import asyncio
 import os
@@ -25,9 +25,9 @@ from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 
 FACTOR = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 DEADLINE_S = 30.0 * FACTOR
-# Keys that say who lives and who owns what; all others are the state of executions.
+# Keys of heartbeats and leases; all others are the state of executions.
 NOT_STATE = (":partition:", ":orchestrators", ":signs")
-# What is known of executions that have ended, and of their definitions.
+# Keys of executions that have ended, and of their definitions.
 LASTS = {
     "definition",
     "feed",
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 
 
 class Member:
-    """A process, and all the lines that it has said so far."""
+    """A process, and all lines that it has printed so far."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -58,10 +58,10 @@ class Member:
             self._news.set()
 
     async def said(self, *lines: str) -> None:
-        """Until it has said each of them, or more of them than are named."""
-        wanted = Counter(lines)
+        """Waits until it has printed each of the lines, as often as given."""
+        expected = Counter(lines)
         async with asyncio.timeout(DEADLINE_S):
-            while wanted - Counter(self.lines):
+            while expected - Counter(self.lines):
                 self._news.clear()
                 await self._news.wait()
 
@@ -92,8 +92,8 @@ class Cluster:
                 await clock.sleep(0.01)
 
     async def _workers(self) -> dict[str, str]:
-        found = await self.backend.tasks.workers(with_dead=True)
-        return {record.worker: str(record.state) for record in found}
+        workers = await self.backend.tasks.workers(with_dead=True)
+        return {record.worker: str(record.state) for record in workers}
 
     async def owners(self) -> Counter[str]:
         return Counter([await self._owner(number) for number in range(PARTITIONS)])
@@ -106,7 +106,7 @@ class Cluster:
         return "nobody" if record is None else record.owner
 
     async def until_owned(self, expected: Callable[[Counter[str]], bool]) -> float:
-        """How long it took."""
+        """Waits until the partitions per owner are as expected; returns how long it took."""
         clock = RealClock()
         began = clock.monotonic()
         async with asyncio.timeout(DEADLINE_S):
@@ -118,18 +118,20 @@ class Cluster:
         return [await self.client.submit(definition) for _ in range(count)]
 
     async def ends(self, ids: list[ExecutionId]) -> Counter[str]:
-        """How many have ended in each state, once all have."""
+        """Waits until all executions have ended; returns their number per state."""
         clock = RealClock()
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                headers = [await self.backend.archive.get_header(each) for each in ids]
+                headers = [
+                    await self.backend.archive.get_header(execution_id) for execution_id in ids
+                ]
                 states = [header.state for header in headers if header is not None]
                 if all(state in FINAL_EXECUTION_STATES for state in states):
                     return Counter(map(str, states))
                 await clock.sleep(0.01)
 
     async def state(self) -> dict[bytes, bytes]:
-        """All that is stored of executions and tasks."""
+        """Returns all stored state of executions and tasks."""
         call = self.backend.pool.call
         keys = [
             key
@@ -167,7 +169,9 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 def late_s() -> float:
-    """How late a process may be on this machine now; 20 kills took 1.7 to 2.6 s of the 3 s."""
+    """Returns the delay to expect on this machine; 20 kills took 1.7 to 2.6 s of the allowed 3
+    s.
+    """
     waiting_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     return FACTOR * max(1.0, waiting_per_core)
 
@@ -177,56 +181,56 @@ def is_even(owners: Counter[str]) -> bool:
 
 
 async def test_a_killed_orchestrator_is_replaced_within_its_lease(cluster: Cluster) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(is_even)
 
-    await one.kill()
+    await orchestrator.kill()
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
     assert took_s <= LEASE_S + late_s()
 
 
-async def test_an_orchestrator_that_ends_gives_its_partitions_back_at_once(
+async def test_an_orchestrator_that_shuts_down_releases_its_partitions_at_once(
     cluster: Cluster,
 ) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(is_even)
 
-    one.send(signal.SIGTERM)
+    orchestrator.send(signal.SIGTERM)
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
     assert took_s <= LEASE_S / 2 + late_s()
-    assert await one.process.wait() == 0
+    assert await orchestrator.process.wait() == 0
 
 
-async def test_a_paused_orchestrator_that_comes_back_writes_no_byte_of_state(
+async def test_a_paused_orchestrator_that_resumes_changes_no_state(
     cluster: Cluster,
 ) -> None:
     nap = make_workflow(make_node("nap", handler="sleep", config={"seconds": 3}))
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     await cluster.until_owned(lambda owners: owners == {"one": PARTITIONS})
     await cluster.start("orchestrator", "two")
     await cluster.until_owned(lambda owners: owners["two"] > 0)
     ids = await cluster.submit(nap, 20)
 
-    one.send(signal.SIGSTOP)
+    orchestrator.send(signal.SIGSTOP)
     ones = await cluster.owned_by("one")
     await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
     ended = await cluster.ends(ids)
     before = await cluster.state()
-    one.send(signal.SIGCONT)
-    await one.said(*[f"partition.released {number}" for number in ones])
+    orchestrator.send(signal.SIGCONT)
+    await orchestrator.said(*[f"partition.released {number}" for number in ones])
     await cluster.until_owned(is_even)
-    lost = [number for number in ones if f"partition.lost {number}" in one.lines]
+    lost = [number for number in ones if f"partition.lost {number}" in orchestrator.lines]
 
     assert ended == {"COMPLETED": len(ids)}
-    assert len(lost) >= len(ones) - 1 > 0  # one may have been given up just then
+    assert len(lost) >= len(ones) - 1 > 0  # one may have been released just then
     assert await cluster.state() == before
 
 
-async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster: Cluster) -> None:
+async def test_the_tasks_of_a_killed_worker_restart_within_the_timeout(cluster: Cluster) -> None:
     long = make_workflow(make_node("long", handler="work", config={"seconds": 2}))
     await cluster.start("orchestrator", "one")
     first = await cluster.start("worker", "first")
@@ -249,7 +253,7 @@ async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster:
     assert await cluster.ends(ids) == {"COMPLETED": 1}
 
 
-async def test_a_task_that_no_worker_serves_is_set_aside_and_its_node_fails(
+async def test_a_task_without_a_worker_becomes_a_dead_letter_and_its_node_fails(
     cluster: Cluster,
 ) -> None:
     lonely = make_workflow(make_node("a", handler="work", queue="gpu", config={"seconds": 0}))
@@ -263,13 +267,13 @@ async def test_a_task_that_no_worker_serves_is_set_aside_and_its_node_fails(
     assert ended == {"FAILED": 3}
     assert sorted(letter.token.execution_id for letter in letters) == sorted(ids)
     assert {letter.queue for letter in letters} == {"tasks:gpu"}
-    assert all("no handler registered for 'tasks:gpu'" in str(each.error) for each in letters)
+    assert all("no handler registered for 'tasks:gpu'" in str(letter.error) for letter in letters)
 
 
-async def test_a_task_that_is_gone_from_the_server_is_found_and_issued_again(
+async def test_a_task_that_the_server_lost_is_issued_again(
     cluster: Cluster,
 ) -> None:
-    one = await cluster.start("orchestrator", "one")
+    orchestrator = await cluster.start("orchestrator", "one")
     ids = await cluster.submit(make_workflow(make_node("a", config={"seconds": 0})), 1)
     keys, call = cluster.backend.keys, cluster.backend.pool.call
     async with asyncio.timeout(DEADLINE_S):
@@ -277,18 +281,18 @@ async def test_a_task_that_is_gone_from_the_server_is_found_and_issued_again(
             await RealClock().sleep(0.01)
 
     await call("DEL", keys.task_locations, f"{keys.tasks}tasks:work")
-    await one.said("execution.repaired")
+    await orchestrator.said("execution.repaired")
     await cluster.start("worker", "w")
 
     assert await cluster.ends(ids) == {"COMPLETED": 1}
 
 
-async def test_the_registry_shows_a_worker_from_its_start_to_its_end(cluster: Cluster) -> None:
+async def test_a_worker_is_listed_from_its_start_to_its_end(cluster: Cluster) -> None:
     await cluster.start("orchestrator", "one")
     leaves = await cluster.start("worker", "leaves")
     dies = await cluster.start("worker", "dies", "tasks:work", "tasks:gpu")
     await cluster.until_workers({"leaves": "alive", "dies": "alive"})
-    records = {each.worker: each for each in await cluster.backend.tasks.workers()}
+    records = {record.worker: record for record in await cluster.backend.tasks.workers()}
 
     leaves.send(signal.SIGTERM)
     await dies.kill()
@@ -300,8 +304,8 @@ async def test_the_registry_shows_a_worker_from_its_start_to_its_end(cluster: Cl
     assert (about.concurrency, about.handlers) == (4, ("work",))
 
 
-async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
-    one = await cluster.start("orchestrator", "one")
+async def test_processes_that_ended_leave_no_keys(cluster: Cluster) -> None:
+    orchestrator = await cluster.start("orchestrator", "one")
     worker = await cluster.start("worker", "w")
     gone = await cluster.start("worker", "gone")
     await cluster.until_workers({"w": "alive", "gone": "alive"})
@@ -310,20 +314,20 @@ async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
     )
     ended = await cluster.ends(await cluster.submit(quick, 20))
     await gone.kill()
-    await one.said("worker.dead gone")
+    await orchestrator.said("worker.dead gone")
 
-    for member in (worker, one):
+    for member in (worker, orchestrator):
         member.send(signal.SIGTERM)
         assert await member.process.wait() == 0
 
-    left = {key.decode().split(":")[2] for key in await cluster.state()}
+    keys = {key.decode().split(":")[2] for key in await cluster.state()}
     assert ended == {"COMPLETED": 20}
     assert await cluster.owners() == {"nobody": PARTITIONS}
-    # Of the tasks only if one was ever queued: those that somebody waited for were not.
-    assert left | {"tasks"} == LASTS | {"dead", "inbox", "queues", "tasks"}
+    # The key of tasks exists only if a task was queued; tasks that a worker waited for were not.
+    assert keys | {"tasks"} == LASTS | {"dead", "inbox", "queues", "tasks"}
     assert {await cluster.backend.store.unread_s(number) for number in range(PARTITIONS)} == {0.0}
     assert await cluster.backend.pool.call("KEYS", "*:orchestrators") == []
-    assert {each.depth for each in await cluster.backend.tasks.queues()} == {0}
+    assert {queue.depth for queue in await cluster.backend.tasks.queues()} == {0}
 
 
 async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None:
@@ -348,7 +352,9 @@ async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None
     assert await cluster.ends(ids) == {"COMPLETED": 100}
 
 
-async def test_what_runs_for_longer_than_the_timeout_is_executed_once(cluster: Cluster) -> None:
+async def test_a_task_that_runs_longer_than_the_worker_timeout_is_executed_once(
+    cluster: Cluster,
+) -> None:
     long = make_workflow(make_node("long", config={"seconds": 1.5 * DEAD_AFTER_S}))
     await cluster.start("orchestrator", "one")
     workers = [await cluster.start("worker", name) for name in ("w1", "w2")]

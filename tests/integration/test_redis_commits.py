@@ -1,4 +1,4 @@
-"""Each check of commit.lua refuses something that nothing else refuses; large commits pass."""
+"""Each check of commit.lua refuses something that no other check refuses; large commits pass."""
 
 from collections.abc import AsyncIterator
 
@@ -25,11 +25,11 @@ from runnel.testing.conformance.suite import (
 )
 from tests.redis_server import flush_server
 
-# A check of commit.lua, and a commit that only this check keeps out.
+# A check of commit.lua, and a commit that only this check refuses.
 CHECKS = {
-    "epoch": "now[1] ~= ARGV[1]",
-    "nonce": "now[2] ~= ARGV[2]",
-    "sequence": "last + 1 ~= tonumber(ARGV[3])",
+    "epoch": "current[1] ~= epoch",
+    "nonce": "current[2] ~= nonce",
+    "sequence": "last + 1 ~= tonumber(sequence)",
 }
 MANY = 1_999
 
@@ -45,11 +45,11 @@ async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 
 def forged(check: str, lease: Lease) -> tuple[Lease, int]:
-    """A lease that fails this check and no other, and the sequence to commit with."""
+    """Returns a lease that fails this check and no other, and the sequence to commit with."""
     if check == "epoch":
         return msgspec.structs.replace(lease, epoch=lease.epoch + 1), 1
     if check == "nonce":
-        # As a server has it that was set back and whose partition was acquired again.
+        # As on a server that was rolled back and whose partition was acquired again.
         return msgspec.structs.replace(lease, nonce=f"other{lease.nonce}"), 1
     return lease, 2
 
@@ -78,38 +78,38 @@ async def test_without_a_check_its_commit_would_be_written(
     assert list(await backend.store.load(ROOT_ID)) == [b"x"]
 
 
-async def test_a_commit_of_as_many_tasks_as_it_may_have_is_claimed_and_dropped(
+async def test_a_commit_with_the_maximum_number_of_tasks_can_be_claimed_and_dropped(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
     names = [f"t{number}" for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=1, tasks=[make_task(name) for name in names]))
     claimed = await backend.tasks.claim("w", None, limit=MANY, wait_s=0)
-    started = await backend.tasks.start("w", [each.token for each in claimed], now=1.0)
+    started = await backend.tasks.start("w", [task.token for task in claimed], now=1.0)
 
     await backend.store.commit(
         lease, Commit(sequence=2, dropped=[make_token(name) for name in names])
     )
 
-    assert [each.token.node_id for each in claimed] == names
+    assert [task.token.node_id for task in claimed] == names
     assert all(started)
     orders = await backend.tasks.beat("w", [make_token(name) for name in names])
     assert len(orders.stop) == MANY
     assert await backend.pool.call("HLEN", backend.keys.task_locations) == 0
 
 
-async def test_a_commit_of_as_many_timers_as_it_may_have_is_set_and_cleared(
+async def test_a_commit_with_the_maximum_number_of_timers_can_be_set_and_cleared(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
     timers = [make_timer(f"t{number:04}", due=float(number)) for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=1, timers_set=timers))
-    found = await backend.store.due_timers(lease, float(MANY), limit=MANY)
+    due = await backend.store.due_timers(lease, float(MANY), limit=MANY)
 
     keys = [make_timer_key(f"t{number:04}") for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=2, timers_cleared=keys))
 
-    assert list(found) == timers
+    assert list(due) == timers
     assert await backend.store.next_due(lease) is None
 
 
@@ -124,14 +124,14 @@ async def test_a_former_lease_of_the_same_client_can_not_consume(backend: RedisB
         await backend.store.commit(former, Commit(sequence=1, consumed=entry.position))
 
 
-async def test_a_position_that_nobody_has_read_is_not_consumed(backend: RedisBackend) -> None:
+async def test_a_position_that_was_never_read_can_not_be_consumed(backend: RedisBackend) -> None:
     lease = await backend.store.acquire(0, "one")
 
     with pytest.raises(BrokenInvariantError):
         await backend.store.commit(lease, Commit(sequence=1, consumed=InboxPosition("1-1")))
 
 
-async def test_nothing_stays_behind_of_what_was_consumed_and_reported(
+async def test_consumed_messages_leave_nothing_in_the_inbox(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
@@ -152,7 +152,7 @@ def changed(text: str) -> LuaScript:
     return scripts.make_script("commit", text)
 
 
-async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
+async def test_a_dead_letter_has_the_fields_of_its_task_and_its_error(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
@@ -160,9 +160,9 @@ async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
     await backend.store.commit(lease, Commit(sequence=1, dead_letters=[make_dead_letter("a")]))
 
     [[_, fields]] = await backend.pool.call("XRANGE", f"{backend.keys.letters}default", "-", "+")
-    found = dict(zip(fields[::2], fields[1::2], strict=True))
-    assert found.pop(b"letter")
-    assert found == {
+    stored = dict(zip(fields[::2], fields[1::2], strict=True))
+    assert stored.pop(b"letter")
+    assert stored == {
         b"execution_id": b"x1",
         b"node_id": b"a",
         b"item": b"-1",
@@ -176,7 +176,7 @@ async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
     }
 
 
-async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
+async def test_the_dead_letters_of_a_queue_are_limited_to_the_newest(
     backend: RedisBackend, shared_redis: RedisServer
 ) -> None:
     few = await RedisBackend.open(
@@ -188,12 +188,12 @@ async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
     await few.store.commit(lease, Commit(sequence=1, dead_letters=letters))
 
     await few.close()
-    found = await backend.archive.list_dead_letters(DeadLetterFilter(limit=1_000))
-    assert 100 <= len(found) <= 200
-    assert found[0].token.node_id == "n999"
+    kept = await backend.archive.list_dead_letters(DeadLetterFilter(limit=1_000))
+    assert 100 <= len(kept) <= 200
+    assert kept[0].token.node_id == "n999"
 
 
-async def test_an_inbox_tells_for_how_long_its_first_entry_is_unread(
+async def test_the_store_measures_how_long_the_oldest_inbox_entry_is_unread(
     backend: RedisBackend,
 ) -> None:
     key = f"{backend.keys.inbox}0"

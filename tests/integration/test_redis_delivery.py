@@ -1,4 +1,4 @@
-"""Tasks that are handed to a worker which waits for them, by the commit that issues them."""
+"""Tasks that the commit which issues them pushes to a waiting worker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -23,7 +23,7 @@ LONG_S = 60.0
 
 
 class LateClock(RealClock):
-    """That of a process which was stopped, as soon as `late_s` is set."""
+    """The clock of a process that was stopped, as soon as `late_s` is set."""
 
     late_s = 0.0
 
@@ -40,9 +40,9 @@ async def opened(url: str, clock: RealClock | None = None) -> RedisBackend:
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
     flush_server(shared_redis)
-    found = await opened(shared_redis.url)
-    yield found
-    await found.close()
+    backend = await opened(shared_redis.url)
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ async def lease(backend: RedisBackend) -> Lease:
 
 
 async def until_waiting(backend: RedisBackend, *workers: str) -> None:
-    """Until exactly these wait for tasks."""
+    """Waits until exactly these workers wait for tasks."""
 
-    async def look() -> bool | None:
-        found = await backend.pool.call("HKEYS", backend.keys.waiting)
-        return {each.decode() for each in found} == set(workers) or None
+    async def poll() -> bool | None:
+        workers_waiting = await backend.pool.call("HKEYS", backend.keys.waiting)
+        return {name.decode() for name in workers_waiting} == set(workers) or None
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
 async def issue(backend: RedisBackend, lease: Lease, *names: str, sequence: int = 1) -> None:
@@ -69,23 +69,23 @@ def waiting(
     group: asyncio.TaskGroup, backend: RedisBackend, worker: str, limit: int = 4
 ) -> asyncio.Task[list[str]]:
     async def claim() -> list[str]:
-        found = await backend.tasks.claim(
+        tasks = await backend.tasks.claim(
             worker, None, limit=limit, wait_s=LONG_S, starts_tasks=True
         )
-        return names_of(found)
+        return names_of(tasks)
 
     return group.create_task(claim())
 
 
 def names_of(tasks: Iterable[TaskMessage]) -> list[str]:
-    return [each.token.node_id for each in tasks]
+    return [task.token.node_id for task in tasks]
 
 
 async def queued(backend: RedisBackend) -> int:
-    return sum(each.depth for each in await backend.tasks.queues())
+    return sum(queue.depth for queue in await backend.tasks.queues())
 
 
-async def test_who_waits_is_handed_a_task_that_was_never_queued(
+async def test_a_task_is_pushed_to_a_waiting_worker_without_being_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -99,31 +99,36 @@ async def test_who_waits_is_handed_a_task_that_was_never_queued(
     assert list(await backend.store.unknown_tasks(0, [make_token("a")])) == []
 
 
-async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+async def test_waiting_workers_share_new_tasks(backend: RedisBackend, lease: Lease) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = [waiting(group, backend, worker) for worker in ("v", "w")]
         await until_waiting(backend, "v", "w")
         await issue(backend, lease, "a", "b", "c", "d")
 
-    assert sorted(len(each.result()) for each in claimed) == [2, 2]
-    assert sorted(name for each in claimed for name in each.result()) == ["a", "b", "c", "d"]
+    assert sorted(len(claim_task.result()) for claim_task in claimed) == [2, 2]
+    assert sorted(name for claim_task in claimed for name in claim_task.result()) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
-async def test_one_is_found_among_many_who_wait_for_something_else(
+async def test_a_matching_worker_is_found_among_many_for_other_queues(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
-        others = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
-        await backend.pool.call("HSET", backend.keys.waiting, *others)
+        waiting_workers = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
+        await backend.pool.call("HSET", backend.keys.waiting, *waiting_workers)
         await issue(backend, lease, "a")
 
     assert claimed.result() == ["a"]
     assert await backend.pool.call("HLEN", backend.keys.waiting) == 99
 
 
-async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+async def test_many_waiting_workers_share_new_tasks(backend: RedisBackend, lease: Lease) -> None:
     workers = [f"w{number}" for number in range(40)]
     names = [f"n{number}" for number in range(40)]
     async with asyncio.TaskGroup() as group:
@@ -131,11 +136,11 @@ async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Leas
         await until_waiting(backend, *workers)
         await issue(backend, lease, *names)
 
-    assert sorted(name for each in claimed for name in each.result()) == sorted(names)
-    assert {len(each.result()) for each in claimed} == {1}
+    assert sorted(name for claim_task in claimed for name in claim_task.result()) == sorted(names)
+    assert {len(claim_task.result()) for claim_task in claimed} == {1}
 
 
-async def test_what_is_more_than_they_asked_for_is_queued(
+async def test_tasks_beyond_the_limit_of_the_workers_are_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -147,9 +152,7 @@ async def test_what_is_more_than_they_asked_for_is_queued(
     assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
 
 
-async def test_nobody_is_handed_tasks_twice_without_asking(
-    backend: RedisBackend, lease: Lease
-) -> None:
+async def test_a_worker_gets_one_push_per_claim(backend: RedisBackend, lease: Lease) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -160,10 +163,10 @@ async def test_nobody_is_handed_tasks_twice_without_asking(
     assert await queued(backend) == 1
 
 
-async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
+async def test_no_task_is_pushed_to_a_worker_without_a_connection(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """As when it was killed: the others need not wait until it is judged to be dead."""
+    """As after a kill: the other workers need not wait until it is judged dead."""
     dead = await opened(shared_redis.url)
     async with asyncio.TaskGroup() as group:
         claiming = waiting(group, dead, "dead")
@@ -174,23 +177,23 @@ async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
         await until_heard(backend, "w")
         await issue(backend, lease, "a", "b", "c")
 
-    assert claimed.result() == ["a", "b"]  # the dead one was counted on for its share
+    assert claimed.result() == ["a", "b"]  # a share was reserved for the dead worker
     await until_waiting(backend)
     assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
 
 
 async def until_heard(backend: RedisBackend, *workers: str) -> None:
-    """Until exactly these have somebody who hears what is handed to them."""
+    """Waits until exactly these workers are subscribed to their channels."""
     prefix = backend.keys.push_channel
 
-    async def look() -> bool | None:
-        found = await backend.pool.call("PUBSUB", "CHANNELS", "*")
-        return {each.decode() for each in found} == {prefix + each for each in workers} or None
+    async def poll() -> bool | None:
+        channels = await backend.pool.call("PUBSUB", "CHANNELS", "*")
+        return {name.decode() for name in channels} == {prefix + name for name in workers} or None
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
-async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
+async def test_a_task_pushed_after_a_cancelled_claim_is_returned_by_the_next_claim(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -207,7 +210,9 @@ async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
     assert (first.result(), second.result()) == (["a", "b"], ["c"])
 
 
-async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: Lease) -> None:
+async def test_a_pushed_task_that_was_lost_meanwhile_is_not_returned(
+    backend: RedisBackend, lease: Lease
+) -> None:
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -221,12 +226,12 @@ async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: L
 
     assert claimed.result() == ["b"]
     entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
-    assert [each.command.token for each in entries if isinstance(each.command, TaskLost)] == [
+    assert [entry.command.token for entry in entries if isinstance(entry.command, TaskLost)] == [
         make_token("a")
     ]
 
 
-async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
+async def test_a_task_pushed_to_a_leaving_worker_is_lost_or_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -242,8 +247,8 @@ async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["b"]
 
 
-async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, lease: Lease) -> None:
-    """It runs what it has for as long as that takes: nothing new should wait for it."""
+async def test_no_task_is_pushed_to_a_draining_worker(backend: RedisBackend, lease: Lease) -> None:
+    """A draining worker may run its tasks for a long time: no new task should wait for it."""
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
@@ -254,7 +259,7 @@ async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, leas
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["a"]
 
 
-async def test_one_who_waits_goes_on_when_its_connection_is_cut(
+async def test_a_waiting_worker_continues_after_its_connection_is_lost(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
     async with open_relay(shared_redis) as way:
@@ -262,7 +267,7 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.pool.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the reply to its claim has arrived too
             way.cut()
             await until_asked_twice(way)
             await until_waiting(backend, "w")
@@ -272,17 +277,17 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
     assert claimed.result() == ["a"]
 
 
-async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile(
+async def test_a_delayed_push_runs_only_if_the_task_was_not_lost_meanwhile(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """As for a worker that was stopped while it waited: others have its tasks by then."""
+    """As for a worker that was stopped while it waited: other workers have its tasks by then."""
     clock = LateClock()
     async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis), clock)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.pool.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the reply to its claim has arrived too
             way.is_clear.clear()
             await issue(backend, lease, "a")
             await backend.tasks.leave("w")
@@ -295,10 +300,10 @@ async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile
     assert claimed.result() == ["b"]
 
 
-async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
+async def test_a_push_for_an_earlier_wait_ends_the_later_wait(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    """Else it would be handed tasks again while it runs these."""
+    """Otherwise it would get further pushes while it runs these tasks."""
     async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis))
         async with asyncio.TaskGroup() as group:
@@ -318,15 +323,15 @@ async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
     await until_waiting(backend)
 
 
-async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
+async def test_a_worker_whose_calls_moved_to_another_server_gets_pushes_from_there(
     shared_redis: RedisServer, own_redis: RedisServer, backend: RedisBackend
 ) -> None:
-    """What is said on a replica is said to those whom its server does not count as hearing."""
-    there = await opened(own_redis.url)
+    """A message on a replica reaches subscribers that its server does not count as receivers."""
+    moved = await opened(own_redis.url)
     async with open_relay(shared_redis) as way:
         word = get_password(own_redis)
         await backend.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
-        await there.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+        await moved.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
         far = await opened(f"redis://both:{word}@localhost:{way.port}/0")
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
@@ -337,28 +342,28 @@ async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
         await until_called(far)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
-            await until_waiting(there, "w")
+            await until_waiting(moved, "w")
             await until_heard(backend)
-            lease = await there.store.acquire(0, "one")
-            await issue(there, lease, "a")
+            lease = await moved.store.acquire(0, "one")
+            await issue(moved, lease, "a")
         await far.close()
-    await there.close()
+    await moved.close()
     await backend.pool.call("ACL", "DELUSER", "both")
 
     assert claimed.result() == ["a"]
 
 
 async def until_called(backend: RedisBackend) -> None:
-    """Until its calls are answered again, by whichever server."""
+    """Waits until its calls are answered again, by either server."""
 
-    async def look() -> bytes | None:
+    async def poll() -> bytes | None:
         try:
-            found: bytes = await backend.pool.call("PING")
+            reply: bytes = await backend.pool.call("PING")
         except StoreError:
             return None
-        return found
+        return reply
 
-    await wait_for_value(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(poll, every_s=0.01, deadline_s=20)
 
 
 def url_over(way: RedisRelay, server: RedisServer) -> str:
@@ -369,7 +374,7 @@ async def until_asked_twice(way: RedisRelay) -> None:
     await wait_until(lambda: way.asked.count(b"SUBSCRIBE") == 2)
 
 
-async def test_a_task_that_is_dropped_by_the_commit_that_issues_it_is_handed_to_nobody(
+async def test_a_task_dropped_by_the_commit_that_issues_it_is_pushed_to_no_worker(
     backend: RedisBackend, lease: Lease
 ) -> None:
     async with asyncio.TaskGroup() as group:

@@ -44,14 +44,18 @@ async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) ->
             await work.entered["a"].wait()
         for gate in gates:
             gate.set()
-        views = await asyncio.gather(*[wait_for_end(engines[-1], each) for each in ids])
+        views = await asyncio.gather(
+            *[wait_for_end(engines[-1], execution_id) for execution_id in ids]
+        )
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
     assert sum(len(work.calls) for work in works) == 4 * len(ids)
     assert all(work.calls for work in works)
 
 
-async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path: Path) -> None:
+async def test_another_engine_finishes_the_executions_of_one_that_stopped(
+    url: str, tmp_path: Path
+) -> None:
     first_work, second_work = WorkHandler(), WorkHandler()
     first_work.gate("b")
     async with open_engine(
@@ -60,13 +64,13 @@ async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path:
         async with open_engine("redis", tmp_path, first_work, redis_url=url) as first:
             ids = await submit_many(first, 20)
             await first_work.entered["b"].wait()
-        views = await asyncio.gather(*[wait_for_end(second, each) for each in ids])
+        views = await asyncio.gather(*[wait_for_end(second, execution_id) for execution_id in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
     assert second_work.calls
 
 
-async def test_an_engine_goes_on_after_the_server_has_restarted(
+async def test_an_engine_continues_after_a_restart_of_the_server(
     url: str, tmp_path: Path, shared_redis: RedisServer
 ) -> None:
     work = WorkHandler()
@@ -76,7 +80,7 @@ async def test_an_engine_goes_on_after_the_server_has_restarted(
         await work.entered["b"].wait()
         await asyncio.to_thread(shared_redis.restart)
         gate.set()
-        views = await asyncio.gather(*[wait_for_end(engine, each) for each in ids])
+        views = await asyncio.gather(*[wait_for_end(engine, execution_id) for execution_id in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
 
@@ -84,7 +88,7 @@ async def test_an_engine_goes_on_after_the_server_has_restarted(
 async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_path: Path) -> None:
     async with open_engine("redis", tmp_path, WorkHandler(), redis_url=url) as engine:
         ids = await submit_many(engine, 30)
-        await asyncio.gather(*[wait_for_end(engine, each) for each in ids])
+        await asyncio.gather(*[wait_for_end(engine, execution_id) for execution_id in ids])
 
     backend = await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator())
     keys = backend.keys
@@ -102,9 +106,9 @@ async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_pa
         ("HLEN", keys.workers),
         ("XLEN", f"{keys.tasks}default"),
     ]
-    left = [await backend.pool.call(*asked) for asked in (*of_partitions, *of_tasks)]
+    sizes = [await backend.pool.call(*command) for command in (*of_partitions, *of_tasks)]
     records = [await backend.store.observe(number) for number in await backend.store.partitions()]
     await backend.close()
 
-    assert set(left) == {0}
+    assert set(sizes) == {0}
     assert set(records) == {None}

@@ -1,4 +1,4 @@
-"""Each process may have its own idea of how often workers beat."""
+"""Processes may have different settings for the heartbeat interval of workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 @pytest.fixture
 async def slow(backend: RedisBackend) -> AsyncIterator[WorkerRecord]:
-    """A worker that has beaten once, and will do so again in half a minute."""
+    """Returns a worker with one heartbeat, whose next one is due in half a minute."""
     role = build_worker(
         SLOW,
         backend,
@@ -56,23 +56,23 @@ async def slow(backend: RedisBackend) -> AsyncIterator[WorkerRecord]:
         stops.drain.set()
 
 
-async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_own_beats(
+async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_heartbeat_intervals(
     backend: RedisBackend, slow: WorkerRecord
 ) -> None:
     clock = FakeClock()
     reaper = Reaper(
         backend.store, backend.tasks, clock, EventBus(), dead_after_s=USUAL.heartbeat_timeout_s
     )
-    found = [await reaper.tick()]
+    counts = [await reaper.tick()]
     for seconds in (USUAL.heartbeat_timeout_s, 95.0, 1.0):
         await clock.advance(seconds)
-        found.append(await reaper.tick())
+        counts.append(await reaper.tick())
 
-    assert found == [0, 0, 0, 1]
+    assert counts == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("silent_s", "state"), [(104.0, "alive"), (106.0, "silent")])
-async def test_a_worker_is_not_silent_before_three_and_a_half_of_its_own_beats(
+async def test_a_worker_is_not_silent_before_three_and_a_half_of_its_heartbeat_intervals(
     slow: WorkerRecord, silent_s: float, state: str
 ) -> None:
     record = msgspec.structs.replace(slow, silent_s=silent_s)

@@ -1,4 +1,4 @@
-"""A server that goes away, comes back, or forgets its scripts; callers that change their mind."""
+"""A server that stops, restarts, or loses its scripts; callers that are cancelled."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,7 +49,7 @@ async def until_it_answers(backend: RedisBackend) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_lease_of_before_a_restart_is_refused(
+async def test_a_lease_from_before_a_restart_is_refused(
     own_redis: RedisServer, backend: RedisBackend, call: str
 ) -> None:
     lease = await backend.store.acquire(0, "one")
@@ -64,7 +64,7 @@ async def test_a_lease_of_before_a_restart_is_refused(
     assert (record.epoch, record.counter) == (lease.epoch, 0)
 
 
-async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
+async def test_a_lease_from_before_a_restart_can_be_released_and_acquired_again(
     own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     await backend.mailbox.send([make_message("a")])
@@ -80,7 +80,7 @@ async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
     await backend.store.commit(current, Commit(sequence=1, consumed=entries[0].position))
 
 
-async def test_every_call_to_a_server_that_is_gone_is_a_store_error(
+async def test_every_call_to_a_stopped_server_is_a_store_error(
     own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     lease = await backend.store.acquire(0, "one")
@@ -110,7 +110,7 @@ async def test_scripts_that_the_server_has_forgotten_are_loaded_again(
     assert len(await backend.tasks.claim("w", None, limit=1, wait_s=0)) == 1
 
 
-async def test_a_partition_that_was_wiped_belongs_to_nobody(backend: RedisBackend) -> None:
+async def test_a_wiped_partition_has_no_owner(backend: RedisBackend) -> None:
     lease = await backend.store.acquire(0, "one")
     await backend.pool.call("FLUSHALL")
 
@@ -120,10 +120,10 @@ async def test_a_partition_that_was_wiped_belongs_to_nobody(backend: RedisBacken
     assert await backend.store.observe(0) is None
 
 
-async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
+async def test_the_reply_to_a_cancelled_call_never_reaches_another_call(
     backend: RedisBackend,
 ) -> None:
-    """Calls are given up at every point on their way."""
+    """Calls are cancelled at every point on their way."""
     lease = await backend.store.acquire(0, "one")
     for turns in range(12):
         async with asyncio.TaskGroup() as group:
@@ -134,8 +134,8 @@ async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
             ]
             for _ in range(turns):
                 await asyncio.sleep(0)
-            for each in given_up:
-                each.cancel()
+            for call in given_up:
+                call.cancel()
         record = await backend.store.observe(0)
         assert record is not None
         assert record.owner == "one"
@@ -145,7 +145,7 @@ async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
     assert len(await backend.store.read_inbox(lease, limit=9, wait_s=5)) == 1
 
 
-async def test_many_who_wait_do_not_keep_a_call_waiting(backend: RedisBackend) -> None:
+async def test_many_waiting_claims_do_not_delay_a_call(backend: RedisBackend) -> None:
     lease = await backend.store.acquire(0, "one")
 
     async with asyncio.TaskGroup() as group:
@@ -156,11 +156,11 @@ async def test_many_who_wait_do_not_keep_a_call_waiting(backend: RedisBackend) -
         tasks = [make_task(f"t{number}") for number in range(40)]
         await backend.store.commit(lease, Commit(sequence=1, tasks=tasks))
 
-    claimed = sorted(each.token.node_id for claim in waiting for each in claim.result())
-    assert claimed == sorted(each.token.node_id for each in tasks)
+    claimed = sorted(task.token.node_id for claim in waiting for task in claim.result())
+    assert claimed == sorted(task.token.node_id for task in tasks)
 
 
-async def test_a_claim_whose_answer_is_lost_is_given_up_after_two_beats(
+async def test_a_claim_with_a_lost_reply_is_lost_after_two_heartbeats(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
@@ -187,6 +187,6 @@ async def test_the_number_of_partitions_is_fixed(
 
 
 @pytest.mark.parametrize("url", ["localhost", "http://localhost", "redis://host:x"])
-async def test_a_url_that_is_none_is_refused(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="expected the URL"):
         await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator())

@@ -1,4 +1,4 @@
-"""Executions on a Redis without an archive are deleted with all that belongs to them."""
+"""Executions on a Redis without an archive are deleted with all their data."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -35,7 +35,7 @@ async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 
 class Kept:
-    """Writes executions as their owner would, and tells which are left."""
+    """Writes executions as their owner does, and lists those that remain."""
 
     def __init__(self, backend: RedisBackend) -> None:
         self.backend = backend
@@ -43,25 +43,27 @@ class Kept:
         self._sequences: dict[int, int] = {}
 
     async def write(self, *headers: ExecutionHeader) -> None:
-        for each in headers:
-            number = await self.backend.store.route(each.execution_id)
+        for header in headers:
+            number = await self.backend.store.route(header.execution_id)
             if number not in self._leases:
                 self._leases[number] = await self.backend.store.acquire(number, "one")
             self._sequences[number] = self._sequences.get(number, 0) + 1
-            history = HistoryRecord(aggregate_id=each.execution_id, entry=b"entry")
+            history = HistoryRecord(aggregate_id=header.execution_id, entry=b"entry")
             await self.backend.store.commit(
                 self._leases[number],
                 Commit(
                     sequence=self._sequences[number],
-                    headers=[each],
+                    headers=[header],
                     histories=[history],
                 ),
             )
-            await self.backend.blobs.put(f"{each.execution_id}/out", b"large")
+            await self.backend.blobs.put(f"{header.execution_id}/out", b"large")
 
     async def left(self) -> list[str]:
-        wanted = ExecutionFilter(with_children=True, limit=1_000)
-        return sorted(each.execution_id for each in await self.backend.archive.list_headers(wanted))
+        criteria = ExecutionFilter(with_children=True, limit=1_000)
+        return sorted(
+            header.execution_id for header in await self.backend.archive.list_headers(criteria)
+        )
 
 
 def ended(
@@ -80,7 +82,7 @@ def retention(backend: RedisBackend) -> RedisRetention:
     return RedisRetention(backend.pool, backend.keys, backend.layout)
 
 
-async def test_what_ended_so_and_long_enough_ago_is_deleted(
+async def test_executions_that_ended_in_the_state_before_the_time_are_deleted(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(
@@ -102,9 +104,7 @@ async def test_what_ended_so_and_long_enough_ago_is_deleted(
         await kept.backend.blobs.get("x1/out")
 
 
-async def test_at_most_as_many_as_asked_for_are_deleted(
-    kept: Kept, retention: RedisRetention
-) -> None:
+async def test_at_most_the_limit_is_deleted(kept: Kept, retention: RedisRetention) -> None:
     await kept.write(*[ended(f"x{number}") for number in range(5)])
 
     counts = [await retention.delete_finished(S.COMPLETED, before=50.0, limit=2) for _ in range(4)]
@@ -112,7 +112,7 @@ async def test_at_most_as_many_as_asked_for_are_deleted(
     assert counts == [2, 2, 1, 0]
 
 
-async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
+async def test_a_tree_is_deleted_completely_and_only_if_all_of_it_is_final(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(ended("x1"), ended("x1.a.1", parent="x1"))
@@ -124,7 +124,7 @@ async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
     assert await kept.left() == ["x2", "x2.a.1"]
 
 
-async def test_those_that_stay_do_not_hide_others_behind_them(
+async def test_executions_that_stay_do_not_hide_later_ones(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 3)
@@ -135,10 +135,10 @@ async def test_those_that_stay_do_not_hide_others_behind_them(
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
 
     assert deleted == 2
-    assert await kept.left() == [each.execution_id for each in old]
+    assert await kept.left() == [header.execution_id for header in old]
 
 
-async def test_one_that_changed_since_it_was_looked_at_stays(
+async def test_an_execution_that_changed_meanwhile_is_not_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"))
@@ -147,7 +147,7 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
     async def after_a_change(*args: object, **named: object) -> object:
         monkeypatch.undo()
         await kept.write(make_header("x1"))
-        return await run(*args, **named)  # type: ignore[arg-type]  # handed on as they came
+        return await run(*args, **named)  # type: ignore[arg-type]  # passed on unchanged
 
     monkeypatch.setattr(kept.backend.pool, "run_script", after_a_change)
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
@@ -156,7 +156,7 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
     assert await kept.left() == ["x1"]
 
 
-async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_for_long(
+async def test_orphaned_blobs_are_deleted_after_their_idle_time(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 2)
@@ -164,13 +164,13 @@ async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_fo
     for key in ("x0/a", "x1.a/b.1/out", "x2/a", "x2.b/a", "x30/a"):
         await kept.backend.blobs.put(key, b"large")
 
-    counts = [await retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, 0, 0)]
+    counts = [await retention.delete_orphaned_blobs(idle_s=idle_s) for idle_s in (3_600, 0, 0)]
 
     assert counts == [0, 4, 0]
     assert await kept.backend.blobs.delete("") == 3
 
 
-async def test_a_list_goes_on_while_what_is_on_it_is_deleted(
+async def test_listing_continues_while_executions_are_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"), ended("x2", state=S.FAILED), ended("x3"))
@@ -178,11 +178,11 @@ async def test_a_list_goes_on_while_what_is_on_it_is_deleted(
     run = kept.backend.pool.run_script
 
     async def delete_after_the_first(*args: Any, **how: Any) -> Any:
-        found = await run(*args, **how)
+        reply = await run(*args, **how)
         if args[0] == "list_headers":
             monkeypatch.setattr(kept.backend.pool, "run_script", run)
             await retention.delete_finished(S.COMPLETED, before=1e10, limit=9)
-        return found
+        return reply
 
     monkeypatch.setattr(kept.backend.pool, "run_script", delete_after_the_first)
 

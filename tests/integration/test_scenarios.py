@@ -247,7 +247,7 @@ async def test_an_unknown_handler_fails_the_node_with_the_names_that_exist(
 
 async def test_a_held_execution_starts_with_its_trigger(engine: Engine) -> None:
     definition = make_workflow(make_node("a", handler="input"))
-    execution_id = await engine.client.submit(definition, is_held=True)
+    execution_id = await engine.client.hold(definition)
     assert (await engine.client.get(execution_id)).status == "PENDING"
 
     await engine.client.trigger(execution_id, {"k": 1})

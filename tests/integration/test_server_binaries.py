@@ -43,7 +43,7 @@ def test_without_a_program_the_error_says_how_to_get_one() -> None:
     ("says", "why"),
     [
         ("echo Absent server v=5.0.3", "is version 5.0"),
-        ("echo hello", "does not tell its version: 'hello'"),
+        ("echo hello", "does not print a version: 'hello'"),
         ("exit 3", "does not run: Command .* returned non-zero exit status 3"),
     ],
 )

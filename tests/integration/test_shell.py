@@ -104,7 +104,7 @@ async def test_output_may_be_read_as_json_or_lines(stage: WorkerHarness) -> None
 
     assert first.output.decode()["stdout"] == {"a": 1}  # type: ignore[union-attr]
     assert isinstance(second, TaskFailed)
-    assert "output that is no JSON" in second.error.message
+    assert "output that is not JSON" in second.error.message
 
 
 async def test_output_over_the_limit_is_cut_and_marked(stage: WorkerHarness) -> None:
@@ -159,7 +159,7 @@ async def test_the_error_for_a_too_long_argument_suggests_stdin(
 ) -> None:
     failed = await fail_shell(stage, "echo", "x" * 200_000, **config)
 
-    assert "give long texts to stdin" in failed.error.message
+    assert "pass long texts through stdin" in failed.error.message
     assert failed.error.retryable is False
 
 

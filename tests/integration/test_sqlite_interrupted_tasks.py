@@ -1,4 +1,4 @@
-"""Tasks that ran when their process died: its successor knows of them."""
+"""Tasks that were running when their process died: the next owner knows them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -33,9 +33,9 @@ async def open_backend(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
 
 
 async def begin(backend: SqliteBackend, *names: str, partition: int = 0) -> LeaseOwner:
-    """Owns the partition and has these begun, of which no note is in any history yet.
+    """Owns the partition and starts these tasks, before any history records it.
 
-    One more is claimed and started with them, and stands behind them in line.
+    One more task is claimed and started with them, but waits for a slot.
     """
     owner = LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
     claimed = [*names, "ahead"]
@@ -48,12 +48,12 @@ async def begin(backend: SqliteBackend, *names: str, partition: int = 0) -> Leas
 
 
 def die(backend: SqliteBackend, *partitions: int) -> None:
-    """As the kernel does it: the locks are free, and nothing else is tidied up."""
+    """Simulates a kill: the kernel frees the locks, and nothing else is cleaned up."""
     for partition in partitions:
         backend.leases.locks.unlock(partition)
 
 
-async def test_the_successor_knows_what_was_running(open_backend: Open) -> None:
+async def test_the_next_owner_knows_which_tasks_were_running(open_backend: Open) -> None:
     first = await open_backend("one")
     await begin(first, "ended", "running")
     await first.tasks.report("w", [make_completion("ended")])
@@ -61,14 +61,14 @@ async def test_the_successor_knows_what_was_running(open_backend: Open) -> None:
 
     second = await open_backend("two")
     await second.store.acquire(0, "two")
-    asked = [make_token("ended"), make_token("running"), make_token("queued"), make_token("ahead")]
+    tokens = [make_token("ended"), make_token("running"), make_token("queued"), make_token("ahead")]
 
-    unknown = await second.store.unknown_tasks(0, asked)
+    unknown = await second.store.unknown_tasks(0, tokens)
 
-    assert unknown == dict(zip(asked, [None, True, None, None], strict=True))
+    assert unknown == dict(zip(tokens, [None, True, None, None], strict=True))
 
 
-async def test_nothing_is_suspected_of_the_end_of_a_process_that_drained(
+async def test_no_task_is_blamed_for_the_end_of_a_draining_process(
     open_backend: Open,
 ) -> None:
     first = await open_backend("one")
@@ -83,7 +83,7 @@ async def test_nothing_is_suspected_of_the_end_of_a_process_that_drained(
     assert await second.store.unknown_tasks(0, held) == dict.fromkeys(held, False)
 
 
-async def test_each_partition_has_its_own(open_backend: Open) -> None:
+async def test_each_partition_has_its_own_file_of_running_tasks(open_backend: Open) -> None:
     first = await open_backend("one")
     await begin(first, "a", partition=0)
     await begin(first, "b", partition=1)
@@ -96,9 +96,7 @@ async def test_each_partition_has_its_own(open_backend: Open) -> None:
     assert unknown == {make_token("a"): None, make_token("b"): True}
 
 
-async def test_a_partition_that_is_given_back_leaves_nobody_suspected(
-    open_backend: Open, tmp_path: Path
-) -> None:
+async def test_a_released_partition_blames_no_task(open_backend: Open, tmp_path: Path) -> None:
     first = await open_backend("one")
     owner = await begin(first, "a")
     existed = (tmp_path / "p0.running").exists()

@@ -1,4 +1,4 @@
-"""Concurrency keys end with their process, and so does all that they were told."""
+"""Concurrency keys end with their process, and so do their messages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,79 +34,81 @@ async def home(backend: SqliteBackend) -> LeaseOwner:
 
 @pytest.fixture
 async def other(backend: SqliteBackend, home: LeaseOwner) -> LeaseOwner:
-    """Owns the partition of the execution that asks."""
+    """Owns the partition of the execution that requests the key."""
     other = await owner_of(backend, OTHER)
     await other.commit(Commit(sequence=0, headers=[make_header()]))
     return other
 
 
-async def test_a_key_and_who_asks_for_it_hear_each_other_between_partitions(
+async def test_a_concurrency_key_and_its_requester_communicate_between_partitions(
     home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
-    await tell(home, GRANT)
+    await deliver(other, ACQUIRE)
+    await deliver(home, GRANT)
 
     assert await home.read_commands() == [ACQUIRE]
     assert await other.read_commands() == [GRANT]
 
 
-async def test_what_keys_and_attempts_were_told_ends_with_their_process(
+async def test_messages_of_concurrency_keys_end_with_their_process(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner, tmp_path: Path
 ) -> None:
-    await tell(other, ACQUIRE)
-    await tell(home, GRANT)
+    await deliver(other, ACQUIRE)
+    await deliver(home, GRANT)
     await backend.close()
 
     successor = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("two"))
-    found = [await (await owner_of(successor, each)).read_commands() for each in (HOME, OTHER)]
+    commands = [
+        await (await owner_of(successor, partition)).read_commands() for partition in (HOME, OTHER)
+    ]
     await successor.close()
 
-    assert found == [[], []]
+    assert commands == [[], []]
 
 
-async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
+async def test_messages_to_a_concurrency_key_wait_for_the_next_owner_of_its_partition(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
+    await deliver(other, ACQUIRE)
     await backend.store.release(home.lease)
-    await tell(other, RELEASE)
+    await deliver(other, RELEASE)
 
     again = await owner_of(backend, HOME)
 
     assert await again.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_a_partition_that_is_given_up_gives_back_the_keys_of_its_attempts(
+async def test_a_released_partition_releases_the_concurrency_keys_of_its_attempts(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE)
+    await deliver(other, ACQUIRE)
 
     await backend.store.release(other.lease)
 
     assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_keys_are_given_back_once(
+async def test_concurrency_keys_are_released_once(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    await tell(other, ACQUIRE, RELEASE)
+    await deliver(other, ACQUIRE, RELEASE)
 
     await backend.store.release(other.lease)
 
     assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_a_grant_that_was_given_back_meanwhile_is_not_delivered(
+async def test_a_grant_that_was_released_meanwhile_is_not_delivered(
     backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
-    """The partition is left and taken again while its key is slow to answer."""
-    await tell(other, ACQUIRE)
-    asked = await home.read()
+    """The partition is released and acquired again while its key is slow to answer."""
+    await deliver(other, ACQUIRE)
+    entries = await home.read()
     await backend.store.release(other.lease)
     again = await owner_of(backend, OTHER)
-    await tell(again, ACQUIRE)
+    await deliver(again, ACQUIRE)
 
-    await home.commit(Commit(sequence=0, consumed=asked[-1].position, messages=[GRANT]))
+    await home.commit(Commit(sequence=0, consumed=entries[-1].position, messages=[GRANT]))
     since = await home.read()
     entry = encode_entry(
         1.0, [LimitHeld(holder=make_token("a"), limit=1), LimitReleased(holder=make_token("a"))]
@@ -123,5 +125,5 @@ async def owner_of(backend: SqliteBackend, partition: int) -> LeaseOwner:
     return LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
 
 
-async def tell(owner: LeaseOwner, *commands: Command) -> None:
+async def deliver(owner: LeaseOwner, *commands: Command) -> None:
     await owner.commit(Commit(sequence=0, messages=list(commands)))

@@ -1,4 +1,4 @@
-"""A data directory that can't be used is refused with one sentence that says why."""
+"""A data directory that can't be used is refused with one sentence that names the reason."""
 
 import os
 import sqlite3
@@ -14,7 +14,7 @@ from runnel.testing.clock import FakeClock, FakeIds
 SOURCE = Path(__file__).parents[2] / "src" / "runnel" / "backends" / "sqlite"
 
 
-async def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_created(tmp_path: Path) -> None:
     backend = await open_at(tmp_path / "a" / "b")
     await backend.close()
 
@@ -31,11 +31,11 @@ async def test_closing_twice_is_not_an_error(tmp_path: Path) -> None:
         await backend.claim_home_partition("one")
 
 
-async def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+async def test_a_file_instead_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
 
     for folder in (tmp_path / "data", tmp_path / "data" / "below"):
-        with pytest.raises(InputError, match="a file is in its place"):
+        with pytest.raises(InputError, match="is a file, expected a folder"):
             await open_at(folder)
 
 
@@ -47,7 +47,7 @@ async def test_a_folder_that_is_not_writable_is_refused(tmp_path: Path) -> None:
         await open_at(tmp_path)
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runnel.db").write_bytes(b"no database at all" * 100)
 
     with pytest.raises(StoreError, match="damaged or not a SQLite database"):
@@ -60,7 +60,7 @@ JOIN pragma_table_xinfo(held.name) AS part ORDER BY held.name, part.cid
 """
 
 
-async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path: Path) -> None:
+async def test_a_database_of_an_earlier_version_is_upgraded(tmp_path: Path) -> None:
     await (await open_at(tmp_path)).close()
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         fresh = db.execute(SHAPE).fetchall()
@@ -91,7 +91,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["SqliteReader", "WakeupSender"])
-async def test_what_could_not_be_opened_as_a_whole_is_closed_again(
+async def test_a_backend_that_could_not_be_opened_completely_is_closed(
     tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -106,8 +106,8 @@ async def test_what_could_not_be_opened_as_a_whole_is_closed_again(
 
 
 def handles_in(folder: Path) -> list[str]:
-    """The files below the folder that this process has open."""
-    targets = [str(each.resolve()) for each in Path("/proc/self/fd").iterdir()]
+    """Returns the files below the folder that this process has open."""
+    targets = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
     return [target for target in targets if target.startswith(str(folder))]
 
 

@@ -18,7 +18,7 @@ from runnel.testing.clock import FakeClock, FakeIds
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
 
 
-async def test_a_message_from_another_process_arrives_by_the_bell(tmp_path: Path) -> None:
+async def test_a_message_from_another_process_arrives_by_its_wakeup(tmp_path: Path) -> None:
     async with started("own", tmp_path, "first") as first:
         owned = await line(first)
         async with started("send", tmp_path, "hello") as second:
@@ -28,7 +28,7 @@ async def test_a_message_from_another_process_arrives_by_the_bell(tmp_path: Path
     assert (owned, got) == ("owns 0", "got hello")
 
 
-async def test_two_processes_get_homes_of_their_own(tmp_path: Path) -> None:
+async def test_two_processes_get_separate_home_partitions(tmp_path: Path) -> None:
     async with started("own", tmp_path, "a") as first, started("own", tmp_path, "b") as second:
         homes = {await line(first), await line(second)}
 
@@ -54,7 +54,7 @@ async def test_a_killed_process_loses_its_lease_at_once(tmp_path: Path) -> None:
     assert (held.owner, seen, lease.epoch) == ("first", None, held.epoch + 1)
 
 
-async def test_a_child_that_user_code_forked_does_not_keep_the_lease_of_the_killed(
+async def test_a_forked_child_does_not_keep_the_lease_of_its_killed_parent(
     tmp_path: Path,
 ) -> None:
     async with started("fork", tmp_path, "first") as first:

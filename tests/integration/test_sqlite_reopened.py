@@ -1,4 +1,6 @@
-"""What a data directory gives back to the next process, after a good end and after a bad one."""
+"""The data that the next process finds in a data directory, after a regular end and after a
+crash.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -46,19 +48,19 @@ async def open_backend(tmp_path: Path) -> AsyncIterator[Open]:
         await backend.close()
 
 
-async def test_all_durable_things_are_there_again(open_backend: Open) -> None:
+async def test_all_durable_data_is_available_after_reopening(open_backend: Open) -> None:
     owner = await filled(await open_backend("one"), is_closed=True)
 
     second = await open_backend("two")
     again = LeaseOwner(second.store, await second.store.acquire(owner.partition, "two"))
 
-    found = await second.archive.get_header(ROOT_ID)
+    header = await second.archive.get_header(ROOT_ID)
     definition = await second.archive.get_definition(DefinitionHash("hash"))
     timers = await second.store.due_timers(again.lease, 9.0, limit=READ_LIMIT)
     assert again.lease.epoch == owner.lease.epoch + 1
     assert again.lease.sequence == 1
     assert list(await second.store.load(ROOT_ID)) == [b"entry"]
-    assert found == make_header()
+    assert header == make_header()
     assert definition is not None
     assert list(timers) == [make_timer("a", due=1.0)]
     assert list(await second.archive.list_dead_letters()) == [make_dead_letter("a")]
@@ -80,7 +82,7 @@ async def test_tasks_and_limits_end_with_their_process(open_backend: Open) -> No
     assert list(await second.store.load(LIMIT_ID)) == []
 
 
-async def test_a_task_of_an_earlier_turn_is_refused(open_backend: Open) -> None:
+async def test_a_report_for_a_task_of_an_earlier_lease_is_refused(open_backend: Open) -> None:
     backend = await open_backend("one")
     owner = await filled(backend, is_closed=False, is_released=False)
     await backend.tasks.claim("w", None, limit=1, wait_s=0)
@@ -93,7 +95,7 @@ async def test_a_task_of_an_earlier_turn_is_refused(open_backend: Open) -> None:
     assert await again.read_commands() == [make_message("kept")]
 
 
-async def test_a_home_is_reused_only_when_nothing_is_left_in_it(open_backend: Open) -> None:
+async def test_a_home_partition_is_reused_only_if_it_is_empty(open_backend: Open) -> None:
     first = await open_backend("one")
     home = await first.claim_home_partition("one")
     await first.close()
@@ -109,7 +111,7 @@ async def test_a_home_is_reused_only_when_nothing_is_left_in_it(open_backend: Op
     assert list(await third.store.running(0)) == [ROOT_ID]
 
 
-async def test_a_home_that_was_released_stays_with_its_process(open_backend: Open) -> None:
+async def test_a_released_home_partition_stays_with_its_process(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
     home = await first.claim_home_partition("one")
     await first.store.release(await first.store.acquire(home, "one"))
@@ -120,7 +122,7 @@ async def test_a_home_that_was_released_stays_with_its_process(open_backend: Ope
     assert (await first.store.acquire(home, "one")).epoch == 2
 
 
-async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
+async def test_a_cancelled_acquisition_does_not_fence_out_the_next_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = [
@@ -143,7 +145,7 @@ async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
     await second.close()
 
 
-async def test_an_execution_routes_to_where_it_was_made(open_backend: Open) -> None:
+async def test_an_execution_routes_to_the_partition_that_created_it(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
     homes = [await first.claim_home_partition("one"), await second.claim_home_partition("two")]
     owner = LeaseOwner(second.store, await second.store.acquire(homes[1], "two"))
@@ -165,7 +167,9 @@ async def test_a_finished_execution_leaves_its_partition_free(open_backend: Open
 
 
 def hold_next_batch(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
-    """(set once a writer begins the next batch, to be set so that it goes on)."""
+    """Yields two events: one is set when a writer starts the next batch, the other lets it
+    continue.
+    """
     reached, release = Event(), Event()
     write = SqliteWriter.write_batch
 
@@ -182,7 +186,7 @@ def hold_next_batch(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
 async def filled(
     backend: SqliteBackend, *, is_closed: bool, is_released: bool = True
 ) -> LeaseOwner:
-    """Something of each kind, all of it stored when this returns."""
+    """Stores one item of each kind."""
     home = await backend.claim_home_partition("one")
     owner = LeaseOwner(backend.store, await backend.store.acquire(home, "one"))
     await backend.archive.put_definition("w", DefinitionHash("hash"), b"document")

@@ -1,4 +1,4 @@
-"""Executions of an embedded engine are deleted with all that belongs to them."""
+"""Executions of an embedded engine are deleted with all their data."""
 
 from pathlib import Path
 
@@ -26,23 +26,23 @@ async def test_a_tree_is_deleted_with_its_history_and_its_blobs(tmp_path: Path) 
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         backend = engine.backend
         ids = [await engine.client.submit(PARENT) for _ in range(3)]
-        for each in ids:
-            await wait_for_end(engine, each)
+        for execution_id in ids:
+            await wait_for_end(engine, execution_id)
         now = engine.clock.now()
         assert isinstance(backend, SqliteBackend)
 
         early = await backend.retention.delete_finished(S.COMPLETED, before=now - 60, limit=9)
         deleted = await backend.retention.delete_finished(S.COMPLETED, before=now + 60, limit=2)
 
-        left = await backend.archive.list_headers(ExecutionFilter(with_children=True))
+        remaining = await backend.archive.list_headers(ExecutionFilter(with_children=True))
         assert (early, deleted) == (0, 2)
-        assert [each.execution_id.partition(".")[0] for each in left] == [ids[2], ids[2]]
+        assert [header.execution_id.partition(".")[0] for header in remaining] == [ids[2], ids[2]]
         assert not await backend.archive.load(ids[0])
         assert await backend.archive.load(ids[2])
     assert len(list((tmp_path / "blobs").rglob("*.blob"))) == 1
 
 
-async def test_what_has_a_running_child_is_kept_and_dead_letters_go_with_the_rest(
+async def test_a_root_with_a_running_child_is_kept_and_dead_letters_are_deleted_with_their_root(
     tmp_path: Path,
 ) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
@@ -76,7 +76,7 @@ def ended(id_: str) -> ExecutionHeader:
     return structs.replace(make_header(id_, state=S.FAILED), finished_at=5.0)
 
 
-async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Path) -> None:
+async def test_old_orphaned_blobs_are_deleted(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
     lease = await backend.store.acquire(await backend.claim_home_partition("one"), "one")
     await backend.store.commit(lease, Commit(sequence=1, headers=[make_header("x1")]))
@@ -86,15 +86,15 @@ async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Pat
     (folder / ".half.new").write_bytes(b"lar")
 
     counts = [
-        await backend.retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, -60, -60)
+        await backend.retention.delete_orphaned_blobs(idle_s=idle_s) for idle_s in (3_600, -60, -60)
     ]
 
     assert counts == [0, 3, 0]
-    assert len([each for each in (tmp_path / "blobs").rglob("*") if each.is_file()]) == 2
+    assert len([path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]) == 2
     await backend.close()
 
 
-async def test_a_command_that_is_not_stored_leaves_no_blob(tmp_path: Path) -> None:
+async def test_a_command_that_was_not_stored_leaves_no_blob(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
     await backend.close()
 

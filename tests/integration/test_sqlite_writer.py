@@ -1,4 +1,4 @@
-"""Whatever goes wrong between a job and its transaction, every job ends and the next is written."""
+"""After any fault between a job and its transaction, every job ends and the next one is written."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ STATEMENTS = ["SAVEPOINT job", "ROLLBACK TO job", "RELEASE job", "COMMIT"]
 
 
 class Faulty(sqlite3.Connection):
-    """Each statement in `faults` fails once."""
+    """A connection on which each statement in `faults` fails once."""
 
     faults: list[str]
 
@@ -24,7 +24,7 @@ class Faulty(sqlite3.Connection):
         if sql in self.faults:
             self.faults.remove(sql)
             raise sqlite3.OperationalError("disk I/O error")
-        return super().execute(sql, *values)  # type: ignore[arg-type]  # handed on as they came
+        return super().execute(sql, *values)  # type: ignore[arg-type]  # passed on unchanged
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def db(tmp_path: Path) -> Faulty:
 async def writer(
     request: pytest.FixtureRequest, tmp_path: Path, db: Faulty
 ) -> AsyncIterator[SqliteWriter]:
-    """Not started yet: jobs that were queued before are one batch."""
+    """Not started yet: jobs that are queued before its start share one batch."""
     writer = SqliteWriter(db, tmp_path / "t.db", clock=FakeClock(), is_threaded=request.param)
     yield writer
     writer.close()
 
 
-async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
+async def test_a_job_whose_apply_fails_does_not_affect_the_others(
     writer: SqliteWriter,
 ) -> None:
     def refuse(_: int) -> None:
@@ -61,7 +61,7 @@ async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-async def test_an_error_around_a_job_ends_its_whole_batch_and_nothing_after_it(
+async def test_an_error_outside_of_a_job_fails_its_batch_but_no_later_batch(
     writer: SqliteWriter, db: Faulty, statement: str
 ) -> None:
     db.faults = [statement]
@@ -73,7 +73,7 @@ async def test_an_error_around_a_job_ends_its_whole_batch_and_nothing_after_it(
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-async def test_a_transaction_that_could_not_be_ended_is_ended_before_the_next(
+async def test_an_unfinished_transaction_is_rolled_back_before_the_next(
     writer: SqliteWriter, db: Faulty, statement: str
 ) -> None:
     db.faults = [statement, "ROLLBACK"]
@@ -83,7 +83,7 @@ async def test_a_transaction_that_could_not_be_ended_is_ended_before_the_next(
     assert await writer.submit(count) == 0
 
 
-async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
+async def test_a_single_job_whose_rollback_fails_stores_nothing(
     writer: SqliteWriter, db: Faulty
 ) -> None:
     db.faults = ["ROLLBACK"]
@@ -95,7 +95,7 @@ async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
     assert await writer.submit(count) == 0
 
 
-async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
+async def test_the_error_of_a_job_without_callers_is_not_logged(
     writer: SqliteWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = asyncio.create_task(writer.submit(add_and_fail))
@@ -111,7 +111,7 @@ async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
 
 
 async def together(writer: SqliteWriter) -> list[BaseException | int]:
-    """Two jobs of one batch, the second of which fails by itself."""
+    """Enqueues two jobs of one batch, the second of which fails."""
     jobs = (writer.enqueue(add).wait(), writer.enqueue(add_and_fail).wait())
     writer.start()
     return list(await asyncio.gather(*jobs, return_exceptions=True))

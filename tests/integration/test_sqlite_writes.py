@@ -1,4 +1,4 @@
-"""Group commit: one transaction for many jobs, and a failure of one is its own."""
+"""Group commit: many jobs share one transaction, and the failure of one affects no other."""
 
 import asyncio
 import sqlite3
@@ -96,7 +96,7 @@ async def test_the_commit_after_a_failed_one_has_the_same_sequence(
     assert [rows_in(other, name) for name in TABLES] == [1] * len(TABLES)
 
 
-async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
+async def test_jobs_of_one_loop_iteration_share_a_transaction_and_fail_separately(
     backend: SqliteBackend, owner: LeaseOwner, other: sqlite3.Connection
 ) -> None:
     other.execute(
@@ -121,7 +121,7 @@ async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
     assert await owner.read_commands() == [make_message("1")]
 
 
-async def test_many_sends_at_once_keep_each_its_own_order(
+async def test_concurrent_sends_each_keep_their_order(
     backend: SqliteBackend, owner: LeaseOwner
 ) -> None:
     sends = [
@@ -131,11 +131,11 @@ async def test_many_sends_at_once_keep_each_its_own_order(
 
     await asyncio.gather(*sends)
 
-    found = await owner.read_commands()
-    assert len(found) == 120
+    commands = await owner.read_commands()
+    assert len(commands) == 120
     for start in range(0, 120, 3):
-        first = getattr(found[start], "reason", "").partition("-")[0]
-        assert found[start : start + 3] == [
+        first = getattr(commands[start], "reason", "").partition("-")[0]
+        assert commands[start : start + 3] == [
             make_message(f"{first}-{number}") for number in range(3)
         ]
 
@@ -189,7 +189,7 @@ async def test_a_foreign_message_is_seen_before_a_later_one_of_our_own(
     assert rows_in(other, "messages") == 1
 
 
-async def test_a_bell_that_can_not_be_hung_is_done_without(
+async def test_the_store_works_without_a_wakeup_socket(
     backend: SqliteBackend, tmp_path: Path
 ) -> None:
     (tmp_path / "p7.sock").mkdir()
@@ -200,7 +200,7 @@ async def test_a_bell_that_can_not_be_hung_is_done_without(
     assert await backend.store.observe(7) is None
 
 
-async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
+async def test_a_foreign_message_without_a_wakeup_is_seen_within_a_second(
     owner: LeaseOwner, other: sqlite3.Connection, clock: FakeClock
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -212,7 +212,7 @@ async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
     assert [entry.body for entry in reading.result()] == [b"foreign"]
 
 
-async def test_the_log_is_cut_back_under_steady_writing(
+async def test_the_log_is_restarted_under_steady_writing(
     tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runnel.backends.sqlite.writer.CHECKPOINT_ROWS", 50)
@@ -237,7 +237,7 @@ async def test_the_log_is_cut_back_under_steady_writing(
     assert size < largest
 
 
-async def test_a_checkpoint_that_can_not_open_the_file_says_so_and_tries_again(
+async def test_a_checkpoint_that_can_not_open_the_file_reports_it_and_tries_again(
     tmp_path: Path,
 ) -> None:
     checkpointer = Checkpointer(tmp_path / "not yet" / "t.db", "process")
@@ -253,7 +253,7 @@ async def test_a_checkpoint_that_can_not_open_the_file_says_so_and_tries_again(
     checkpointer.raise_failure()
 
 
-async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
+async def test_a_checkpoint_that_fails_once_fails_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpointer = Checkpointer(tmp_path / "t.db", "process")
@@ -273,7 +273,7 @@ async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
 
 
 def fails_again(checkpointer: Checkpointer, rows: int) -> bool:
-    """Told only when it keeps failing."""
+    """Raises only after repeated failures."""
     checkpointer.record_rows(rows)
     try:
         checkpointer.raise_failure()

@@ -112,7 +112,7 @@ CONDITIONS: list[tuple[Callable[[StepContext], Any], str]] = [
     (lambda ctx: ctx["nothing"], "ConditionError: its condition raised KeyError: 'nothing'"),
     (
         not_awaited,
-        "ConditionError: its condition gave a coroutine, expected true or fals",
+        "ConditionError: its condition returned a coroutine, expected true or fals",
     ),
 ]
 

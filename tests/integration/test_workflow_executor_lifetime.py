@@ -181,7 +181,7 @@ def test_a_wrong_argument_is_refused_with_the_reason(
 
 
 async def test_the_context_may_not_contain_the_key_of_the_outputs() -> None:
-    with pytest.raises(InputError, match="'step_outputs' is where steps find outputs"):
+    with pytest.raises(InputError, match="'step_outputs' is reserved for outputs of steps"):
         await WorkflowExecutor().execute(document(), {"step_outputs": {}})
 
 

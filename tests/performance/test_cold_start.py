@@ -1,8 +1,8 @@
-"""A command loads what it needs and nothing else: a new import on its way fails here.
+"""A command loads only the modules that it needs. A new import in its start path fails here.
 
-Modules are counted in the process of the command itself. Time is processor time, compared with that
-of a process which only imports the packages that a command can't do without. Both run in turn, and
-the median counts. stdout is no terminal, as in a script: a terminal costs the import of rich.
+Modules are counted in the process of the command. Its processor time is compared with a process
+that imports only the indispensable packages. Both run in turn, and the median counts. stdout is not
+a terminal, as in a script, because a terminal needs the import of rich.
 """
 
 import json
@@ -43,30 +43,30 @@ THREE = {
         {"id": "c", "handler": "input", "dependencies": ["b"], "config": {"x": 3}},
     ],
 }
-NEEDLESS = {"fastapi", "httpx", "jinja2", "jsonschema", "pydantic", "rich", "yaml"}
+UNNEEDED = {"fastapi", "httpx", "jinja2", "jsonschema", "pydantic", "rich", "yaml"}
 
 
 class Bound(NamedTuple):
-    """`modules`: how many of runnel a command may load. `ratio`: its time by that of the floor."""
+    """The limits of a command: its number of runnel modules, and its time relative to FLOOR."""
 
     command: tuple[str, ...]
     modules: int
     ratio: float
 
 
-# They may only go down. On 2026-11-18 there were 9, 71, 202 and 136 modules, and the ratios were
-# 0.6 to 0.75, 1.2 to 1.5, 1.9 to 2.4 and 1.6 to 1.8 while other tests ran.
+# Limits may only go down. On 2026-11-18 there were 9, 71, 162 and 105 modules, and the ratios were
+# 0.6 to 0.75, 1.2 to 1.5, 1.7 to 2.2 and 1.4 to 1.7 while other tests ran.
 BOUNDS = [
     Bound(("--version",), modules=12, ratio=1.1),
     Bound(("validate", "three.json"), modules=73, ratio=2.2),
-    Bound(("run", "three.json"), modules=205, ratio=3.5),
-    Bound(("list",), modules=140, ratio=2.7),
+    Bound(("run", "three.json"), modules=165, ratio=3.5),
+    Bound(("list",), modules=108, ratio=2.7),
 ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working directory of all commands. It holds the workflow."""
+    """The working directory of all commands, with the workflow."""
     folder = tmp_path_factory.mktemp("cold")
     (folder / "three.json").write_text(json.dumps(THREE))
     return folder
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> dict[tuple[str, ...], set[str]]:
-    """The modules of each command. From then on they are compiled."""
+    """The modules of each command. Afterwards all of them are compiled."""
     return {bound.command: modules(folder, bound.command) for bound in BOUNDS}
 
 
@@ -86,15 +86,15 @@ def test_a_command_loads_no_more_modules_than_before(
 
     ours = [name for name in names if name.partition(".")[0] == "runnel"]
     assert len(ours) <= bound.modules
-    assert names & NEEDLESS == set()
+    assert names & UNNEEDED == set()
 
 
-def test_a_run_loads_no_module_behind_a_seam(loaded: dict[tuple[str, ...], set[str]]) -> None:
+def test_a_run_loads_no_lazy_module(loaded: dict[tuple[str, ...], set[str]]) -> None:
     assert loaded["run", "three.json"] & SEAMS.keys() == set()
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_command_starts_within_reach_of_its_floor(folder: Path) -> None:
+def test_a_command_starts_within_its_ratio_to_the_floor(folder: Path) -> None:
     started = {bound.command: ("-m", "runnel", *bound.command) for bound in BOUNDS}
     taken_s: dict[tuple[str, ...], list[float]] = {command: [] for command in (FLOOR, *started)}
     for _ in range(TURNS):
@@ -108,24 +108,24 @@ def test_a_command_starts_within_reach_of_its_floor(folder: Path) -> None:
     assert [name for name in ratios if ratios[name] > bounds[name]] == [], ratios
 
 
-def test_a_needless_module_is_seen(folder: Path) -> None:
-    """A workflow in YAML needs yaml, and loads it late."""
+def test_an_unneeded_module_is_detected(folder: Path) -> None:
+    """A workflow in YAML loads yaml when it is read."""
     (folder / "three.yaml").write_text(json.dumps(THREE))
 
-    assert modules(folder, ["validate", "three.yaml"]) & NEEDLESS == {"yaml"}
+    assert modules(folder, ["validate", "three.yaml"]) & UNNEEDED == {"yaml"}
 
 
 def modules(folder: Path, command: Sequence[str]) -> set[str]:
-    """The names of all that a command has loaded when it ends."""
+    """Returns the names of all modules that a command has loaded when it ends."""
     file = folder / "modules.txt"
     start(folder, "-c", COUNTING, str(file), *command)
     return set(file.read_text().splitlines())
 
 
 def start(folder: Path, *arguments: str) -> float:
-    """The processor time of a whole process of Python, in seconds."""
+    """Runs a Python process and returns its processor time in seconds."""
     environment = clean_environment()
-    # In a container that says so, each process would compile all anew.
+    # With this variable, each process would compile all modules again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     before_s = children_s()
     subprocess.run(
@@ -140,5 +140,5 @@ def start(folder: Path, *arguments: str) -> float:
 
 
 def children_s() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

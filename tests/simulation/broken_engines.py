@@ -1,6 +1,6 @@
-"""Engines with one rule broken: a sweep that does not find these finds nothing.
+"""Engines with one broken rule. A crash-point sweep must find each of them.
 
-Each breaks the product in the process that calls it, and returns where to look.
+Each function breaks the engine in its own process and returns the scenarios that reveal it.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,23 @@ from runnel.ports.telemetry import Telemetry
 from simulation.crash_points.scenario import Scenario
 from tests.simulation.crash_scenarios import scenarios
 
-_commands_for = recovery._make_recovery_commands  # noqa: SLF001 - what is to be broken is its inside
+_commands_for = recovery._make_recovery_commands  # noqa: SLF001 - this replaces a private function
 _seal = CommitBatch.seal
 
 
 def keeps_the_inbox() -> list[Scenario]:
-    """What was acted on is acted on again by the next owner, and by the one after it."""
+    """Never consumes the inbox, so that every owner handles all commands again."""
 
     def seal(self: CommitBatch, sequence: int) -> Iterator[Commit]:
         for commit in _seal(self, sequence):
             yield msgspec.structs.replace(commit, consumed=None)
 
     pytest.MonkeyPatch().setattr(CommitBatch, "seal", seal)
-    return _named("chain")
+    return _select("chain")
 
 
 def consumes_before_it_acts() -> list[Scenario]:
-    """Two commits where there should be one: a command is lost between them."""
+    """Consumes a command in one commit and stores its result in a second one."""
 
     def seal(self: CommitBatch, sequence: int) -> Iterator[Commit]:
         if self.consumed is not None:
@@ -45,31 +45,31 @@ def consumes_before_it_acts() -> list[Scenario]:
         yield from _seal(self, sequence)
 
     pytest.MonkeyPatch().setattr(CommitBatch, "seal", seal)
-    return _named("chain")
+    return _select("chain")
 
 
 def does_not_resume() -> list[Scenario]:
-    """Lost tasks are issued anew, and what waited for a key waits for ever."""
+    """Issues lost tasks again, but never resumes waits for a key."""
 
     async def commands_for(
         owner: PartitionOwner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
     ) -> list[Command]:
-        found = await _commands_for(owner, store, telemetry, execution_id)
-        return [command for command in found if isinstance(command, TaskLost)]
+        commands = await _commands_for(owner, store, telemetry, execution_id)
+        return [command for command in commands if isinstance(command, TaskLost)]
 
     pytest.MonkeyPatch().setattr(recovery, "_make_recovery_commands", commands_for)
-    return _named("key")
+    return _select("key")
 
 
 def forgets_the_dead() -> list[Scenario]:
-    """Nobody tells the owner that what a dead worker held is lost."""
+    """Never reports the tasks of a dead worker as lost."""
 
     async def tick(_self: Reaper) -> int:
         return 0
 
     pytest.MonkeyPatch().setattr(Reaper, "tick", tick)
-    return _named("chain")
+    return _select("chain")
 
 
-def _named(name: str) -> list[Scenario]:
-    return [each for each in scenarios() if each.name == name]
+def _select(name: str) -> list[Scenario]:
+    return [scenario for scenario in scenarios() if scenario.name == name]

@@ -1,4 +1,4 @@
-"""Deliberate defects, switched on one at a time: a simulator that does not find them is not one."""
+"""Deliberate defects of the engine. The simulation must find each of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,12 +42,12 @@ Bug = Callable[[Patch], None]
 
 
 def ack_before_commit(patch: Patch) -> None:
-    """The inbox is acknowledged first, what came of it is stored after."""
+    """Consumes the inbox in one commit and stores the result in a second one."""
     _cut(patch, lambda commit: (_only(commit, "consumed"), _without(commit, "consumed")))
 
 
 def cursor_outside_the_commit(patch: Patch) -> None:
-    """The state is stored first, how far the inbox was read after."""
+    """Stores the result in one commit and consumes the inbox in a second one."""
     _cut(patch, lambda commit: (_without(commit, "consumed"), _only(commit, "consumed")))
 
 
@@ -60,18 +60,18 @@ def no_epoch_check(patch: Patch) -> None:
 
 
 def no_sequence_check(patch: Patch) -> None:
-    """A commit that arrives twice is applied twice."""
+    """Applies a commit twice if it arrives twice."""
     commit = MemoryStore.commit
 
-    async def unchecked(self: MemoryStore, lease: Lease, found: Commit) -> None:
-        next_ = self._state.partitions[lease.partition].sequence + 1
-        await commit(self, lease, msgspec.structs.replace(found, sequence=next_))
+    async def unchecked(self: MemoryStore, lease: Lease, received: Commit) -> None:
+        sequence = self._state.partitions[lease.partition].sequence + 1
+        await commit(self, lease, msgspec.structs.replace(received, sequence=sequence))
 
     patch.setattr(MemoryStore, "commit", unchecked)
 
 
 def counter_instead_of_distinct_parents(patch: Patch) -> None:
-    """A parent that is tried again counts once more."""
+    """Counts a parent again for each retry."""
     apply = evolve_module._APPLIERS[RetryPlanned]
 
     def counted(execution: Execution, event: RetryPlanned, at: float) -> None:
@@ -84,7 +84,7 @@ def counter_instead_of_distinct_parents(patch: Patch) -> None:
 
 
 def timer_lost_on_takeover(patch: Patch) -> None:
-    """Timers are the former owner's, and the new one does not set them again."""
+    """Deletes the timers at a takeover, and the new owner does not set them again."""
     acquire = MemoryStore.acquire
 
     async def forgetful(
@@ -99,26 +99,26 @@ def timer_lost_on_takeover(patch: Patch) -> None:
 
 
 def late_report_accepted(patch: Patch) -> None:
-    """Whoever reports for a node is believed, whichever attempt it is."""
+    """Accepts a report of any attempt of a node."""
 
     def current(self: DecisionContext, token: TaskToken) -> Any:
         index = self.execution.graph.index[token.node_id]
         run = self.execution.run(index, token.item)
         return None if run is None or run.is_final or self.execution.is_final else (index, run)
 
-    def report(self: LocalTaskQueue, _worker: str, found: Any) -> bool:
-        entry = self._board._entries.get(found.token)
-        if isinstance(found, TaskStarted):
+    def report(self: LocalTaskQueue, _worker: str, command: Any) -> bool:
+        entry = self._board._entries.get(command.token)
+        if isinstance(command, TaskStarted):
             return entry is not None
         if entry is not None:
-            self._board.finish(entry, found)
-        elif isinstance(found, TaskCompleted | TaskFailed):
-            self._board._deliver(partitions[found.token], found)
+            self._board.finish(entry, command)
+        elif isinstance(command, TaskCompleted | TaskFailed):
+            self._board._deliver(partitions[command.token], command)
         return True
 
-    def remember(self: TaskBoard, partition: int, found: TaskMessage) -> None:
-        partitions[found.token] = partition
-        issue_task(self, partition, found)
+    def remember(self: TaskBoard, partition: int, message: TaskMessage) -> None:
+        partitions[message.token] = partition
+        issue_task(self, partition, message)
 
     partitions: dict[TaskToken, int] = {}
     issue_task = TaskBoard.issue
@@ -129,7 +129,7 @@ def late_report_accepted(patch: Patch) -> None:
 
 
 def lease_renewed_after_expiry(patch: Patch) -> None:
-    """Who was given up for dead and comes back goes on as if nothing had happened."""
+    """Lets an owner renew its lease after another one has taken the partition over."""
 
     async def renew(self: MemoryStore, lease: Lease) -> None:
         partition = self._state.partitions[lease.partition]
@@ -161,7 +161,7 @@ def signal_before_wait_dropped(patch: Patch) -> None:
 
 
 def map_window_leaks(patch: Patch) -> None:
-    """An item that settles does not make room for the next."""
+    """Does not start the next item after an item has settled."""
 
     def stingy(turn: DecisionContext, index: int) -> None:
         if turn.execution.maps[index].is_settled:
@@ -176,8 +176,8 @@ def limit_not_released(patch: Patch) -> None:
 
 def limit_given_to_all(patch: Patch) -> None:
     def generous(turn: limit_module._LimitDecision) -> None:
-        for holder, most in list(turn.limit.waiters.items()):
-            turn._emit(LimitHeld(holder=holder, limit=most))
+        for holder, holders_max in list(turn.limit.waiters.items()):
+            turn._emit(LimitHeld(holder=holder, limit=holders_max))
             turn._notify(holder)
 
     patch.setattr(limit_module._LimitDecision, "grant_waiters", generous)
@@ -191,14 +191,14 @@ def retry_counted_twice(patch: Patch) -> None:
         index = execution.graph.index[event.node]
         run = execution.run(index, event.item)
         assert run is not None
-        more = msgspec.structs.replace(run, failures=run.failures + 1)
-        evolve_module._set_run(execution, index, event.item, more)
+        changed_run = msgspec.structs.replace(run, failures=run.failures + 1)
+        evolve_module._set_run(execution, index, event.item, changed_run)
 
     patch.setitem(evolve_module._APPLIERS, RetryPlanned, twice)
 
 
 def nothing_is_recovered(patch: Patch) -> None:
-    """A new owner only does what it is told, and never looks at what was under way."""
+    """Makes a new owner handle only new commands, without recovering running executions."""
 
     async def blind(*_args: object) -> int:
         return 0
@@ -210,13 +210,13 @@ def dropped_tasks_stay_in_their_queue(patch: Patch) -> None:
     patch.setattr(ReadyQueues, "discard", lambda _self, _entry: None)
 
 
-def dropped_code_is_not_told(patch: Patch) -> None:
+def running_code_is_not_notified_of_a_drop(patch: Patch) -> None:
     beat = TaskBoard.beat
 
     def deaf(
-        self: TaskBoard, name: str, holds: Sequence[TaskToken], **said: Any
+        self: TaskBoard, name: str, holds: Sequence[TaskToken], **fields: Any
     ) -> list[TaskToken]:
-        beat(self, name, holds, **said)
+        beat(self, name, holds, **fields)
         return []
 
     patch.setattr(TaskBoard, "beat", deaf)
@@ -228,21 +228,21 @@ def cancelled_task_stays_queued(patch: Patch) -> None:
 
 
 def created_twice(patch: Patch) -> None:
-    """A repeated creation makes the execution anew."""
+    """Creates the execution again after a repeated CreateExecution."""
     decide_one = PartitionOwner._decide
 
     async def forgetful(self: PartitionOwner, command: Any) -> Decision:
         if isinstance(command, CreateExecution) and "." not in command.execution_id:
             self._aggregates._executions.pop(command.execution_id, None)
-            bare = AggregateCache.execution
+            original = AggregateCache.execution
 
-            async def none(_self: AggregateCache, _id: str) -> None:
+            async def find_nothing(_self: AggregateCache, _id: str) -> None:
                 return None
 
             with pytest.MonkeyPatch.context() as inner:
-                inner.setattr(AggregateCache, "execution", none)
+                inner.setattr(AggregateCache, "execution", find_nothing)
                 decision = await decide_one(self, command)
-            assert AggregateCache.execution is bare
+            assert AggregateCache.execution is original
             return decision
         return await decide_one(self, command)
 
@@ -250,7 +250,7 @@ def created_twice(patch: Patch) -> None:
 
 
 def lost_task_issued_under_its_old_token(patch: Patch) -> None:
-    """The attempt that was given up for lost and the new one can't be told apart."""
+    """Gives the new attempt of a lost task the token of the lost attempt."""
     queue_task = issue.queue_task
 
     def same(turn: DecisionContext, index: int, item: int, **fields: Any) -> None:
@@ -263,7 +263,7 @@ def lost_task_issued_under_its_old_token(patch: Patch) -> None:
 
 
 def unread_part_of_a_batch_is_consumed(patch: Patch) -> None:
-    """The cursor moves to the end of what was read, though a full batch was cut before it."""
+    """Consumes entries that were read but not handled in a full batch."""
     read_after = StreamStore.read_after
 
     async def last_first(self: StreamStore, *args: Any, **named: Any) -> Sequence[InboxEntry]:
@@ -274,7 +274,7 @@ def unread_part_of_a_batch_is_consumed(patch: Patch) -> None:
 
 
 def every_worker_has_its_own_rate(patch: Patch) -> None:
-    """Tokens come from a bucket that is always full."""
+    """Issues rate tokens without any limit."""
 
     async def take(
         _self: LocalTaskQueue, _tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -301,7 +301,9 @@ def timers_fire_early(patch: Patch) -> None:
 def worker_has_too_many_slots(patch: Patch) -> None:
     make = Slots.__init__
     patch.setattr(
-        Slots, "__init__", lambda self, count, *, ahead: make(self, 2 * count, claim_ahead=ahead)
+        Slots,
+        "__init__",
+        lambda self, count, *, claim_ahead: make(self, 2 * count, claim_ahead=claim_ahead),
     )
 
 
@@ -311,28 +313,29 @@ def slots_of_an_execution_are_not_counted(patch: Patch) -> None:
 
 
 def listed_as_completed(patch: Patch) -> None:
-    """Whatever came of an execution, the list says that all is well."""
+    """Lists every final execution as COMPLETED."""
     real = batch_module.build_header
 
     def header(execution: Execution) -> ExecutionHeader:
-        found = real(execution)
-        state = ExecutionState.COMPLETED if execution.is_final else found.state
-        return msgspec.structs.replace(found, state=state)
+        original = real(execution)
+        state = ExecutionState.COMPLETED if execution.is_final else original.state
+        return msgspec.structs.replace(original, state=state)
 
     patch.setattr(batch_module, "build_header", header)
 
 
-def the_dead_keep_their_share(patch: Patch) -> None:
-    """Whoever has attended once counts for ever: nobody takes what the dead had."""
+def dead_orchestrators_keep_their_share(patch: Patch) -> None:
+    """Counts dead orchestrators as alive, so that no other one takes their partitions."""
 
     async def everybody(self: FairShare) -> set[str]:
-        return {each.owner for each in await self._store.heartbeat_orchestrator(self._name)}
+        records = await self._store.heartbeat_orchestrator(self._name)
+        return {record.owner for record in records}
 
     patch.setattr(FairShare, "_list_alive", everybody)
 
 
 def the_watchdog_is_too_quick(patch: Patch) -> None:
-    """What is on its way is taken for lost."""
+    """Repairs tasks and timers that are not overdue."""
     patch.setattr(Watchdog, "_is_overdue", lambda _self, _problem: True)
 
 
@@ -377,7 +380,7 @@ ALL: tuple[Bug, ...] = (
     retry_counted_twice,
     nothing_is_recovered,
     dropped_tasks_stay_in_their_queue,
-    dropped_code_is_not_told,
+    running_code_is_not_notified_of_a_drop,
     cancelled_task_stays_queued,
     created_twice,
     lost_task_issued_under_its_old_token,
@@ -387,6 +390,6 @@ ALL: tuple[Bug, ...] = (
     worker_has_too_many_slots,
     slots_of_an_execution_are_not_counted,
     listed_as_completed,
-    the_dead_keep_their_share,
+    dead_orchestrators_keep_their_share,
     the_watchdog_is_too_quick,
 )

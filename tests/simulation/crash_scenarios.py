@@ -1,4 +1,4 @@
-"""Small workflows that together use every way in which an execution changes its store."""
+"""Small workflows that together cover every kind of change in the store."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def scenarios() -> tuple[Scenario, ...]:
         _scenario("fail_fast", fail_fast()),
         _scenario("skip", skip(), input={"n": 1}, is_held=True, caller_actions=triggers),
         _scenario("child", children()),
-        # Some of what is decided at once is written by several commits.
+        # Small commits split some decisions.
         _scenario("sleep", sleep(), limits=CommitLimits(writes=3)),
         _scenario("signals", signals(), caller_actions=sends_signals),
         _scenario("key", keys()),
@@ -36,7 +36,7 @@ def scenarios() -> tuple[Scenario, ...]:
 
 
 def together() -> tuple[Scenario, ...]:
-    """One workflow with most of what the others have, for where a point takes longer."""
+    """One workflow with most features of the others, for stores on which a point takes longer."""
     return (_scenario("together", all_together(), caller_actions=signals_and_cancels),)
 
 
@@ -126,8 +126,8 @@ def signals() -> Workflow:
 
 
 def keys() -> Workflow:
-    alone = [make_node(f"n{i}", handler="works_alone", concurrency_key="k") for i in range(2)]
-    return make_workflow(*alone)
+    nodes = [make_node(f"n{i}", handler="works_alone", concurrency_key="k") for i in range(2)]
+    return make_workflow(*nodes)
 
 
 def blobs() -> Workflow:
@@ -221,7 +221,7 @@ async def large(config: Json, ctx: Context) -> Json:
     return ctx.node_id * INLINE_BYTES_MAX
 
 
-def handlers(diary: RunJournal) -> HandlerRegistry:
+def handlers(journal: RunJournal) -> HandlerRegistry:
     running: set[str] = set()
 
     async def works_alone(config: Json, ctx: Context) -> Json:
@@ -234,7 +234,7 @@ def handlers(diary: RunJournal) -> HandlerRegistry:
 
     registry = create_builtin_registry()
     for function in (work, fails_first, fails, hangs, large, works_alone):
-        registry.register(function.__name__, diary.wrap_handler(function))
+        registry.register(function.__name__, journal.wrap_handler(function))
     return registry
 
 

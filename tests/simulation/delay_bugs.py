@@ -1,4 +1,4 @@
-"""Deliberate defects that hold things up: all ends well, but late, seldom, or never."""
+"""Deliberate defects that delay executions: the results are correct, but late or never there."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ from tests.simulation.bugs import Bug, Patch
 
 
 def submission_is_lost(patch: Patch) -> None:
-    """A caller is told that it was taken, and nobody has ever heard of it."""
+    """Confirms a submission without storing it."""
     send = MemoryState.send
 
     def forgetful(
@@ -42,8 +42,8 @@ def submission_is_lost(patch: Patch) -> None:
     patch.setattr(MemoryState, "send", forgetful)
 
 
-def timers_wait_for_other_news(patch: Patch) -> None:
-    """Whoever waits for messages forgets that a timer will be due before one comes."""
+def timers_wait_for_the_next_message(patch: Patch) -> None:
+    """Waits for messages without regard to the next timer."""
 
     async def unbounded(_self: PartitionOwner, wait_s: float) -> float:
         return wait_s
@@ -55,58 +55,58 @@ def sleeps_take_twice_as_long(patch: Patch) -> None:
     real = waiting._parse_seconds
 
     def double(value: Any) -> float | None:
-        found = real(value)
-        return None if found is None else 2 * found
+        seconds = real(value)
+        return None if seconds is None else 2 * seconds
 
     patch.setattr(waiting, "_parse_seconds", double)
 
 
-def limit_of_a_signal_is_set_too_late(patch: Patch) -> None:
-    _shifted(patch, lambda kind: 20.0 if kind is TimerKind.SIGNAL else 0.0)
+def signal_timeout_is_set_too_late(patch: Patch) -> None:
+    _delay_timers(patch, lambda kind: 20.0 if kind is TimerKind.SIGNAL else 0.0)
 
 
-def timer_of_a_retry_is_set_too_late(patch: Patch) -> None:
-    _shifted(patch, lambda kind: 1.0 if kind is TimerKind.RETRY else 0.0)
+def retry_timer_is_set_too_late(patch: Patch) -> None:
+    _delay_timers(patch, lambda kind: 1.0 if kind is TimerKind.RETRY else 0.0)
 
 
-def takeover_begins_waits_anew(patch: Patch) -> None:
+def takeover_restarts_waits(patch: Patch) -> None:
     real = lifecycle._resume_wait
 
-    def anew(turn: DecisionContext, index: int, item: int, run: NodeRun) -> None:
+    def restart_wait(turn: DecisionContext, index: int, item: int, run: NodeRun) -> None:
         real(turn, index, item, run)
         if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
             kind = TIMER_KIND_BY_WAIT[run.wait]
             turn.set_timer(index, item, kind, due=turn.now + 4.0, attempt=run.attempt)
 
-    patch.setattr(lifecycle, "_resume_wait", anew)
+    patch.setattr(lifecycle, "_resume_wait", restart_wait)
 
 
-def killers_come_back_at_once(patch: Patch) -> None:
+def crashing_tasks_restart_at_once(patch: Patch) -> None:
     patch.setattr(task, "compute_crash_delay", lambda _losses, _token: 0.0)
 
 
-def first_crash_is_punished(patch: Patch) -> None:
+def first_crash_delays_the_restart(patch: Patch) -> None:
     patch.setattr(task, "compute_crash_delay", lambda _losses, _token: 1.0)
 
 
 def time_runs_backwards(patch: Patch) -> None:
-    """An owner believes its clock, whatever that has said before."""
+    """Uses the clock of the owner even if it goes backwards."""
 
-    def tell_time(self: PartitionOwner) -> float:
+    def read_clock(self: PartitionOwner) -> float:
         self._now = self._dependencies.clock.now()
         return self._now
 
-    patch.setattr(PartitionOwner, "_advance_time", tell_time)
+    patch.setattr(PartitionOwner, "_advance_time", read_clock)
 
 
-def one_after_the_other(patch: Patch) -> None:
-    """Whatever an execution allows, one task is out at a time."""
+def tasks_run_one_at_a_time(patch: Patch) -> None:
+    """Runs one task of an execution at a time, whatever its limit."""
     for module in (flow, mapping):
         patch.setattr(module, "has_slot", lambda turn: turn.execution.in_flight < 1)
 
 
 def tasks_run_far_too_long(patch: Patch) -> None:
-    """Their time limit is another one than was asked for."""
+    """Gives tasks four times their time limit."""
     watch = TaskRun.watch
 
     def patient(self: TaskRun, *, since: float) -> float:
@@ -118,7 +118,7 @@ def tasks_run_far_too_long(patch: Patch) -> None:
 
 
 def first_orchestrator_keeps_everything(patch: Patch) -> None:
-    def all_that_is_free(
+    def choose_all_free(
         me: str,
         seen: Mapping[int, LeaseObservation],
         _living: Collection[str],
@@ -127,20 +127,20 @@ def first_orchestrator_keeps_everything(patch: Patch) -> None:
     ) -> list[int]:
         return [
             number
-            for number, sight in seen.items()
-            if shares._is_owned_by(me, sight) or shares._is_free(sight, is_given_up=number in given)
+            for number, lease in seen.items()
+            if shares._is_owned_by(me, lease) or shares._is_free(lease, is_given_up=number in given)
         ]
 
-    patch.setattr(shares, "choose_partitions", all_that_is_free)
+    patch.setattr(shares, "choose_partitions", choose_all_free)
 
 
-def partitions_change_hands_for_ever(patch: Patch) -> None:
-    """Who has one more than another gives it up, and the other one does the same."""
+def partitions_move_forever(patch: Patch) -> None:
+    """An orchestrator with one partition more gives it up, and so does the next one."""
     patch.setattr(shares, "IMBALANCE_MAX", 0)
 
 
 def worker_without_a_slot_spins(patch: Patch) -> None:
-    """Instead of waiting for a free slot it looks again and again, and time stands still."""
+    """Polls for a free slot in a busy loop, so that virtual time stops."""
     real = ClaimLoop.tick
 
     async def restless(self: ClaimLoop) -> int:
@@ -150,7 +150,7 @@ def worker_without_a_slot_spins(patch: Patch) -> None:
     patch.setattr(ClaimLoop, "tick", restless)
 
 
-def _shifted(patch: Patch, by: Callable[[TimerKind], float]) -> None:
+def _delay_timers(patch: Patch, by: Callable[[TimerKind], float]) -> None:
     set_timer = DecisionContext.set_timer
 
     def late(
@@ -163,17 +163,17 @@ def _shifted(patch: Patch, by: Callable[[TimerKind], float]) -> None:
 
 ALL: tuple[Bug, ...] = (
     submission_is_lost,
-    timers_wait_for_other_news,
+    timers_wait_for_the_next_message,
     sleeps_take_twice_as_long,
-    limit_of_a_signal_is_set_too_late,
-    timer_of_a_retry_is_set_too_late,
-    takeover_begins_waits_anew,
-    killers_come_back_at_once,
-    first_crash_is_punished,
+    signal_timeout_is_set_too_late,
+    retry_timer_is_set_too_late,
+    takeover_restarts_waits,
+    crashing_tasks_restart_at_once,
+    first_crash_delays_the_restart,
     time_runs_backwards,
-    one_after_the_other,
+    tasks_run_one_at_a_time,
     tasks_run_far_too_long,
     first_orchestrator_keeps_everything,
-    partitions_change_hands_for_ever,
+    partitions_move_forever,
     worker_without_a_slot_spins,
 )

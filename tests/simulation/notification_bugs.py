@@ -1,4 +1,4 @@
-"""Deliberate defects of what is told: to user code, and to whoever looks at an execution."""
+"""Deliberate defects of data that user code and callers receive."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ from runnel.core.ids import NO_ITEM, TaskToken
 from tests.simulation.bugs import Bug, Patch
 
 
-def any_signal_will_do(patch: Patch) -> None:
-    """The oldest is taken, whatever its name is."""
+def signal_name_is_ignored(patch: Patch) -> None:
+    """Consumes the oldest signal of any name."""
 
     def take(turn: DecisionContext, index: int) -> None:
         execution = turn.execution
@@ -37,15 +37,17 @@ def any_signal_will_do(patch: Patch) -> None:
 
 
 def each_attempt_has_its_own_idempotency_key(patch: Patch) -> None:
-    _keyed(patch, lambda token: f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}")
+    _set_idempotency_key(
+        patch, lambda token: f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}"
+    )
 
 
 def items_share_an_idempotency_key(patch: Patch) -> None:
-    _keyed(patch, lambda token: f"{token.execution_id}/{token.node_id}")
+    _set_idempotency_key(patch, lambda token: f"{token.execution_id}/{token.node_id}")
 
 
-def start_is_not_noted(patch: Patch) -> None:
-    """What runs for an hour is shown as queued for an hour."""
+def start_is_not_recorded(patch: Patch) -> None:
+    """Shows a running task as queued."""
     patch.setitem(decide_package._HANDLERS, TaskStarted, lambda _turn, _command: None)
 
 
@@ -76,8 +78,8 @@ def error_of_a_child_is_lost(patch: Patch) -> None:
     patch.setattr(task, "convert_child_result", silent)
 
 
-def executions_end_when_they_began(patch: Patch) -> None:
-    """As they are listed; nobody else looks at it."""
+def end_time_is_the_start_time(patch: Patch) -> None:
+    """Lists the start time of an execution as its end time."""
     apply = evolve_module._APPLIERS[ExecutionFinished]
 
     def at_once(execution: Execution, event: ExecutionFinished, at: float) -> None:
@@ -87,17 +89,17 @@ def executions_end_when_they_began(patch: Patch) -> None:
     patch.setitem(evolve_module._APPLIERS, ExecutionFinished, at_once)
 
 
-def _keyed(patch: Patch, key: Any) -> None:
+def _set_idempotency_key(patch: Patch, key: Any) -> None:
     patch.setattr(TaskToken, "idempotency_key", property(key))
 
 
 ALL: tuple[Bug, ...] = (
-    any_signal_will_do,
+    signal_name_is_ignored,
     each_attempt_has_its_own_idempotency_key,
     items_share_an_idempotency_key,
-    start_is_not_noted,
+    start_is_not_recorded,
     error_of_a_task_is_empty,
     execution_fails_without_an_error,
     error_of_a_child_is_lost,
-    executions_end_when_they_began,
+    end_time_is_the_start_time,
 )

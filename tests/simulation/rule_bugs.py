@@ -1,4 +1,4 @@
-"""Deliberate defects of rules: something is counted, taken, kept or begun that should not be."""
+"""Deliberate defects of rules: counts, signals, limits, retries and cancels."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -51,19 +51,19 @@ def newest_signal_first(patch: Patch) -> None:
 
 
 def repeated_signal_is_taken_again(patch: Patch) -> None:
-    _before(
+    _run_before(
         patch,
         SendSignal,
         lambda turn, command: turn.execution.signal_ids.pop(command.signal_id, None),
     )
 
 
-def limit_of_a_signal_is_not_set(patch: Patch) -> None:
-    _without_timer(patch, TimerKind.SIGNAL)
+def signal_timeout_is_not_set(patch: Patch) -> None:
+    _skip_timers(patch, TimerKind.SIGNAL)
 
 
-def signal_that_is_late_always_fails(patch: Patch) -> None:
-    """Whatever `on_timeout` says."""
+def late_signal_always_fails(patch: Patch) -> None:
+    """Ignores `on_timeout`."""
 
     def fail(turn: DecisionContext, index: int, run: NodeRun) -> None:
         if run.wait == "sleep":
@@ -76,7 +76,7 @@ def signal_that_is_late_always_fails(patch: Patch) -> None:
 
 
 def task_runs_twice(patch: Patch) -> None:
-    """What is claimed once stands in line twice."""
+    """Queues each claimed task twice in its worker."""
     put = Slots.put
 
     def twice(self: Slots, runs: Iterable[TaskRun]) -> None:
@@ -87,32 +87,32 @@ def task_runs_twice(patch: Patch) -> None:
 
 
 def child_outlives_its_parent(patch: Patch) -> None:
-    tell = DecisionContext.send
+    send = DecisionContext.send
 
     def quiet(self: DecisionContext, command: Command) -> None:
         if not isinstance(command, CancelExecution):
-            tell(self, command)
+            send(self, command)
 
     patch.setattr(DecisionContext, "send", quiet)
 
 
 def force_spares_children(patch: Patch) -> None:
-    tell = DecisionContext.send
+    send = DecisionContext.send
 
     def gentle(self: DecisionContext, command: Command) -> None:
         if isinstance(command, CancelExecution):
             command = replace(command, is_forced=False)
-        tell(self, command)
+        send(self, command)
 
     patch.setattr(DecisionContext, "send", gentle)
 
 
 def force_is_ignored(patch: Patch) -> None:
-    _changed(patch, CancelExecution, lambda command: replace(command, is_forced=False))
+    _change_commands(patch, CancelExecution, lambda command: replace(command, is_forced=False))
 
 
 def every_loss_is_a_crash(patch: Patch) -> None:
-    """Also that of a worker which lives, or has ended in good order."""
+    """Also counts losses of live workers and of workers that shut down."""
 
     def lose(self: TaskBoard, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
         self.finish(entry, TaskLost(token=entry.task.token, reason=reason, was_started=True))
@@ -154,7 +154,7 @@ def skip_by_code_is_a_success(patch: Patch) -> None:
 
 
 def held_execution_starts_at_once(patch: Patch) -> None:
-    _changed(patch, CreateExecution, lambda command: replace(command, is_held=False))
+    _change_commands(patch, CreateExecution, lambda command: replace(command, is_held=False))
 
 
 def execution_has_no_time_limit(patch: Patch) -> None:
@@ -167,9 +167,9 @@ def sla_is_forgotten(patch: Patch) -> None:
     def without_sla(turn: DecisionContext) -> None:
         real(turn)
         turn.effects = [
-            each
-            for each in turn.effects
-            if getattr(getattr(each, "key", None), "kind", None) is not TimerKind.SLA
+            effect
+            for effect in turn.effects
+            if getattr(getattr(effect, "key", None), "kind", None) is not TimerKind.SLA
         ]
 
     patch.setattr(lifecycle, "_set_execution_timers", without_sla)
@@ -200,18 +200,18 @@ def gives_up_one_retry_early(patch: Patch) -> None:
     )
 
 
-def window_is_left_open(patch: Patch) -> None:
-    """An execution that sets no limit has all its tasks out at once."""
+def window_is_not_limited(patch: Patch) -> None:
+    """Issues all tasks at once if an execution sets no limit."""
 
     def has_slot(turn: DecisionContext) -> bool:
-        most = turn.execution.graph.workflow.max_concurrency
-        return most is None or turn.execution.in_flight < most
+        slots = turn.execution.graph.workflow.max_concurrency
+        return slots is None or turn.execution.in_flight < slots
 
     for module in (flow, mapping):
         patch.setattr(module, "has_slot", has_slot)
 
 
-def rate_is_not_asked_for(patch: Patch) -> None:
+def rate_limit_is_ignored(patch: Patch) -> None:
     patch.setattr(RateLimiter, "find_limit", lambda _self, _task: None)
 
 
@@ -219,27 +219,29 @@ def rate_token_is_not_waited_for(patch: Patch) -> None:
     real = RateLimiter.take_token
 
     async def impatient(
-        self: RateLimiter, found: Any, limit: RateLimit, *, may_park: bool
+        self: RateLimiter, task_run: Any, limit: RateLimit, *, may_park: bool
     ) -> float:
-        await real(self, found, limit, may_park=may_park)
+        await real(self, task_run, limit, may_park=may_park)
         return 0.0
 
     patch.setattr(RateLimiter, "take_token", impatient)
 
 
 def rate_tokens_are_taken_twice(patch: Patch) -> None:
-    """All goes well, at half the rate."""
+    """Takes two tokens per task, which halves the rate."""
     real = RateLimiter.take_token
 
-    async def greedy(self: RateLimiter, found: Any, limit: RateLimit, *, may_park: bool) -> float:
-        await real(self, found, limit, may_park=may_park)
-        return await real(self, found, limit, may_park=may_park)
+    async def greedy(
+        self: RateLimiter, task_run: Any, limit: RateLimit, *, may_park: bool
+    ) -> float:
+        await real(self, task_run, limit, may_park=may_park)
+        return await real(self, task_run, limit, may_park=may_park)
 
     patch.setattr(RateLimiter, "take_token", greedy)
 
 
-def sign_of_life_after_the_verdict_is_ignored(patch: Patch) -> None:
-    """Who was judged to be dead is dead, though it has moved since."""
+def heartbeat_after_the_verdict_is_ignored(patch: Patch) -> None:
+    """Removes a worker that was judged dead, although it has sent a heartbeat since."""
 
     def lose_dead(self: TaskBoard, judged: WorkerRecord) -> int:
         return self.remove_worker(judged.worker, "its worker is dead")
@@ -248,7 +250,7 @@ def sign_of_life_after_the_verdict_is_ignored(patch: Patch) -> None:
 
 
 def long_tasks_are_lost(patch: Patch) -> None:
-    """What a worker says that it holds is not read: everything is done all the same, but twice."""
+    """Ignores the tasks that a heartbeat lists, so that long tasks run twice."""
     real = TaskBoard._lose_missing
     patch.setattr(
         TaskBoard, "_lose_missing", lambda self, worker, _listed: real(self, worker, set())
@@ -256,18 +258,18 @@ def long_tasks_are_lost(patch: Patch) -> None:
 
 
 def some_commits_are_sent_again(patch: Patch) -> None:
-    """The second is refused, and everything is loaded anew: it ends well, at a price."""
+    """Sends every fifth commit twice. The second one is refused, and the owner reloads."""
     commit = _RemoteStore.commit
 
-    async def twice(self: _RemoteStore, lease: Lease, found: Commit) -> None:
-        await commit(self, lease, found)
-        if found.sequence % 5 == 0:
-            await commit(self, lease, found)
+    async def twice(self: _RemoteStore, lease: Lease, sent: Commit) -> None:
+        await commit(self, lease, sent)
+        if sent.sequence % 5 == 0:
+            await commit(self, lease, sent)
 
     patch.setattr(_RemoteStore, "commit", twice)
 
 
-def _before(patch: Patch, kind: type, do: Callable[[DecisionContext, Any], None]) -> None:
+def _run_before(patch: Patch, kind: type, do: Callable[[DecisionContext, Any], None]) -> None:
     handle = decide_package._HANDLERS[kind]
 
     def both(turn: DecisionContext, command: Any) -> None:
@@ -277,28 +279,28 @@ def _before(patch: Patch, kind: type, do: Callable[[DecisionContext, Any], None]
     patch.setitem(decide_package._HANDLERS, kind, both)
 
 
-def _changed(patch: Patch, kind: type, change: Callable[[Any], Any]) -> None:
+def _change_commands(patch: Patch, kind: type, change: Callable[[Any], Any]) -> None:
     handle = decide_package._HANDLERS[kind]
     patch.setitem(
         decide_package._HANDLERS, kind, lambda turn, command: handle(turn, change(command))
     )
 
 
-def _without_timer(patch: Patch, kind: TimerKind) -> None:
+def _skip_timers(patch: Patch, kind: TimerKind) -> None:
     set_timer = DecisionContext.set_timer
 
-    def most(self: DecisionContext, index: int, item: int, found: TimerKind, **fields: Any) -> None:
-        if found is not kind:
-            set_timer(self, index, item, found, **fields)
+    def skip(self: DecisionContext, index: int, item: int, timer: TimerKind, **fields: Any) -> None:
+        if timer is not kind:
+            set_timer(self, index, item, timer, **fields)
 
-    patch.setattr(DecisionContext, "set_timer", most)
+    patch.setattr(DecisionContext, "set_timer", skip)
 
 
 ALL: tuple[Bug, ...] = (
     newest_signal_first,
     repeated_signal_is_taken_again,
-    limit_of_a_signal_is_not_set,
-    signal_that_is_late_always_fails,
+    signal_timeout_is_not_set,
+    late_signal_always_fails,
     task_runs_twice,
     child_outlives_its_parent,
     force_spares_children,
@@ -314,11 +316,11 @@ ALL: tuple[Bug, ...] = (
     retry_on_is_ignored,
     retries_follow_at_once,
     gives_up_one_retry_early,
-    window_is_left_open,
-    rate_is_not_asked_for,
+    window_is_not_limited,
+    rate_limit_is_ignored,
     rate_token_is_not_waited_for,
     rate_tokens_are_taken_twice,
-    sign_of_life_after_the_verdict_is_ignored,
+    heartbeat_after_the_verdict_is_ignored,
     long_tasks_are_lost,
     some_commits_are_sent_again,
 )

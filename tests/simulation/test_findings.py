@@ -1,4 +1,4 @@
-"""A seed that breaks something is told as a short story, about as little as possible."""
+"""A failing seed is shrunk to a small plan and described in a short report."""
 
 from collections.abc import Iterator
 
@@ -18,18 +18,20 @@ LINES_MAX = 100
 def broken() -> Iterator[SimulationRun]:
     with pytest.MonkeyPatch.context() as patch:
         bugs.timer_lost_on_takeover(patch)
-        # Seed 1 breaks too, but by two executions that meet: without either it runs otherwise.
+        # Seed 1 fails too, but only with two executions together, so it can't shrink to one.
         runs = (simulate(make_plan(seed)) for seed in range(2, 50))
         yield next(run for run in runs if run.violation is not None)
 
 
 @pytest.fixture(scope="module")
 def small(broken: SimulationRun) -> SimulationRun:
-    """By up to 150 runs, which take 2 s with this bug."""
+    """The shrunk run. Up to 150 runs take 2 s with this bug."""
     return shrink(broken)
 
 
-def test_a_broken_run_shrinks_to_what_matters(broken: SimulationRun, small: SimulationRun) -> None:
+def test_a_broken_run_shrinks_to_the_parts_that_matter(
+    broken: SimulationRun, small: SimulationRun
+) -> None:
     assert small.violation is not None
     assert broken.violation is not None
     assert small.violation.check == broken.violation.check
@@ -38,20 +40,20 @@ def test_a_broken_run_shrinks_to_what_matters(broken: SimulationRun, small: Simu
     assert len(small.plan.acts) < max(1, len(broken.plan.acts)) or not small.plan.acts
 
 
-def test_a_story_says_what_broke_and_how_to_see_it_again(
+def test_a_report_names_the_violation_and_the_command_to_repeat_it(
     broken: SimulationRun, small: SimulationRun
 ) -> None:
-    story = describe_violation(broken, small).splitlines()
+    report = describe_violation(broken, small).splitlines()
 
-    assert story[0].startswith(f"seed {broken.plan.seed} broke an invariant: stuck: ")
-    assert story[-1].strip() == f"again: make sim SEED={broken.plan.seed} COUNT=1"
-    assert len(story) < LINES_MAX
+    assert report[0].startswith(f"seed {broken.plan.seed} broke an invariant: stuck: ")
+    assert report[-1].strip() == f"again: make sim SEED={broken.plan.seed} COUNT=1"
+    assert len(report) < LINES_MAX
 
 
-def test_a_finding_is_part_of_the_outcome(
+def test_a_finding_is_part_of_the_result(
     broken: SimulationRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrink_module, "SHRINK_RUNS_MAX", 5)  # how small it gets is told above
+    monkeypatch.setattr(shrink_module, "SHRINK_RUNS_MAX", 5)  # the test above checks the shrinking
 
     outcome = run_seeds([broken.plan.seed])
 
@@ -59,19 +61,19 @@ def test_a_finding_is_part_of_the_outcome(
     assert outcome.format_summary().endswith("1 broken invariants")
 
 
-def test_seeds_that_did_little_prove_nothing() -> None:
+def test_seeds_with_little_activity_prove_nothing() -> None:
     outcome = CampaignResult()
     outcome.seeds = 100
     outcome.tally = RunStatistics()
 
-    idle = outcome.find_rare_features()
+    rare_features = outcome.find_rare_features()
 
-    assert "takeovers: 0 in 100 seeds, expected at least 20 per 100" in idle
-    assert "store rolled back: 0 in 100 seeds, expected at least 10 per 100" in idle
-    assert "joins: 0 in 100 seeds, expected at least 20 per 100" in idle
+    assert "takeovers: 0 in 100 seeds, expected at least 20 per 100" in rare_features
+    assert "store rolled back: 0 in 100 seeds, expected at least 10 per 100" in rare_features
+    assert "joins: 0 in 100 seeds, expected at least 20 per 100" in rare_features
 
 
-def test_a_seed_that_proves_nothing_is_no_broken_invariant() -> None:
+def test_an_inconclusive_seed_is_not_a_broken_invariant() -> None:
     outcome = CampaignResult()
     outcome.seeds = 100
     outcome.inconclusive_seeds = ["seed 7 proves nothing: only 3 steps and 0 commits"]

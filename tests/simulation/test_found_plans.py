@@ -1,7 +1,7 @@
-"""What the simulation has found: the smallest run of each stays, as a plan.
+"""The smallest plan of each bug that the simulation has found.
 
-A plan and not only its seed, because what a seed means changes whenever the plans get richer. Each
-has a table test of its own as well, because a run takes another course when the engine changes.
+The plan is stored, not only its seed, because a seed gives another plan when plans change. Each bug
+also has a table test, because a run changes when the engine changes.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ FOUND = Path(__file__).parent / "found"
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
-def test_what_was_found_stays_fixed(path: Path) -> None:
+def test_a_fixed_bug_stays_fixed(path: Path) -> None:
     plan = msgspec.json.decode(path.read_bytes(), type=SimulationPlan)
 
     assert simulate(plan).violation is None

@@ -1,4 +1,4 @@
-"""How long a single failure holds things up: the figures of the failure matrix, on virtual time."""
+"""The delay after a single failure, on virtual time: the figures of the failure matrix."""
 
 import re
 
@@ -15,8 +15,8 @@ from simulation.world import SimulationRun, simulate
 STEP_S = 2.0
 FAULT_AT = 2.5
 FOREVER_S = 12.0
-# Two looks: one that sees the last sign of life, one that finds it unchanged.
-LOOKS_S = 2 * LEASE_S / 6
+# Two polls: one reads the last heartbeat, one finds it unchanged.
+POLLS_S = 2 * LEASE_S / 6
 OWNER, WORKER = 0, 2
 
 
@@ -36,9 +36,9 @@ def chain_of_three() -> Workflow:
 def run_with(
     fault: Fault | None, *, target: int | None = None, lasts_s: float = FOREVER_S
 ) -> SimulationRun:
-    """Two orchestrators and two workers run one chain; one thing goes wrong in its second node.
+    """Runs one chain on two orchestrators and two workers, with one fault in its second node.
 
-    Without a `target` the fault is one of single calls, by lot.
+    Without a `target`, the fault affects single calls at random.
     """
     acts: tuple[PlannedFault, ...] = ()
     if fault is not None and target is not None:
@@ -65,7 +65,7 @@ def run_with(
 
 
 def when(run: SimulationRun, pattern: str, *, after: float = 0.0) -> float:
-    """The first moment at which the story says so."""
+    """Returns the time of the first trace line that matches the pattern."""
     for line in run.trace:
         at = float(line.split()[0])
         if at > after and re.search(pattern, line):
@@ -92,26 +92,26 @@ def test_a_dead_owner_is_replaced_within_its_lease() -> None:
     assert LEASE_S / 2 <= taken_over_s <= LEASE_S
 
 
-def test_an_owner_that_ends_in_good_order_is_replaced_at_the_next_look() -> None:
+def test_an_owner_that_shuts_down_is_replaced_at_the_next_poll() -> None:
     run = run_with(Fault.RESTART, target=OWNER, lasts_s=0.5)
 
     assert run.violation is None
-    assert when(run, "owns partition 0, epoch 2") - FAULT_AT <= LOOKS_S
+    assert when(run, "owns partition 0, epoch 2") - FAULT_AT <= POLLS_S
 
 
-def test_an_owner_that_was_paused_can_not_write_any_more() -> None:
+def test_a_paused_owner_can_not_write_after_a_takeover() -> None:
     run = run_with(Fault.PAUSE, target=OWNER, lasts_s=2 * LEASE_S)
     taken_over = when(run, "owns partition 0, epoch 2")
 
-    former = re.search(r"(o\d+) owns partition 0, epoch 1", "\n".join(run.trace))
-    assert former is not None
+    former_owner = re.search(r"(o\d+) owns partition 0, epoch 1", "\n".join(run.trace))
+    assert former_owner is not None
     with pytest.raises(AssertionError, match="never happened"):
-        when(run, f"{former[1]} p0 commits", after=taken_over)
+        when(run, f"{former_owner[1]} p0 commits", after=taken_over)
     assert run.violation is None
 
 
 @pytest.mark.parametrize("worker", [WORKER, WORKER + 1])
-def test_what_a_dead_worker_ran_begins_again_when_its_silence_is_noticed(
+def test_tasks_of_a_dead_worker_run_again_after_the_heartbeat_timeout(
     worker: int, undisturbed_s: float
 ) -> None:
     run = run_with(Fault.CRASH, target=worker)
@@ -121,7 +121,7 @@ def test_what_a_dead_worker_ran_begins_again_when_its_silence_is_noticed(
     assert held_up_s <= DEAD_AFTER_S + STEP_S
 
 
-def test_a_lost_answer_to_a_claim_is_noticed_within_three_beats() -> None:
+def test_a_lost_claim_response_is_detected_within_three_heartbeats() -> None:
     run = run_with(Fault.CLAIM_ANSWER_LOST)
 
     lost_after_s = when(run, r"TaskWasLost\(n0\)") - when(run, "starts x/n0 #1")
@@ -131,16 +131,16 @@ def test_a_lost_answer_to_a_claim_is_noticed_within_three_beats() -> None:
     assert run.violation is None
 
 
-def test_a_store_that_stands_still_holds_up_for_as_long_as_it_does(undisturbed_s: float) -> None:
+def test_a_stalled_store_delays_executions_by_its_pause_and_a_lease(undisturbed_s: float) -> None:
     run = run_with(Fault.SLOW, target=0, lasts_s=4.0)
 
-    assert finished(run) - undisturbed_s <= 4.0 + LEASE_S + LOOKS_S
+    assert finished(run) - undisturbed_s <= 4.0 + LEASE_S + POLLS_S
 
 
-def test_a_store_that_is_set_back_runs_again_what_it_forgot(undisturbed_s: float) -> None:
+def test_a_rolled_back_store_runs_the_lost_work_again(undisturbed_s: float) -> None:
     run = run_with(Fault.ROLLBACK, target=0, lasts_s=2.0)
 
     assert (
         finished(run) - undisturbed_s
-        <= 2.0 + LEASE_S + LOOKS_S + 3 * HEARTBEAT_INTERVAL_S + 2 * STEP_S
+        <= 2.0 + LEASE_S + POLLS_S + 3 * HEARTBEAT_INTERVAL_S + 2 * STEP_S
     )

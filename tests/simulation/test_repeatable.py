@@ -1,4 +1,4 @@
-"""The same seed gives the same run, always: a finding can be looked at as often as it takes."""
+"""The same seed always gives the same run, so that a failure can be repeated."""
 
 import os
 import subprocess
@@ -32,13 +32,13 @@ def test_no_two_seeds_give_the_same_run(digests: list[str]) -> None:
 
 
 def test_another_process_gives_the_same_run(digests: list[str]) -> None:
-    """Sets of texts have another order in each process: nothing may depend on it."""
-    found = subprocess.run(
+    """The order of a set of strings differs between processes. No run may depend on it."""
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONHASHSEED": "1"},  # of this process it is drawn by lot
+        env={**os.environ, "PYTHONHASHSEED": "1"},  # random in this process
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert found.stdout.split() == digests
+    assert completed.stdout.split() == digests

@@ -1,4 +1,4 @@
-"""A thousand seeds: nothing is ever stuck, nothing settles twice, and a great deal went wrong."""
+"""A thousand seeds with many faults break no invariant."""
 
 import pytest
 

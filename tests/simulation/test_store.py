@@ -1,4 +1,4 @@
-"""A simulated store that comes back from a crash as it was a moment ago."""
+"""A simulated store that is rolled back by a crash."""
 
 import asyncio
 from random import Random
@@ -50,7 +50,7 @@ async def test_no_lease_survives_a_crash_of_the_store(
         await use(backend, call, lease)
 
 
-async def test_who_held_it_is_still_seen_and_can_be_taken_over(
+async def test_a_lease_record_survives_a_crash_and_can_be_taken_over(
     server: SimulatedServer, backend: Backend
 ) -> None:
     await backend.store.acquire(0, "one")

@@ -1,4 +1,4 @@
-"""Deliberate defects of values: everything ends as it should, with something else in it."""
+"""Deliberate defects of values: executions end in the right state with wrong values."""
 
 import asyncio
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ def items_are_swapped(patch: Patch) -> None:
 
 
 def outputs_are_swapped(patch: Patch) -> None:
-    """A task that needs several outputs gets each under the name of another."""
+    """Gives a task the outputs of its parents under each other's names."""
     real = issue._collect_outputs
 
     def swapped(
         turn: DecisionContext, needs: tuple[int, ...], shared: Mapping[str, Value]
     ) -> dict[NodeId, Value]:
-        found = real(turn, needs, shared)
-        return dict(zip(found, reversed(found.values()), strict=True))
+        outputs = real(turn, needs, shared)
+        return dict(zip(outputs, reversed(outputs.values()), strict=True))
 
     patch.setattr(issue, "_collect_outputs", swapped)
 
@@ -54,8 +54,8 @@ def results_are_joined_backwards(patch: Patch) -> None:
     patch.setattr(mapping, "join_inline_results", lambda results: real(results[::-1]))
 
 
-def large_values_share_a_place(patch: Patch) -> None:
-    """What one execution gave replaces that of another with the same node."""
+def large_values_share_a_blob_key(patch: Patch) -> None:
+    """Uses one blob key for the same node of all executions."""
 
     def shared(ref: NodeRef, _key: str, parts: list[Value]) -> StoreOutput:
         return StoreOutput(ref, f"large/{ref.node_id}", parts)
@@ -65,7 +65,7 @@ def large_values_share_a_place(patch: Patch) -> None:
 
 
 def config_is_resolved_once(patch: Patch) -> None:
-    """The next task of the same node finds the values of the last one."""
+    """Reuses the resolved config of the node's first task."""
     real = CompiledConfig.resolve
     resolved: dict[bytes, Json] = {}
 
@@ -78,7 +78,7 @@ def config_is_resolved_once(patch: Patch) -> None:
 
 
 def large_output_is_written_after_its_report(patch: Patch) -> None:
-    """Whoever reads it at once finds nothing, and so does everybody if its worker dies."""
+    """Writes the blob 0.2 s after the report, so that readers may not find it."""
 
     async def store(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
         key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}"
@@ -103,8 +103,8 @@ def output_of_a_child_is_lost(patch: Patch) -> None:
     real = waiting.convert_child_result
 
     def nothing(command: Any) -> Any:
-        found = real(command)
-        return NULL if isinstance(found, Value) else found
+        result = real(command)
+        return NULL if isinstance(result, Value) else result
 
     patch.setattr(task, "convert_child_result", nothing)
 
@@ -135,12 +135,12 @@ def input_of_the_start_is_ignored(patch: Patch) -> None:
 
 
 def key_is_not_a_template(patch: Patch) -> None:
-    """Whatever its template comes to, every node waits for the same key."""
+    """Ignores the template of a key, so that every node uses the same key."""
     patch.setattr(issue, "_evaluate_concurrency_key", lambda _turn, _index, _item: "one")
 
 
 def empty_lists_become_objects(patch: Patch) -> None:
-    """As they do in Lua's JSON."""
+    """Encodes empty lists as Lua's cjson does."""
     patch.setattr(
         inbox_module,
         "encode_message",
@@ -152,7 +152,7 @@ ALL: tuple[Bug, ...] = (
     items_are_swapped,
     outputs_are_swapped,
     results_are_joined_backwards,
-    large_values_share_a_place,
+    large_values_share_a_blob_key,
     config_is_resolved_once,
     large_output_is_written_after_its_report,
     child_gets_another_input,

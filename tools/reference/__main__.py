@@ -1,16 +1,18 @@
-"""`python -m tools.reference`: writes every page anew."""
+"""`python -m tools.reference`: writes every page that is generated from the code."""
 
 from pathlib import Path
 
-from tools.reference.commands import commands_page
-from tools.reference.errors import errors_page
-from tools.reference.fields import fields_page
+from tools.reference.commands import build_commands_page
+from tools.reference.errors import build_errors_page
+from tools.reference.fields import build_fields_page
+from tools.reference.python import build_python_page
 
 FOLDER = Path(__file__).parents[2] / "docs/reference"
 PAGES = {
-    "commands.md": commands_page,
-    "errors.md": errors_page,
-    "fields.md": fields_page,
+    "commands.md": build_commands_page,
+    "errors.md": build_errors_page,
+    "fields.md": build_fields_page,
+    "python.md": build_python_page,
 }
 
 

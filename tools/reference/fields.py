@@ -24,15 +24,16 @@ from runnel.core.validation.handler_settings import (
     OPERATION_SETTINGS,
 )
 from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflow
-from tools.reference.markdown import code, page, table
+from tools.reference.markdown import format_code, format_page, format_table
 
 INTRODUCTION = """\
-What [Writing workflows](../workflows.md) explains, as a list. `runnel schema` prints it for
-editors; what does not fit is refused by name when a workflow is checked. Times are in seconds."""
+Every key of a workflow file. [Workflows in YAML](../guides/workflows.md) explains them. `runnel
+schema` prints the JSON Schema for editors. A key or value that does not fit is refused by name.
+Times are in seconds."""
 CHECKED_LATER = """\
-A value with a template in it is judged when it is known. What they do:
-[Writing workflows](../workflows.md#handlers) and
-[Handlers that reach outside](../handlers.md)."""
+A value with a template is checked when the task runs. The pages
+[Workflows in YAML](../guides/workflows.md#handlers) and [Handlers](handlers.md) explain the
+handlers."""
 
 TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("A workflow", "workflow", WORKFLOW_TABLE, Workflow),
@@ -41,7 +42,7 @@ TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("`cache` of a node", "cache", CACHE_TABLE, Cache),
     ("An entry of `rate_limits`", "rate_limit", RATE_LIMIT_TABLE, RateLimit),
 )
-# Of keys that become an enumeration once they are checked.
+# Checks of the keys whose value becomes an enumeration.
 CHOICES = {"run_when": NODE_CHECKS["run_when"], "on_failure": WORKFLOW_CHECKS["on_failure"]}
 # Read before the settings are checked, because they become a part of the node.
 OF_CHILDREN = {
@@ -50,10 +51,12 @@ OF_CHILDREN = {
 }
 
 
-def fields_page() -> str:
-    sections = [f"## {title}\n\n{_keys(name, keys, model)}" for title, name, keys, model in TABLES]
-    handlers = [_handler(each) for each in HANDLER_SETTINGS if _is_listed(each)]
-    return page(
+def build_fields_page() -> str:
+    sections = [
+        f"## {title}\n\n{_format_keys(name, keys, model)}" for title, name, keys, model in TABLES
+    ]
+    handlers = [_describe_handler(name) for name in HANDLER_SETTINGS if _is_listed(name)]
+    return format_page(
         "Keys of a workflow file",
         INTRODUCTION,
         *sections,
@@ -62,31 +65,31 @@ def fields_page() -> str:
     )
 
 
-def _keys(name: str, keys: FieldTable, model: type[msgspec.Struct]) -> str:
-    defaults = {field.name: _default(field) for field in msgspec.structs.fields(model)}
+def _format_keys(name: str, keys: FieldTable, model: type[msgspec.Struct]) -> str:
+    defaults = {field.name: _format_default(field) for field in msgspec.structs.fields(model)}
     rows = [
         (
-            _names(key, field),
+            _format_names(key, field),
             FIELD_DESCRIPTIONS[name][key],
-            _expected(key, field),
+            _describe_expected(key, field),
             "required" if field.is_required else defaults.get(key, ""),
         )
         for key, field in keys.fields.items()
     ]
-    return table(("key", "meaning", "expects", "default"), rows)
+    return format_table(("key", "meaning", "expects", "default"), rows)
 
 
-def _names(key: str, field: DocumentField) -> str:
-    return f"{code(key)}, or {code(field.alias)}" if field.alias else code(key)
+def _format_names(key: str, field: DocumentField) -> str:
+    return f"{format_code(key)}, or {format_code(field.alias)}" if field.alias else format_code(key)
 
 
-def _expected(key: str, field: DocumentField) -> str:
+def _describe_expected(key: str, field: DocumentField) -> str:
     if isinstance(field.read, CheckedReader):
         return field.read.check.expected
     return CHOICES[key].expected if key in CHOICES else ""
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
+def _format_default(field: msgspec.structs.FieldInfo) -> str:
     value: Any = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         value = field.default_factory()
@@ -95,33 +98,40 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if isinstance(value, msgspec.Struct):
         return "see below"
     if isinstance(value, Enum):
-        return code(str(value.value))
-    return code(f"{value:g}" if isinstance(value, float) else str(value).lower())
+        return format_code(str(value.value))
+    return format_code(f"{value:g}" if isinstance(value, float) else str(value).lower())
 
 
 def _is_listed(handler: str) -> bool:
-    """Not those that take any settings, nor the second name of another one."""
+    """Leaves out handlers that accept any settings, and second names of handlers."""
     settings = HANDLER_SETTINGS[handler]
-    first = next(name for name, each in HANDLER_SETTINGS.items() if each is settings)
+    first = next(name for name, checks in HANDLER_SETTINGS.items() if checks is settings)
     return settings is not None and first == handler
 
 
-def _handler(handler: str) -> str:
+def _describe_handler(handler: str) -> str:
     settings = HANDLER_SETTINGS[handler] or {}
-    names = [name for name, each in HANDLER_SETTINGS.items() if each is settings]
+    names = [name for name, checks in HANDLER_SETTINGS.items() if checks is settings]
     rows = [
-        (code(key), each.check.expected, "required" if each.is_required else "", _whose(names, key))
-        for key, each in settings.items()
+        (
+            format_code(key),
+            setting.check.expected,
+            "required" if setting.is_required else "",
+            _list_operations(names, key),
+        )
+        for key, setting in settings.items()
     ]
     if handler == CHILD_WORKFLOW:
-        rows += [(code(key), expected, "", "") for key, expected in OF_CHILDREN.items()]
+        rows += [(format_code(key), expected, "", "") for key, expected in OF_CHILDREN.items()]
     head = ("setting", "expects", "", "of the operation")
     columns = len(head) if handler == DATA_PROCESSOR else len(head) - 1
-    title = ", ".join(map(code, names))
-    return f"### {title}\n\n" + table(head[:columns], [row[:columns] for row in rows])
+    title = ", ".join(map(format_code, names))
+    return f"### {title}\n\n" + format_table(head[:columns], [row[:columns] for row in rows])
 
 
-def _whose(handlers: list[str], setting: str) -> str:
+def _list_operations(handlers: list[str], setting: str) -> str:
     if DATA_PROCESSOR not in handlers:
         return ""
-    return ", ".join(code(each) for each, own in OPERATION_SETTINGS.items() if setting in own)
+    return ", ".join(
+        format_code(name) for name, own in OPERATION_SETTINGS.items() if setting in own
+    )

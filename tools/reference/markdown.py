@@ -1,4 +1,4 @@
-"""Tables and texts as Markdown."""
+"""Formats tables and texts as Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,21 @@ _BOLD = re.compile(r"\[bold\](.*?)\[/bold\]")
 _DIM = re.compile(r"\[/?dim\]")
 
 
-def page(title: str, *parts: str) -> str:
+def format_page(title: str, *parts: str) -> str:
     return "\n\n".join([WRITTEN_BY, f"# {title}", *(part for part in parts if part)]) + "\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     return f"`{text}`"
 
 
-def plain(text: str) -> str:
-    """A help text for terminals, without its styles."""
+def strip_styles(text: str) -> str:
+    """Removes the terminal styles of a help text."""
     return _DIM.sub("", _BOLD.sub(r"`\1`", text)).replace("\\[", "[")
 
 

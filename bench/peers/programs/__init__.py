@@ -1,6 +1,6 @@
-"""What runs in a peer's own environment: it imports the peer and the standard library only.
+"""Programs that run in a peer's environment. They import only the peer and the standard library.
 
-A program reads its order from the file `order.json` in the current folder, and the last line it
-prints is the figures as JSON. The modules import each other by relative names, because they are
-found as `programs` there and as `bench.peers.programs` here.
+A program reads its order from the file `order.json` in the current folder. Its last line of output
+is the figures as JSON. The modules use relative imports, because their package is `programs` there
+and `bench.peers.programs` here.
 """

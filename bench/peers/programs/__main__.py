@@ -1,6 +1,6 @@
-"""`python -m programs <module>` submits and measures, with the further word `worker` it works.
+"""The command `python -m programs <module>` measures; `python -m programs <module> worker` works.
 
-Started here, a module keeps its name: peers look their tasks up by it.
+The module keeps its own name this way, and peers find their tasks by that name.
 """
 
 import importlib
@@ -18,9 +18,9 @@ if __name__ == "__main__":
     code = 0
     try:
         main(*sys.argv[1:])
-    except Exception:  # noqa: BLE001  # the boundary: whatever it was, it is told on the last line
+    except Exception:  # noqa: BLE001  # the boundary: the last line reports any error
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # what a library says while the interpreter ends would hide that line
+    os._exit(code)  # output of a library at exit would follow the last line

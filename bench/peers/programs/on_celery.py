@@ -53,7 +53,7 @@ CANVASES = {"diamonds": build_diamond, "chain": build_chain, "fan": build_fan}
 
 
 async def run(workload: str, count: int) -> list[int]:
-    # Built anew each time: n applications of one canvas are n results with one id.
+    # A new canvas per execution, because n calls of one canvas give n results with one id.
     submitted = [CANVASES[workload]().apply_async() for _ in range(count)]
     return [result.get(timeout=RESULT_LIMIT_S) for result in submitted]
 

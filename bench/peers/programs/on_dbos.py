@@ -1,7 +1,7 @@
-"""DBOS: workflows of asynchronous steps, kept in SQLite or PostgreSQL.
+"""DBOS: workflows of asynchronous steps, stored in SQLite or PostgreSQL.
 
-With `executors` 0 the process that measures runs the workflows, as a program does that embeds DBOS;
-otherwise it enqueues them, and so many others run them.
+With `executors` 0 the measuring process runs the workflows, like a program that embeds DBOS.
+Otherwise it enqueues them for that number of executor processes.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def launch() -> None:
 
 
 def apply_pragmas(pragmas: list[str]) -> None:
-    """Of SQLite, to every connection that DBOS opens; it has no setting for them."""
+    """Applies SQLite pragmas to every connection, because DBOS has no setting for them."""
 
     def tuned(connection: Any, _record: Any) -> None:
         for pragma in pragmas:

@@ -1,9 +1,9 @@
 """taskiq: Redis streams with acknowledgement, results in Redis.
 
-It has no joins of its own: a task sends the nodes and awaits their results. When its worker dies it
-is begun again after ten minutes, with all its nodes: such a join is not durable.
-Its workers are `taskiq worker programs.on_taskiq:nodes`, and `…:coordinators` for those tasks: in
-one queue they could take every slot, and wait for nodes that get none.
+taskiq has no joins, so a coordinator task sends the nodes and awaits their results. If its worker
+dies, the task starts again after ten minutes with all its nodes, so such a join is not durable. The
+workers are `taskiq worker programs.on_taskiq:nodes` and `…:coordinators`. With one queue,
+coordinators could take every slot and wait for nodes that get none.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def wait_for_result(sent: Any) -> int:
 
 
 async def wait_for_results(sent: list[Any]) -> list[int]:
-    """One after the other: to ask for all of them at once costs more than their nodes."""
+    """Waits for one result after the other; polling for all at once costs more than the nodes."""
     return [await wait_for_result(task) for task in sent]
 
 

@@ -1,4 +1,4 @@
-"""Temporal: workflows of activities, on its dev server."""
+"""Temporal: workflows of activities, on its development server."""
 
 import asyncio
 import itertools
@@ -74,7 +74,7 @@ WORKFLOWS: dict[str, Any] = {"diamonds": Diamond, "chain": Chain, "fan": Fan}
 
 
 async def connect(url: str) -> Any:
-    """The server was started a moment ago."""
+    """Connects, and retries until the new server is ready."""
     end = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
@@ -92,7 +92,7 @@ async def work(order: MeasurementOrder) -> None:
         task_queue=QUEUE,
         workflows=list(WORKFLOWS.values()),
         activities=[first, add, total],
-        # Its guard against workflows that are not deterministic costs time, and these are.
+        # The sandbox checks for determinism and costs time; these workflows are deterministic.
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_concurrent_activities=concurrency,
         max_concurrent_workflow_tasks=concurrency,
@@ -104,12 +104,12 @@ async def work(order: MeasurementOrder) -> None:
 async def submit_and_measure(order: MeasurementOrder) -> None:
     client = await connect(order.url)
 
-    async def started(workload: str) -> Any:
+    async def start(workload: str) -> Any:
         run = WORKFLOWS[workload].run
         return await client.start_workflow(run, id=f"{workload}-{next(numbers)}", task_queue=QUEUE)
 
     async def run(workload: str, count: int) -> Sequence[int]:
-        handles = await asyncio.gather(*[started(workload) for _ in range(count)])
+        handles = await asyncio.gather(*[start(workload) for _ in range(count)])
         results: Sequence[int] = await asyncio.gather(*[handle.result() for handle in handles])
         return results
 

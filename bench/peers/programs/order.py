@@ -1,4 +1,4 @@
-"""What a program is asked to do, and how what it did is timed and checked."""
+"""The order of a program, and how its work is timed and checked."""
 
 import json
 import math
@@ -13,7 +13,7 @@ CHAIN_LENGTH = 20
 FAN_WIDTH = 1_000
 WARM_DIAMONDS = 100
 
-# What the last node returns, if each node ran once and saw its parents.
+# The result of the last node if each node ran once and received its parents' results.
 EXPECTED = {
     "diamonds": 5,  # a = 1, b = a + 1, c = a + 2, d = b + c
     "chain": CHAIN_LENGTH,  # each adds 1
@@ -36,8 +36,9 @@ def read_order() -> MeasurementOrder:
 
 
 async def run_order(order: MeasurementOrder, run: RunWorkload) -> None:
-    """Prints the figures; `run(workload, count)` submits so many at once, and returns what the last
-    node of each returned. Raises ValueError if any of that is wrong: then nothing was measured.
+    """Runs the order and prints its figures. Raises ValueError if a result is wrong.
+
+    `run(workload, count)` submits `count` executions at once and returns their last results.
     """
     check_results("diamonds", await run("diamonds", WARM_DIAMONDS), WARM_DIAMONDS)
     match order.workload:
@@ -51,12 +52,12 @@ async def run_order(order: MeasurementOrder, run: RunWorkload) -> None:
         case "fan":
             figures = {"fan_1000_s": await _measure_seconds(run, "fan", 1)}
         case other:
-            raise ValueError(f"no workload is called {other}")
+            raise ValueError(f"unknown workload: {other}")
     print(json.dumps(figures), flush=True)
 
 
 def compute_edge_latencies(seconds: list[float]) -> dict[str, float]:
-    """Of chains that took so long each, submission and waiting included."""
+    """Returns the latency per edge from the total times of chains."""
     times = sorted(1_000 * chain_s / CHAIN_LENGTH for chain_s in seconds)
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
     return {"edge_ms_p50": p50, "edge_ms_p99": p99}

@@ -1,1 +1,1 @@
-"""The HTTP API: workflows, executions, triggers and operations, over the client."""
+"""The HTTP API of workflows, executions, triggers and operations, on top of the client."""

@@ -1,4 +1,4 @@
-"""Builds the HTTP application: routes, security, errors; and its role from settings."""
+"""Builds the HTTP application from routes, security and error handlers, and the API role."""
 
 import socket
 from collections.abc import Callable
@@ -42,9 +42,9 @@ from runnel.ports import Backend
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import MetricsTelemetry
 
-# The same under the name that earlier systems had for it.
+# Every path exists under both prefixes; "/api" is the prefix of earlier systems.
 PATH_PREFIXES = ("/v1", "/api")
-# The order decides: a path with a parameter also fits what a later router has.
+# In this order: a path with a parameter would also match paths of a later router.
 RESOURCES = (
     triggers.webhook_routes,
     workflows.routes,
@@ -58,7 +58,7 @@ RESOURCES = (
     operations.routes,
     tokens.routes,
 )
-# They have no prefix.
+# Their paths have no prefix.
 UNVERSIONED = (operations.health_routes, operations.metrics_routes)
 
 
@@ -71,7 +71,7 @@ def build_app(app_state: AppState, guard: Guard) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.site = app_state
+    app.state.app_state = app_state
     views = [view for resource in (*RESOURCES, *UNVERSIONED) for view in resource.views]
     app.openapi = make_openapi_builder(app, views)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
@@ -105,34 +105,38 @@ def build_app(app_state: AppState, guard: Guard) -> FastAPI:
     return app
 
 
-# Builds the HTTP side of a process from its settings.
-
-
 async def build_api(
     settings: Settings,
     client: StoreClient,
     backend: Backend,
-    world: ClockAndIds,
+    clock_and_ids: ClockAndIds,
     *,
     server_socket: socket.socket,
     feed_broadcaster: FeedBroadcaster,
     on_ready: Callable[[], None],
     metrics: MetricsTelemetry | None = None,
 ) -> ApiRole:
-    """Raises InputError for an address that others can reach, while nobody has made a token.
+    """Builds the API role of a process.
 
-    `feed_broadcaster` is the client's own: a process reads what changes once.
+    Raises InputError for an address that other machines can reach, unless a token exists.
+    `feed_broadcaster` is the one of the client, so that a process reads the feed once.
     """
-    tokens = TokenStore(backend.records, world.clock)
+    tokens = TokenStore(backend.records, clock_and_ids.clock)
     is_open = not await tokens.has_any()
     address = server_socket.getsockname()[0]
     if is_open and address not in LOOPBACK_HOSTS:
         raise InputError(
-            f"without a token only this machine may call, and {address} can be reached by others: "
-            "make one with 'runnel token create', or listen on 127.0.0.1"
+            f"other machines can reach {address}, and there is no API token: create one with "
+            "'runnel token create', or listen on 127.0.0.1"
         )
-    site = AppState(
-        client, backend, world, settings, tokens, metrics=metrics, feed_broadcaster=feed_broadcaster
+    app_state = AppState(
+        client,
+        backend,
+        clock_and_ids,
+        settings,
+        tokens,
+        metrics=metrics,
+        feed_broadcaster=feed_broadcaster,
     )
     rules = AccessRules(
         is_open=is_open,
@@ -141,6 +145,6 @@ async def build_api(
         per_minute=settings.requests_per_minute,
         token_per_minute=settings.token_requests_per_minute,
     )
-    app = build_app(site, Guard(tokens, backend.windows, rules))
-    name = build_role_name("api", world.ids.nonce())
-    return ApiRole(name, app, site, server_socket, on_ready=on_ready)
+    app = build_app(app_state, Guard(tokens, backend.windows, rules))
+    name = build_role_name("api", clock_and_ids.ids.nonce())
+    return ApiRole(name, app, app_state, server_socket, on_ready=on_ready)

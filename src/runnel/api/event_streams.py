@@ -1,7 +1,7 @@
 """Server-sent events: the history of one execution, or the changes of all.
 
-Each message has an id; a client that comes back with the last one it got (`Last-Event-ID`, which
-browsers send by themselves) misses nothing.
+Each message has an id. A client that reconnects with the id of its last message (`Last-Event-ID`,
+which browsers send by themselves) misses nothing.
 """
 
 from collections.abc import AsyncGenerator
@@ -10,7 +10,6 @@ from runnel.api.sse_messages import (
     KEEPALIVE_COMMENT,
     KEEPALIVE_INTERVAL_S,
     encode_message,
-    make_message_id,
     parse_message_id,
 )
 from runnel.api.state import AppState
@@ -18,61 +17,62 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import make_event_id
 
-# So many messages at most are handed over at once: one by one, a long history costs ten times it.
+# At most so many messages are sent together: one by one, a long history costs ten times as much.
 MESSAGES_PER_CHUNK_MAX = 100
 
 
-# While much happens it is told so often, and at once after a while in which nothing did: to wake
-# 100 listeners for each of 200 commits a second took more than a processor.
+# Changes are sent at once after a quiet interval of this length, and otherwise once in each
+# interval: to wake 100 listeners for each of 200 commits a second took more than one processor.
 SEND_INTERVAL_S = 0.25
 
 
 async def stream_execution(
     app_state: AppState, execution_id: ExecutionId, after: str
 ) -> AsyncGenerator[bytes, None]:
-    """Its history, from the beginning or behind the message `after`, until it is final."""
+    """Yields the messages of an execution after the message `after`, until it is final."""
     sent = parse_message_id(after)
     async with (
-        app_state.histories.follow(execution_id) as story,
-        app_state.feed_broadcaster.listen(execution_id) as news,
-        app_state.stopping.call_when_set(news.set),
+        app_state.histories.follow(execution_id) as history,
+        app_state.feed_broadcaster.listen(execution_id) as wakeup,
+        app_state.stopping.call_when_set(wakeup.set),
     ):
         while not app_state.stopping.is_set():
-            news.clear()
-            await story.refresh()
-            while sent < len(story.messages):
-                some = story.messages[sent : sent + MESSAGES_PER_CHUNK_MAX]
-                sent += len(some)
-                yield b"".join(some)
-            if story.is_final:
-                yield encode_message(make_message_id(sent), "end", {"status": story.state})
+            wakeup.clear()
+            await history.refresh()
+            while sent < len(history.messages):
+                chunk = history.messages[sent : sent + MESSAGES_PER_CHUNK_MAX]
+                sent += len(chunk)
+                yield b"".join(chunk)
+            if history.is_final:
+                yield encode_message(make_event_id(sent), "end", {"status": history.state})
                 return
-            while not await app_state.clock.wait(news, KEEPALIVE_INTERVAL_S):
+            while not await app_state.clock.wait(wakeup, KEEPALIVE_INTERVAL_S):
                 yield KEEPALIVE_COMMENT
 
 
 async def stream_all(
     app_state: AppState, after: str | None, *, children: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Every change of an execution from now on, or behind the message `after`."""
+    """Yields the changes of all executions from now on, or those after the message `after`."""
     position = None if after is None else FeedPosition(after)
     async with (
         app_state.feed_broadcaster.open_subscription(after=position) as subscription,
         app_state.stopping.call_when_set(subscription.close),
     ):
         yield encode_message(subscription.position, "hello", {})
-        rests_until = 0.0
+        paused_until = 0.0
         while not app_state.stopping.is_set():
             page = await subscription.next(wait_s=KEEPALIVE_INTERVAL_S)
-            await app_state.pause_unless_stopping(rests_until - app_state.clock.monotonic())
+            await app_state.pause_unless_stopping(paused_until - app_state.clock.monotonic())
             pages = [page, *subscription.take_all()]
             yield app_state.encoded_pages.encode(pages, children=children) or KEEPALIVE_COMMENT
-            rests_until = app_state.clock.monotonic() + SEND_INTERVAL_S
+            paused_until = app_state.clock.monotonic() + SEND_INTERVAL_S
 
 
 async def has_received_all(app_state: AppState, header: ExecutionHeader, after: str) -> bool:
-    """Whether a client that comes back has got all that there will ever be."""
+    """Whether a client that reconnects has received every message of a final execution."""
     if header.state not in FINAL_EXECUTION_STATES or not after:
         return False
     return parse_message_id(after) >= await app_state.histories.count_messages(header.execution_id)

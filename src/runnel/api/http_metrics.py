@@ -1,4 +1,4 @@
-"""Counts requests by the template of their path, never by the path itself."""
+"""Metrics of HTTP requests, labeled by route template so that their number stays limited."""
 
 from collections.abc import Sequence
 
@@ -19,21 +19,25 @@ class HttpMetrics:
         )
         self.durations = Histogram(
             "runnel_http_request_duration_seconds",
-            "From the first byte of a request to the last of its answer; not of event streams.",
+            "From the first byte of a request to the last byte of its response, without streams.",
             "method",
             "route",
         )
         self.in_flight = LabeledCounter(
-            "runnel_http_requests_under_way", "Requests that are being answered.", kind="gauge"
+            "runnel_http_requests_under_way", "Requests in flight.", kind="gauge"
         )
         self.in_flight.set(value=0.0)
 
     def collect_families(self) -> list[MetricFamily]:
-        return [each.build_family() for each in (self.requests, self.durations, self.in_flight)]
+        metrics = (self.requests, self.durations, self.in_flight)
+        return [metric.build_family() for metric in metrics]
 
 
 class HttpMetricsMiddleware:
-    """The outermost layer: what the gate refuses is counted too, as a request without a route."""
+    """The outermost middleware, so that refused requests are counted too.
+
+    A refused request has the route "none".
+    """
 
     def __init__(
         self, app: ASGIApp, *, metrics: HttpMetrics, clock: Clock, prefixes: Sequence[str]
@@ -47,7 +51,7 @@ class HttpMetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, is_stream = self._clock.monotonic(), 500, False
+        started_at, status, is_stream = self._clock.monotonic(), 500, False
 
         async def sending(message: Message) -> None:
             nonlocal status, is_stream
@@ -67,10 +71,10 @@ class HttpMetricsMiddleware:
             route = self._find_route_template(scope)
             metrics.requests.add(method, route, str(status))
             if not is_stream:
-                metrics.durations.add(self._clock.monotonic() - began, (method, route))
+                metrics.durations.add(self._clock.monotonic() - started_at, (method, route))
 
     def _find_route_template(self, scope: Scope) -> str:
-        """`/executions/{execution_id}`, as the router has found it, without the prefix."""
+        """Returns the path template of the matched route, such as `/executions/{execution_id}`."""
         path = str(getattr(scope.get("route"), "path", NO_ROUTE))
         for prefix in self._prefixes:
             path = path.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: one shape for all that can go wrong."""
+"""Builds error responses: every error is sent as RFC 9457 problem details."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from runnel.errors import (
     TooManyRequestsError,
 )
 
-# The one table from what went wrong to the status that an HTTP client is told.
+# The HTTP status of each error class.
 
 Status = HTTPStatus
 
@@ -45,29 +45,29 @@ STATUS_BY_ERROR: dict[type[Exception], HTTPStatus] = {
     errors.StoreError: Status.SERVICE_UNAVAILABLE,
     errors.EngineEndedError: Status.SERVICE_UNAVAILABLE,
 }
-"""The nearest class counts: an InputError of a kind that is not listed is an InputError."""
+"""A subclass that is not listed has the status of its nearest base class."""
 
 
 def get_status(error: BaseException) -> HTTPStatus:
-    """500 for what no caller can do anything about."""
+    """Returns the status of the error's class, 500 for a class that is not in the table."""
     for kind in type(error).__mro__:
         if kind in STATUS_BY_ERROR:
             return STATUS_BY_ERROR[kind]
     return Status.INTERNAL_SERVER_ERROR
 
 
-# Where in a workflow document a problem is: its sentence begins with it.
+# The place of a problem in a workflow document, which its sentence begins with.
 
-# `nodes[2].retry: expected …`, as the reader of documents writes it.
+# `nodes[2].retry: expected …`, as the document reader writes it.
 _PATH_PATTERN = re.compile(
     r"(?P<path>[A-Za-z_][\w]*(?:\.\w+|\[[^\]]*\])*): (?P<message>.*)", re.DOTALL
 )
-# `node 'b': …`, as the judge of graphs writes it.
+# `node 'b': …`, as the validation of graphs writes it.
 _NODE_PATTERN = re.compile(r"node '(?P<id>[^']+)'(?P<rest>.*)", re.DOTALL)
 
 
 def locate_problems(problems: Sequence[str]) -> list[tuple[str, str]]:
-    """A JSON path and a sentence for each; `$` where the whole document is meant."""
+    """Returns a JSON path and a sentence for each problem; `$` is the whole document."""
     return [*map(_locate_problem, problems)]
 
 
@@ -82,7 +82,7 @@ def _locate_problem(problem: str) -> tuple[str, str]:
 
 
 MEDIA_TYPE = "application/problem+json"
-# A store that is away may be back by then, and an overload over.
+# A store that can't be reached, or an overload, may have recovered by then.
 RETRY_AFTER_S = 5
 
 _ERRORS_WITH_PROBLEMS = (InvalidWorkflowError, InvalidTriggerError)
@@ -94,27 +94,28 @@ _CODE_BY_STATUS = {
 
 
 class FieldProblem(BaseModel):
-    """One thing that is wrong with a request, and where."""
+    """One problem of a request, and its place."""
 
     path: str = Field(description="JSON path into the body, or the name of a parameter")
     message: str
 
 
 class Problem(BaseModel):
-    """What went wrong, as RFC 9457 has it."""
+    """An error in the form of RFC 9457 problem details."""
 
     model_config = ConfigDict(title="Problem")
 
     type: str = Field(
-        description="`urn:runnel:error:` and the code", examples=["urn:runnel:error:not_found"]
+        description="`urn:runnel:error:`, followed by the code",
+        examples=["urn:runnel:error:not_found"],
     )
     title: str
     status: int
     detail: str
-    code: str = Field(description="The same in every version, for programs")
-    errors: list[FieldProblem] = Field(default=[], description="Every problem of the request")
+    code: str = Field(description="A stable code for programs")
+    errors: list[FieldProblem] = Field(default=[], description="All problems of the request")
     details: dict[str, Any] = Field(
-        default={}, description="What `detail` speaks of, one by one, for programs"
+        default={}, description="The values that `detail` mentions, for programs"
     )
 
 
@@ -122,7 +123,7 @@ def make_problem_response(error: RunnelError) -> Response:
     status = get_status(error)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         return make_internal_error_response()
-    found = locate_problems(error.problems) if isinstance(error, _ERRORS_WITH_PROBLEMS) else ()
+    problems = locate_problems(error.problems) if isinstance(error, _ERRORS_WITH_PROBLEMS) else ()
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequestsError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
@@ -134,20 +135,20 @@ def make_problem_response(error: RunnelError) -> Response:
         status,
         str(error),
         code=error.code,
-        errors=found,
+        errors=problems,
         details=_collect_details(error),
         headers=headers,
     )
 
 
 def make_internal_error_response() -> Response:
-    """Nothing of what happened: it is in the log, and may be none of the caller's business."""
-    detail = "this is a bug of Runnel: the log of the server has the details"
+    """Tells nothing about the error: it is in the log, and may be confidential."""
+    detail = "this is a bug in Runnel; the log of the server has the details"
     return _make_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
 
 
 def make_malformed_request_response(detail: str) -> Response:
-    """For what is no request of HTTP; the connection ends with it."""
+    """Answers bytes that are not an HTTP request; the connection is closed afterwards."""
     headers = {"Connection": "close"}
     return _make_response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
 
@@ -161,7 +162,7 @@ async def handle_runnel_error(_request: Request, error: Exception) -> Response:
 
 
 async def handle_disconnect(_request: Request, _error: Exception) -> Response:
-    """Of whoever has left in the middle of a body: nobody reads it, and nothing went wrong here."""
+    """Handles a client that disconnected while it sent a body: that is not a server error."""
     detail = "the body is not complete"
     return _make_response(
         HTTPStatus.BAD_REQUEST, detail, code=_CODE_BY_STATUS[HTTPStatus.BAD_REQUEST]
@@ -169,7 +170,7 @@ async def handle_disconnect(_request: Request, _error: Exception) -> Response:
 
 
 async def handle_http_error(request: Request, error: Exception) -> Response:
-    """Of the framework: no such path, a method that is not there, a body that can't be read."""
+    """Handles errors of the framework: unknown path, wrong method, unreadable body."""
     if isinstance(error.__cause__, RunnelError):
         return make_problem_response(error.__cause__)
     if not isinstance(error, HTTPException):
@@ -178,11 +179,12 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
     detail = str(error.detail)
     if status is HTTPStatus.NOT_FOUND:
         detail = (
-            f"there is no {escape_unprintable(request.url.path)}; /openapi.json lists what there is"
+            f"there is no path {escape_unprintable(request.url.path)}; /openapi.json lists all "
+            "paths"
         )
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
-        detail = f"{request.method} is not possible here, only {allowed}"
+        detail = f"the method {request.method} is not allowed here, only {allowed}"
     code = _CODE_BY_STATUS.get(status, "http")
     return _make_response(status, detail, code=code, headers=error.headers or {})
 
@@ -190,12 +192,12 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 async def handle_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         return make_internal_error_response()
-    found = [(_format_path(each["loc"]), _format_message(each)) for each in error.errors()]
-    detail = "the request can't be used: " + "; ".join(
-        f"{path}: {message}" for path, message in found
+    problems = [(_format_path(item["loc"]), _format_message(item)) for item in error.errors()]
+    detail = "the request is not valid: " + "; ".join(
+        f"{path}: {message}" for path, message in problems
     )
     return _make_response(
-        HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid_request", errors=found
+        HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid_request", errors=problems
     )
 
 
@@ -225,7 +227,7 @@ def _make_response(
 
 
 def _collect_details(error: RunnelError) -> dict[str, Json]:
-    """The fields that its class gives it: texts, numbers, and lists of texts."""
+    """Returns the public attributes of the error: texts, numbers, and lists of texts."""
     return {name: _to_json_value(value) for name, value in vars(error).items() if name[0] != "_"}
 
 
@@ -233,24 +235,23 @@ def _to_json_value(value: Json) -> Json:
     if isinstance(value, str):
         return _escape_surrogates(value)
     if isinstance(value, tuple):
-        return [_to_json_value(each) for each in value]
+        return [_to_json_value(item) for item in value]
     return value if isinstance(value, int | float) else None
 
 
 def _escape_surrogates(text: str) -> str:
-    """Half a surrogate pair may have come with the request, and can't be sent back."""
+    """Escapes halves of surrogate pairs: a request may contain them, UTF-8 can't."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _format_path(location: Sequence[str | int]) -> str:
-    """`$.nodes[2]` in a body; a parameter by its name."""
-    place, *rest = location
-    if place != "body":
-        return ".".join(str(each) for each in rest) or str(place)
-    steps = [f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest]
-    return "$" + "".join(steps)
+    """Returns `$.nodes[2]` for a place in a body, the name for a parameter."""
+    source, *steps = location
+    if source != "body":
+        return ".".join(map(str, steps)) or str(source)
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def _format_message(error: Mapping[str, object]) -> str:
-    message = str(error.get("msg", "it can't be used"))
+    message = str(error.get("msg", "it is not valid"))
     return message[:1].lower() + message[1:]

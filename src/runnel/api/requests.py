@@ -1,4 +1,4 @@
-"""What requests hold: bodies as strict as workflow files, parameters and filters."""
+"""Bodies, parameters and filters of requests, validated as strictly as workflow files."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -29,8 +29,10 @@ YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
 class StrictRequest(Request):
+    """A request whose JSON body must not have NaN, duplicate keys or too deep nesting."""
+
     async def json(self) -> Any:
-        """Raises MalformedBodyError: for NaN, a key given twice, too much nesting, too."""
+        """Raises MalformedBodyError."""
         return parse_json_body(await self.body())
 
 
@@ -43,7 +45,7 @@ def parse_json_body(body: bytes) -> Json:
 
 
 def parse_document_body(body: bytes, media_type: str) -> Json:
-    """A workflow as it was written, before it is judged."""
+    """Parses a workflow document, without validating the workflow."""
     suffix = ".yaml" if media_type in YAML_TYPES else ".json"
     try:
         return parse_data(_decode_body(body), source="the body", suffix=suffix)
@@ -56,7 +58,7 @@ def _decode_body(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise MalformedBodyError(
-            f"the body is not UTF-8 text, from byte {error.start} on"
+            f"the body is not UTF-8 text: the byte at position {error.start} is not valid"
         ) from error
 
 
@@ -64,13 +66,13 @@ def _make_malformed_body_error(error: InvalidWorkflowError) -> MalformedBodyErro
     return MalformedBodyError(f"the body: {error.problems[0]}")
 
 
-# Workflow documents that come in over the network: read, and their children by name found.
+# Workflow documents in request bodies.
 
 
 async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Workflow:
-    """Raises MalformedBodyError, InvalidWorkflowError with all problems of its shape.
+    """Raises MalformedBodyError, or InvalidWorkflowError with all problems of the document.
 
-    It can't name files; child workflows that it names are those that are stored, as they are now.
+    The document can't name files. Child workflows that it names are the newest stored versions.
     """
     data = parse_document_body(body, media_type)
     children: dict[str, Workflow] = {}
@@ -78,12 +80,12 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
         try:
             children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
-            continue  # the reader says where it is named
+            continue  # read_document reports the unknown name and its place
     return read_document(data, resolve=children.get, retry=app_state.settings.retry)
 
 
 def _find_child_workflow_names(data: Json) -> Iterator[str]:
-    """Of the child workflows that a document, or one that is written down in it, names."""
+    """Yields the names of child workflows in a document and in the documents nested in it."""
     nodes = data.get("nodes") if isinstance(data, dict) else None
     listed = list(nodes.values()) if isinstance(nodes, dict) else nodes
     for node in listed if isinstance(listed, list) else []:
@@ -97,20 +99,20 @@ def _find_child_workflow_names(data: Json) -> Iterator[str]:
 VERSION_MAX = 2**31 - 1
 
 
-# Bodies of requests: JSON is taken as it is, and nothing is made of it that it is not.
+# Request bodies.
 
 T = TypeVar("T")
 
 
 class RequestBody(BaseModel):
-    """A 1 is no true, "5" is no number, and what is not known is refused."""
+    """The base of request bodies. Strict: no type coercion; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def _reject_numeric_time(value: object) -> object:
-    """A number is no time: nobody knows whether seconds are meant, or milliseconds."""
-    if isinstance(value, datetime):  # of a model that was read before
+    """Refuses a number as a time: it is not clear whether it means seconds or milliseconds."""
+    if isinstance(value, datetime):  # from a model that was validated before
         return value
     if not isinstance(value, str) or value.strip("+-.0123456789") == "":
         raise PydanticCustomError("moment", "expected a time like 2026-01-31T09:30:00Z")
@@ -120,33 +122,36 @@ def _reject_numeric_time(value: object) -> object:
 RequestTime: TypeAlias = Annotated[
     AwareDatetime, BeforeValidator(_reject_numeric_time), Field(strict=False)
 ]
-"""A time in a request, with its offset from UTC."""
+"""A time with its offset from UTC."""
 
 EnumValue: TypeAlias = Annotated[T, Field(strict=False)]
-"""One of the names of an enumeration: JSON has them as texts."""
+"""A member of an enumeration, which JSON has as a text."""
 
 
-# Parameters that several routes share.
+# Parameters that several routes use.
 
 LIMIT_MAX = 500
 
 ExecutionIdParam: TypeAlias = Annotated[
-    str, Path(alias="execution_id", description="An execution's whole id", max_length=500)
+    ExecutionId,
+    Path(alias="execution_id", description="The complete id of an execution", max_length=500),
 ]
 WorkflowNameParam: TypeAlias = Annotated[
     str, Path(alias="name", description="The name of a workflow", max_length=NAME_CHARS_MAX)
 ]
-LimitParam: TypeAlias = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")]
+LimitParam: TypeAlias = Annotated[
+    int, Query(ge=1, le=LIMIT_MAX, description="Maximum number of items")
+]
 AfterParam: TypeAlias = Annotated[
-    str | None, Query(description="`next` of the previous page", max_length=1_000)
+    str | None, Query(description="The value of `next` in the previous page", max_length=1_000)
 ]
 VersionParam: TypeAlias = Annotated[
-    int | None, Query(ge=1, le=VERSION_MAX, description="By default the newest")
+    int | None, Query(ge=1, le=VERSION_MAX, description="The newest version by default")
 ]
 
 
 def _decode_header(value: object) -> object:
-    """Servers read headers as Latin-1: a key in another language comes as UTF-8."""
+    """Decodes UTF-8 in a header: servers decode headers as Latin-1."""
     if not isinstance(value, str):
         return value
     try:
@@ -160,30 +165,30 @@ IdempotencyKeyHeader: TypeAlias = Annotated[
     BeforeValidator(_decode_header),
     Header(
         alias="Idempotency-Key",
-        description="The same key is the same call: it is acted on once",
+        description="Calls with the same key take effect once",
         min_length=1,
         max_length=KEY_CHARS_MAX,
     ),
 ]
 
 
-# Which executions are meant: the same parameters for lists, counts and what is done to many.
+# The filter of executions, which lists, counts and bulk operations share.
 
 FILTER_CHARS_MAX = 500
 LABELS_MAX = 20
 
 
 class ExecutionQuery(BaseModel):
-    """All that is given must be so."""
+    """Matches executions that satisfy all given conditions."""
 
     model_config = ConfigDict(extra="forbid")
 
-    status: list[EnumValue[ExecutionState]] = Field(default=[], description="Any of these")
+    status: list[EnumValue[ExecutionState]] = Field(default=[], description="One of these states")
     workflow: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
     label: list[str] = Field(
         default=[],
         max_length=LABELS_MAX,
-        description="`key=value`, may be repeated",
+        description="`key=value`; may be repeated",
         examples=[["customer=acme"]],
     )
     created_from: RequestTime | None = None
@@ -191,11 +196,11 @@ class ExecutionQuery(BaseModel):
     text: str = Field(
         default="",
         max_length=FILTER_CHARS_MAX,
-        description="Part of the id, the workflow, the error or a label's value",
+        description="A part of the id, the workflow, the error or the value of a label",
     )
     rerun_of: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
     parent: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
-    children: bool = Field(default=False, description="Child executions too")
+    children: bool = Field(default=False, description="Include child executions")
 
     def to_filter(self, *, limit: int = 50, after: str | None = None) -> ExecutionFilter:
         """Raises InputError."""
@@ -216,9 +221,9 @@ class ExecutionQuery(BaseModel):
 
 
 class ExecutionPageQuery(ExecutionQuery):
-    limit: int = Field(default=50, ge=1, le=500, description="How many at most")
+    limit: int = Field(default=50, ge=1, le=500, description="Maximum number of items")
     after: str | None = Field(
-        default=None, max_length=4_000, description="`next` of the previous page"
+        default=None, max_length=4_000, description="The value of `next` in the previous page"
     )
 
 
@@ -229,51 +234,49 @@ def _parse_label(text: str) -> tuple[str, str]:
     return key, value
 
 
-# Bodies about executions.
+# Request bodies of executions.
 
 
 class TriggerRequest(RequestBody):
-    """What a held execution starts with."""
+    """The input of a held execution."""
 
-    input_params: Any = Field(
-        default=None, description="By default the input that it was submitted with"
-    )
+    input_params: Any = Field(default=None, description="By default, the input that was submitted")
 
 
 class CancelRequest(RequestBody):
-    reason: str = Field(default="", description="It is kept with the execution")
-    force: bool = Field(default=False, description="Clean-up nodes do not run either")
+    reason: str = Field(default="", description="Stored with the execution")
+    force: bool = Field(default=False, description="Do not run clean-up nodes either")
 
 
 class SignalRequest(RequestBody):
-    name: str = Field(description="What the node waits for")
+    name: str = Field(description="The name of the signal that a node waits for")
     payload: Any = None
     signal_id: str | None = Field(
-        default=None, description="The same one is taken once, however often it is sent"
+        default=None, description="Signals with the same id take effect once"
     )
 
 
 class RunRequest(RequestBody):
-    """What an execution of a stored workflow begins with."""
+    """Input, labels and version of a new execution."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
 
-    input: Any = Field(default=None, description="By default an empty object")
+    input: Any = Field(default=None, description="An empty object by default")
     labels: dict[str, str] = Field(default={})
     version: int | None = Field(
-        default=None, ge=1, le=VERSION_MAX, description="By default the newest"
+        default=None, ge=1, le=VERSION_MAX, description="The newest version by default"
     )
 
 
 class RerunOptions(RequestBody):
-    """What of an execution is run again: by default what did not complete, and all behind it."""
+    """The nodes that run again: by default those that did not complete, and their descendants."""
 
     nodes: list[str] = Field(
-        default=[], max_length=1_000, description="Run these again, and all behind them"
+        default=[], max_length=1_000, description="Run these nodes and their descendants again"
     )
-    whole: bool | None = Field(default=None, description="Run everything again")
-    newest: bool = Field(default=False, description="Follow the newest version of the workflow")
-    configs: dict[str, Any] = Field(default={}, description="Replace the configs of these nodes")
+    whole: bool | None = Field(default=None, description="Run all nodes again")
+    newest: bool = Field(default=False, description="Use the newest version of the workflow")
+    configs: dict[str, Any] = Field(default={}, description="New configs by node id")
 
     def to_rerun(self) -> RerunSpec:
         return RerunSpec(
@@ -285,35 +288,37 @@ class RerunOptions(RequestBody):
 
 
 class RerunRequest(RerunOptions):
-    """By default, what did not complete, and all behind it, with the same input."""
+    """Without options, reruns the nodes that did not complete, with the same input."""
 
     input: Any = None
 
 
-# Bodies about many executions at once.
+# Request bodies of bulk operations.
 
 
 class BulkRequest(ExecutionQuery):
-    """Which executions, in steps: give `next` of the answer as `after`, until it is null."""
+    """A filter, and the position: pass `next` of the answer as `after` until it is null."""
 
     model_config = ConfigDict(strict=True)
 
-    every: bool = Field(default=False, description="Needed when nothing says which ones")
+    every: bool = Field(
+        default=False, description="Required if there is no filter: matches all executions"
+    )
     after: str | None = Field(default=None, max_length=4_000)
 
 
 class BulkCancelRequest(BulkRequest):
     reason: str = Field(default="", max_length=10_000)
-    force: bool = Field(default=False, description="Clean-up nodes do not run either")
+    force: bool = Field(default=False, description="Do not run clean-up nodes either")
 
 
 class BulkRerunRequest(BulkRequest, RerunOptions):
-    """By default those that have failed; each once for each `key`."""
+    """Without `status`, matches failed executions. Each one is rerun once per `key`."""
 
     key: str = Field(default="", max_length=500)
 
 
-# Bodies about dead letters.
+# Request bodies of dead letters.
 
 RETRIED_EXECUTIONS_MAX = 100
 
@@ -323,25 +328,23 @@ class RetryRequest(RequestBody):
         json_schema_extra={"examples": [{"configs": {"parse": {"year": 2026}}}]}
     )
 
-    configs: dict[str, Any] = Field(
-        default={}, description="Replace the configs of these nodes of the execution"
-    )
+    configs: dict[str, Any] = Field(default={}, description="New configs by node id")
 
 
 class Selection(RequestBody):
-    """Which letters are meant: those that all of the given fields hold for."""
+    """Matches dead letters that satisfy all given fields."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "python"}, {"all": True}]})
 
     queue: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
     workflow: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
     execution: str = Field(
-        default="", max_length=500, description="The beginning of an execution's id"
+        default="", max_length=500, description="The beginning of an execution id"
     )
-    older_than_s: float = Field(
-        default=0.0, ge=0, le=1e9, description="Rejected at least so long ago"
+    older_than_s: float = Field(default=0.0, ge=0, le=1e9, description="Minimum age in seconds")
+    all: bool = Field(
+        default=False, description="Required if there is no other field: matches all dead letters"
     )
-    all: bool = Field(default=False, description="Needed when nothing else is given")
 
 
 class BulkRetryRequest(Selection):
@@ -349,11 +352,11 @@ class BulkRetryRequest(Selection):
         default=RETRIED_EXECUTIONS_MAX,
         ge=1,
         le=RETRIED_EXECUTIONS_MAX,
-        description="So many executions at most",
+        description="Maximum number of executions",
     )
 
 
-# Bodies about schedules, webhooks and tokens.
+# Request bodies of schedules, webhooks and tokens.
 
 TOKEN_DAYS_MAX = 36_500
 
@@ -369,24 +372,24 @@ class ScheduleBody(RequestBody):
 
     workflow: str = Field(max_length=500)
     version: int | None = Field(
-        default=None, ge=1, le=VERSION_MAX, description="By default the newest at each tick"
+        default=None, ge=1, le=VERSION_MAX, description="The newest version at each tick by default"
     )
     input: Any = Field(
-        default={}, description="May hold templates: `{{ tick.at }}`, `{{ tick.date }}`"
+        default={}, description="May contain templates: `{{ tick.at }}`, `{{ tick.date }}`"
     )
     labels: dict[str, str] = Field(default={})
     cron: str | None = Field(
         default=None, max_length=200, description="Minute hour day month weekday, or @daily"
     )
-    interval_s: float | None = Field(default=None, description="A second to ten years")
+    interval_s: float | None = Field(default=None, description="From one second to ten years")
     timezone: str = Field(default="UTC", max_length=100)
     overlap: EnumValue[Overlap] = Field(
         default=Overlap.ALLOW,
-        description="While the execution before is not final: start another, skip the tick, or "
-        "cancel that one",
+        description="If the previous execution is not final: start another one, skip the tick, or "
+        "cancel the previous one",
     )
     catch_up: int = Field(
-        default=1, ge=0, le=100, description="How many missed ticks are made up for after an outage"
+        default=1, ge=0, le=100, description="How many missed ticks are fired after an outage"
     )
     is_paused: bool = False
     starts_at: RequestTime | None = None
@@ -399,12 +402,12 @@ class NewSchedule(ScheduleBody):
 
 class DispatchRequest(RequestBody):
     now: RequestTime | None = Field(
-        default=None, description="The time that an outside scheduler goes by"
+        default=None, description="The current time of the external scheduler"
     )
 
 
 class WebhookBody(RequestBody):
-    """Who may call, and what the input of the execution is made of."""
+    """How a call is authenticated, and how it becomes the input of an execution."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -419,25 +422,25 @@ class WebhookBody(RequestBody):
     )
 
     version: int | None = Field(
-        default=None, ge=1, le=VERSION_MAX, description="By default the newest at each call"
+        default=None, ge=1, le=VERSION_MAX, description="The newest version at each call by default"
     )
     kind: EnumValue[WebhookKind] = Field(
-        default=WebhookKind.TOKEN, description="How a caller proves who it is"
+        default=WebhookKind.TOKEN, description="How a call is authenticated"
     )
     secret: str | None = Field(
         default=None,
         max_length=100,
-        description="The name of a secret of the server: `github` is `RUNNEL_SECRET_GITHUB`",
+        description="The name of a secret on the server: `github` is `RUNNEL_SECRET_GITHUB`",
     )
     header: str = Field(
-        default=TOKEN_HEADER, max_length=100, description="Where a token is looked for"
+        default=TOKEN_HEADER, max_length=100, description="The header that contains the token"
     )
     mapping: Any = Field(
         default=None,
-        description="A template of `body`, `headers` and `query`; by default an object of all",
+        description="A template of the input; an object of `body`, `headers`, `query` by default",
     )
     delivery_id: str | None = Field(
-        default=None, max_length=1_000, description="A template of what tells deliveries apart"
+        default=None, max_length=1_000, description="A template of the id of a delivery"
     )
     labels: dict[str, str] = Field(default={})
 
@@ -445,12 +448,16 @@ class WebhookBody(RequestBody):
 class TokenRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "scopes": ["run"]}]})
 
-    name: str = Field(min_length=1, max_length=TOKEN_NAME_CHARS_MAX, description="Who will use it")
+    name: str = Field(
+        min_length=1,
+        max_length=TOKEN_NAME_CHARS_MAX,
+        description="The program or person that uses the token",
+    )
     scopes: list[EnumValue[Scope]] = Field(min_length=1, max_length=len(Scope))
     days: int | None = Field(
         default=None,
         ge=1,
         le=TOKEN_DAYS_MAX,
-        description="How long it is good; by default for ever",
+        description="Days until the token expires; without a limit by default",
     )
     per_minute: int | None = Field(default=None, ge=0, le=1_000_000)

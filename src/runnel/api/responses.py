@@ -1,4 +1,4 @@
-"""How routes answer, with views and with problems, and how OpenAPI describes that."""
+"""Builds responses from views, and the OpenAPI description of responses and views."""
 
 from collections.abc import Callable, Iterable
 from inspect import cleandoc
@@ -16,22 +16,22 @@ from runnel.views.node import ErrorView
 ResponseDescriptions: TypeAlias = dict[int | str, dict[str, Any]]
 
 _DESCRIPTION_BY_STATUS = {
-    400: "The body can't be read",
-    401: "No token, or one that is not good any more",
-    403: "The token does not allow this, or the request is of a foreign page",
-    404: "There is no such thing",
-    409: "Not in this state",
+    400: "The body can't be parsed",
+    401: "The token is missing, unknown, revoked or expired",
+    403: "The token lacks the scope, or the request comes from a foreign page",
+    404: "Not found",
+    409: "Not possible in the current state",
     413: "The body is too large",
-    415: "The body is of another kind",
-    422: "The request can't be used; every problem is listed",
+    415: "The media type of the body is not supported",
+    422: "The request is not valid; `errors` lists every problem",
     429: "Too many requests",
-    503: "A store can't be reached, or there is too much to do",
+    503: "The store can't be reached, or the queues are full",
 }
 _STATUSES_OF_EVERY_ROUTE = (401, 403, 429, 503)
 
 
 def describe_problems(*statuses: int) -> ResponseDescriptions:
-    """What OpenAPI says of these, and of those that every path may answer."""
+    """Describes these statuses for OpenAPI, and those that every route may answer."""
     return {
         status: {
             "description": _DESCRIPTION_BY_STATUS[status],
@@ -45,22 +45,22 @@ _PROBLEM_SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 
 
 def describe_view(view: Any) -> dict[str, Any]:
-    """What OpenAPI says of an answer with this view; `make_openapi_builder` describes the view."""
+    """Refers to the schema of a view, which `make_openapi_builder` adds to the description."""
     return {"content": {"application/json": {"schema": {"$ref": _get_component_path(view)}}}}
 
 
 def make_view_response(view: object, *, status: int = 200) -> Response:
-    """Answer with a view, or with an empty body for None.
+    """Encodes a view as JSON; None becomes an empty body.
 
-    The view is encoded as it is: to have FastAPI build a model of it first, of 20 executions, took
-    as long as all the rest.
+    The view is encoded directly. For a list of 20 executions, a FastAPI response model took as long
+    as the rest of the request.
     """
     if view is None:
         return Response(status_code=status)
     return Response(encode_view(view), status_code=status, media_type="application/json")
 
 
-# The description of the API for programs, with the schema of workflow documents in it.
+# The OpenAPI description, which includes the JSON Schema of workflow documents.
 
 _DEFINITIONS_PREFIX = "#/$defs/"
 _COMPONENTS_PREFIX = "#/components/schemas/"
@@ -86,13 +86,16 @@ WORKFLOW_REQUEST_BODY: dict[str, Any] = {
 
 
 def make_openapi_builder(app: FastAPI, views: Iterable[Any]) -> Callable[[], dict[str, Any]]:
-    """Made at the first request for it, and kept; `views` are all that routes answer."""
-    kept: dict[str, Any] = {}
+    """Returns a function that builds the description at its first call, and keeps it.
+
+    `views` are all views that routes return.
+    """
+    openapi: dict[str, Any] = {}
 
     def describe_api() -> dict[str, Any]:
-        if not kept:
-            kept.update(_build_openapi(app, views))
-        return kept
+        if not openapi:
+            openapi.update(_build_openapi(app, views))
+        return openapi
 
     return describe_api
 
@@ -129,13 +132,13 @@ def _build_view_schemas(views: Iterable[Any]) -> dict[str, Any]:
     for name, schema in schemas.items():
         if "description" in schema:
             schema["description"] = cleandoc(schema["description"])
-        if name != ErrorView.__name__:  # it leaves out what the error does not have
+        if name != ErrorView.__name__:  # its optional fields are left out of a response
             _require_all(schema)
     return schemas
 
 
 def _require_all(schema: dict[str, Any]) -> None:
-    """An answer has every field, also one that has a default where views are built."""
+    """Marks every field as required: a response has all fields, also those with a default."""
     properties = schema.get("properties", {})
     for field in properties.values():
         field.pop("default", None)
@@ -144,7 +147,7 @@ def _require_all(schema: dict[str, Any]) -> None:
 
 
 def _get_component_path(view: Any) -> str:
-    """The name that msgspec gives to a view: `Page_WorkerView_` to `Page[WorkerView]`."""
+    """Uses the name that msgspec gives to a view: `Page[WorkerView]` is `Page_WorkerView_`."""
     kind = get_origin(view)
     if kind is None:
         return f"{_COMPONENTS_PREFIX}{view.__name__}"

@@ -1,4 +1,4 @@
-"""Declares the operations of a resource: path, scope, problems, and the view that they answer."""
+"""Declares the operations of a resource: path, scope, problems, and the view that they return."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
@@ -7,21 +7,23 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_ori
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from runnel.api.requests import StrictRequest
 from runnel.api.responses import describe_problems, describe_view, make_view_response
 from runnel.api.security.guard import require_scope
+from runnel.api.state import AppStateDependency
 from runnel.views.token import Scope
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+PARAMETER_STATUSES = (422,)
 BODY_STATUSES = (400, 413, 415, 422)
-"""The problems of an operation that reads a body."""
 
 
 class StrictRoute(APIRoute):
-    """Every route has it, so that no body is read otherwise."""
+    """A route whose JSON body is parsed strictly. Every route of the API is one."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -33,7 +35,7 @@ class StrictRoute(APIRoute):
 
 
 class OtherAnswer(NamedTuple):
-    """What an operation answers besides its view, or with another status."""
+    """A response that differs from the view of an operation: another status or media type."""
 
     description: str | None = None
     view: Any = None
@@ -47,36 +49,37 @@ class OtherAnswer(NamedTuple):
 
 
 class ResourceRouter:
-    """The operations of one resource; `views` are all that they answer."""
+    """The operations of one resource. `views` lists every view that they return."""
 
-    def __init__(self, tag: str, *, prefix: str = "") -> None:
+    def __init__(self, tag: str, *, prefix: str = "", describes_problems: bool = True) -> None:
         self.api_router = APIRouter(tags=[tag], route_class=StrictRoute, prefix=prefix)
         self.views: list[Any] = []
+        self._describes_problems = describes_problems
 
     def operation(
         self,
-        method: str,
-        path: str,
+        route: str,
+        scope: Scope | None,
         summary: str,
-        *,
-        scope: Scope | None = None,
-        problems: tuple[int, ...] | None = (),
+        *problems: int,
         status: int = 200,
         operation_id: str | None = None,
         others: Mapping[int, OtherAnswer] | None = None,
         request_body: dict[str, Any] | None = None,
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
-        """Add a function that returns a view, which its return annotation describes.
+        """Adds a function that returns a view; its return annotation describes the view.
 
-        The operation has the function's name, unless it is given. `problems` are those of this
-        path alone; None describes none.
+        `route` is a method and a path: "GET /tokens". `problems` are the statuses that the
+        function itself causes; those of its parameters and its body are added. The operation has
+        the function's name unless `operation_id` is given.
         """
+        method, _, path = route.partition(" ")
 
         def add(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             view = _find_view(function)
             answers: dict[int | str, dict[str, Any]] = {}
-            if problems is not None:
-                answers |= describe_problems(*problems)
+            if self._describes_problems:
+                answers |= describe_problems(*problems, *_list_request_statuses(function))
             if view is not None:
                 self.views.append(view)
                 answers[status] = describe_view(view)
@@ -101,16 +104,31 @@ class ResourceRouter:
         return add
 
 
+def _list_request_statuses(function: Callable[..., object]) -> tuple[int, ...]:
+    """Returns the statuses that FastAPI answers for wrong parameters, or for a wrong body."""
+    hints = get_type_hints(function, include_extras=True)
+    hints.pop("return")
+    parameters = [hint for hint in hints.values() if hint not in {Request, AppStateDependency}]
+    if any(_is_model(kind) for hint in parameters for kind in _list_alternatives(hint)):
+        return BODY_STATUSES
+    return PARAMETER_STATUSES if parameters else ()
+
+
 def _find_view(function: Callable[..., object]) -> Any:
-    """Find the view that a function returns; None for one that makes its response itself."""
+    """Returns the view of a function's return annotation; None if it returns a Response only."""
     returned = get_type_hints(function)["return"]
-    kinds = get_args(returned) if get_origin(returned) in {Union, UnionType} else (returned,)
-    views = [kind for kind in kinds if kind is not NoneType and not _is_response(kind)]
-    return views[0] if views else None
+    for kind in _list_alternatives(returned):
+        if kind is not NoneType and not (isinstance(kind, type) and issubclass(kind, Response)):
+            return kind
+    return None
 
 
-def _is_response(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Response)
+def _list_alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _answer_view(

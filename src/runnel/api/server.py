@@ -1,4 +1,4 @@
-"""Answers HTTP requests until the process ends: those that are under way are answered first."""
+"""The HTTP server of a process; a shutdown first completes the requests in flight."""
 
 import asyncio
 import socket
@@ -22,17 +22,19 @@ from runnel.app.roles import Role
 from runnel.errors import ForeignRequestError, InputError
 from runnel.telemetry.prometheus import MEDIA_TYPE, Exposition
 
-# Connections on which a request has to arrive in time: an open one costs the server something.
-
-# From the first byte of a request, or from the beginning of the connection, to the last byte of
-# its body. 10 MB take that long at 1.3 Mbit/s.
+# Measured from the first byte of a request, or from the start of the connection, to the last byte
+# of the body. 10 MB take 60 s at 1.3 Mbit/s.
 REQUEST_TIMEOUT_S = 60.0
 _RECEIVING_STATES = frozenset({h11.IDLE, h11.SEND_BODY})
 _UNANSWERED_STATES = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 
 
 class RequestTimeoutProtocol(H11Protocol):
-    """uvicorn itself waits for ever for the rest of a request that has begun."""
+    """Closes a connection whose request does not arrive in time.
+
+    uvicorn itself waits without a limit for the rest of a request, and each open connection costs
+    memory.
+    """
 
     request_timeout_s = REQUEST_TIMEOUT_S
     _deadline: asyncio.TimerHandle | None = None
@@ -46,16 +48,16 @@ class RequestTimeoutProtocol(H11Protocol):
         self._update_deadline()
 
     def on_response_complete(self) -> None:
-        """What came together with the request before may be the beginning of the next one."""
+        """Starts the deadline if bytes of the next request arrived together with this one."""
         super().on_response_complete()
         if self.conn.trailing_data[0]:
             self._update_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no request of HTTP is refused in the same form as one that asks for too much.
+        """Answers bytes that are not HTTP with problem details, like any other error.
 
-        Whatever the application would still say is dropped, and after the beginning of an answer
-        there is no place for another one.
+        The rest of the application's response is dropped. If a response has begun already, the
+        connection is closed without another one.
         """
         if self.cycle is not None:
             self.cycle.disconnected = True
@@ -65,13 +67,13 @@ class RequestTimeoutProtocol(H11Protocol):
         self.transport.close()
 
     def _send_malformed_request(self) -> None:
-        answer = make_malformed_request_response("what came is no request of HTTP/1.1")
+        response = make_malformed_request_response("the request is not valid HTTP/1.1")
         head = h11.Response(
-            status_code=answer.status_code,
-            headers=answer.raw_headers,
-            reason=HTTPStatus(answer.status_code).phrase,
+            status_code=response.status_code,
+            headers=response.raw_headers,
+            reason=HTTPStatus(response.status_code).phrase,
         )
-        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -96,25 +98,26 @@ class RequestTimeoutProtocol(H11Protocol):
 
 
 LISTEN_BACKLOG = 2_048
-# Clients give up a connection that is idle for 5 to 60 s. Were it closed here at the same moment,
-# a request that is just on its way would be lost: httpx and uvicorn both have 5 s by default.
+# Clients close a connection that is idle for 5 to 60 s. If the server closed it first, it could
+# lose a request in transit: httpx and uvicorn both have a default of 5 s.
 KEEP_ALIVE_S = 75
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
-    """Raises InputError when the address can't be had; port 0 is one that is free."""
+    """Raises InputError if the address can't be used; port 0 chooses a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, because asyncio sends without delay only on sockets that say they are of TCP: without
-    # it, an answer waited 40 ms for the client's acknowledgement of its head.
+    # IPPROTO_TCP is given because asyncio sets TCP_NODELAY only on sockets with this protocol.
+    # Without it, a response body waited 40 ms for the client's acknowledgement of the head.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()
-        why = error.strerror if isinstance(error, OSError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"can't listen on {host}:{port}: {why}; give another {option}, or end what has it"
+            f"can't listen on {host}:{port}: {reason}; give another {option}, or stop the process "
+            "that uses it"
         ) from error
     listening.listen(LISTEN_BACKLOG)
     listening.set_inheritable(True)
@@ -127,9 +130,9 @@ def format_url(server_socket: socket.socket) -> str:
 
 
 class ApiRole:
-    """A role of a process, as an orchestrator or a worker is one.
+    """The role of a process that serves the HTTP API.
 
-    `on_ready` is called when it has begun to answer: nothing can keep it from that any more.
+    `on_ready` is called once the server accepts requests.
     """
 
     def __init__(
@@ -161,13 +164,13 @@ class ApiRole:
 
     async def run(self, stops: StopEvents) -> None:
         async with asyncio.TaskGroup() as group:
-            ending = [
+            stop_tasks = [
                 group.create_task(self._stop_gracefully(stops)),
                 group.create_task(self._stop_now(stops)),
             ]
             await self._server.serve(sockets=[self._server_socket])
-            for each in ending:
-                each.cancel()
+            for task in stop_tasks:
+                task.cancel()
 
     async def _stop_gracefully(self, stops: StopEvents) -> None:
         await stops.drain.wait()
@@ -180,6 +183,8 @@ class ApiRole:
 
 
 class RoleServer(uvicorn.Server):
+    """A uvicorn server without signal handlers of its own: RoleProcess handles the signals."""
+
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
         self._on_ready = on_ready
@@ -190,17 +195,19 @@ class RoleServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The process hears them, and tells all its roles."""
         yield
 
 
-# Numbers for Prometheus on a port of their own, of a process that answers nothing else.
+# Metrics on a port of their own, for a process that has no HTTP API.
 
 METRICS_PATH = "/metrics"
 
 
 class RoleWithMetrics:
-    """`role`, and its numbers as long as it runs; `refresh` is called before they are read."""
+    """A role, and a server of its metrics that runs as long as the role does.
+
+    `refresh` is called before each read of the metrics.
+    """
 
     def __init__(
         self,
@@ -247,9 +254,9 @@ class RoleWithMetrics:
         except ForeignRequestError as error:
             return PlainTextResponse(f"{error}\n", 403)
         if scope["path"] != METRICS_PATH:
-            return PlainTextResponse(f"there is only {METRICS_PATH}\n", 404)
+            return PlainTextResponse(f"the only path is {METRICS_PATH}\n", 404)
         if scope["method"] not in {"GET", "HEAD"}:
-            return PlainTextResponse("only GET\n", 405, {"Allow": "GET"})
+            return PlainTextResponse("the only method is GET\n", 405, {"Allow": "GET"})
         if self._refresh is not None:
             await self._refresh()
         return Response(self._exposition.render(), media_type=MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""What the routes of one process work on."""
+"""The state that all routes of one API process share."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
@@ -14,9 +14,10 @@ from runnel.api.sse_messages import MEDIA_TYPE, EncodedPageCache, HistoryCache, 
 from runnel.app.engine import ClockAndIds
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.wiring import build_scheduler
-from runnel.client.operations import PartitionMonitor, StoreGauges
+from runnel.client.operations import PartitionMonitor, StoreGauges, StoreOperations, to_queue_name
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
 from runnel.errors import OverloadedError, RunnelError, StoreError, TooManyStreamsError
 from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports import Backend
@@ -30,7 +31,7 @@ from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.webhook import WebhookStore
 from runnel.triggers.webhook_receiver import WebhookReceiver
 
-# Looks at the parts that a process needs, for somebody who does not wait for long.
+# Readiness probes, for callers that wait a few seconds at most.
 
 PROBE_TIMEOUT_S = 3.0
 
@@ -38,23 +39,26 @@ Probe: TypeAlias = Callable[[], Awaitable[str | None]]
 
 
 class ReadinessProbes:
-    """Of each part one look at most is under way: it may take long to be ended, too."""
+    """Runs at most one probe per part at a time, because a hanging probe is slow to cancel."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[str, asyncio.Task[str | None]] = {}
 
     async def find_problem(self, part: str, probe: Probe) -> str | None:
-        """What `probe` says is wrong with the part, or why it could not say anything."""
-        under_way = self._running.get(part)
-        if under_way is None or under_way.done():
-            under_way = asyncio.get_running_loop().create_task(_run_probe(probe))
-            self._running[part] = under_way
-        told = asyncio.Event()
-        under_way.add_done_callback(lambda _look: told.set())
-        if not await self._clock.wait(told, PROBE_TIMEOUT_S):
+        """Returns the problem that `probe` reports; None if the part works.
+
+        A probe that takes longer than PROBE_TIMEOUT_S is a problem too.
+        """
+        running = self._running.get(part)
+        if running is None or running.done():
+            running = asyncio.get_running_loop().create_task(_run_probe(probe))
+            self._running[part] = running
+        is_done = asyncio.Event()
+        running.add_done_callback(lambda _task: is_done.set())
+        if not await self._clock.wait(is_done, PROBE_TIMEOUT_S):
             return f"no answer within {PROBE_TIMEOUT_S:g} s"
-        return under_way.result()
+        return running.result()
 
 
 async def _run_probe(probe: Probe) -> str | None:
@@ -64,14 +68,14 @@ async def _run_probe(probe: Probe) -> str | None:
         return str(error)
 
 
-# The end of a process, for all who wait for something else on behalf of a client.
+# The shutdown of the process, for requests that wait for something else.
 
 
 class StopEvent(asyncio.Event):
-    """Set when the process ends.
+    """An event that is set when the process shuts down, with callbacks.
 
-    Whoever is `call_when_set` is called then: to wait for two things at once takes two tasks, which
-    for 100 streams that are told something 4 times a second was a tenth of a processor.
+    Without callbacks, a stream needs two tasks to wait for the event and for its messages. With 100
+    streams and 4 messages a second each, these tasks took a tenth of a processor.
     """
 
     def __init__(self) -> None:
@@ -80,7 +84,10 @@ class StopEvent(asyncio.Event):
 
     @asynccontextmanager
     async def call_when_set(self, callback: Callable[[], None]) -> AsyncIterator[None]:
-        """Calls it when the event is set, within the block; look at the event before each wait."""
+        """Calls `callback` when the event is set inside the block.
+
+        The callback is not called if the event is set already: check the event before each wait.
+        """
         self._callbacks.append(callback)
         try:
             yield
@@ -89,11 +96,11 @@ class StopEvent(asyncio.Event):
 
     def set(self) -> None:
         super().set()
-        for call in tuple(self._callbacks):
-            call()
+        for callback in tuple(self._callbacks):
+            callback()
 
 
-# How deep the queues are is asked so often at most, however many executions are begun.
+# Queue depths, and the token of a stream, are read again after this time at the earliest.
 RECHECK_INTERVAL_S = 1.0
 STREAMS_MAX = 2_000
 
@@ -101,18 +108,18 @@ T = TypeVar("T")
 
 
 class AppState:
-    """`stopping` is set when the process ends: whoever waits on behalf of a client gives up.
+    """The client, backend, caches and telemetry of one API process.
 
-    `metrics` are those of all that this process does, if it does more than to answer.
-    `feed_broadcaster` is the one that the client listens to, if it has one. `stream_count` is how
-    many there are.
+    `stopping` is set when the process shuts down; requests that wait return then. `metrics` are
+    shared with the other roles of the process, if it has any. `feed_broadcaster` must be the one
+    that the client listens to. `stream_count` is the number of open event streams.
     """
 
     def __init__(
         self,
         client: StoreClient,
         backend: Backend,
-        world: ClockAndIds,
+        clock_and_ids: ClockAndIds,
         settings: Settings,
         tokens: TokenStore,
         *,
@@ -121,34 +128,39 @@ class AppState:
     ) -> None:
         self.client = client
         self.backend = backend
-        self.clock = world.clock
+        self.clock = clock_and_ids.clock
         self.settings = settings
         self.tokens = tokens
-        self.schedules = ScheduleStore(backend, world.clock, world.ids)
-        self.webhooks = WebhookStore(backend, world.clock)
+        self.schedules = ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids)
+        self.webhooks = WebhookStore(backend, clock_and_ids.clock)
         secrets = load_worker_secrets(settings)
         self.receiver = WebhookReceiver(
-            client, backend.archive, world.clock, secrets, check_capacity=self.check_capacity
+            client,
+            backend.archive,
+            clock_and_ids.clock,
+            secrets,
+            check_capacity=self.check_capacity,
         )
         metrics = metrics or MetricsTelemetry()
         telemetry = FanOutTelemetry(LogTelemetry(), metrics)
-        self.scheduler = build_scheduler(backend, world, telemetry, client)
-        self.partitions = PartitionMonitor(backend.store, world.clock, lease_s=settings.lease_s)
+        self.scheduler = build_scheduler(backend, clock_and_ids, telemetry, client)
+        partitions = PartitionMonitor(backend.store, clock_and_ids.clock, lease_s=settings.lease_s)
+        self.operations = StoreOperations(backend, clock_and_ids.clock, settings, partitions)
         self.feed_broadcaster = feed_broadcaster or FeedBroadcaster(
-            backend.feed, world.clock, telemetry
+            backend.feed, clock_and_ids.clock, telemetry
         )
-        self.gauges = StoreGauges(backend, world.clock, settings, self.partitions)
+        self.gauges = StoreGauges(backend, clock_and_ids.clock, settings, partitions)
         self.http_metrics = HttpMetrics()
         metrics.include(self.http_metrics.collect_families)
         self.exposition = Exposition(metrics.collect_families, self.gauges.collect_families)
-        self.probes = ReadinessProbes(world.clock)
+        self.probes = ReadinessProbes(clock_and_ids.clock)
         self.stopping = StopEvent()
         self.encoded_pages = EncodedPageCache()
         self.histories = HistoryCache(
             HistorySource(
                 client=client,
                 archive=backend.archive,
-                clock=world.clock,
+                clock=clock_and_ids.clock,
                 stopping=self.stopping,
             )
         )
@@ -158,47 +170,57 @@ class AppState:
 
     async def check_capacity(self) -> None:
         """Raises OverloadedError while more tasks wait in a queue than the settings allow."""
-        most = self.settings.queue_tasks_max
+        depth_max = self.settings.queue_tasks_max
         now = self.clock.monotonic()
         if self._depths_read_at is None or now - self._depths_read_at > RECHECK_INTERVAL_S:
             self._depths_read_at = now
-            found = await self.backend.tasks.queues()
-            self._depths = {each.queue: each.depth for each in found if each.depth > most}
+            queues = await self.backend.tasks.queues()
+            self._depths = {
+                record.queue: record.depth for record in queues if record.depth > depth_max
+            }
         for queue, depth in self._depths.items():
-            raise OverloadedError(queue.removeprefix("tasks:"), depth, most)
+            raise OverloadedError(to_queue_name(queue), depth, depth_max)
+
+    async def read_state(self, execution_id: ExecutionId) -> ExecutionState:
+        """Returns PENDING for an execution that the store does not list yet."""
+        header = await self.backend.archive.get_header(execution_id)
+        return ExecutionState.PENDING if header is None else header.state
 
     async def wait_until_final(self, execution_id: ExecutionId, timeout_s: float) -> None:
-        """Until it is final, the time is up, or this process ends; raises NotFoundError."""
+        """Waits until the execution is final, the timeout expires, or this process shuts down.
+
+        Raises NotFoundError.
+        """
         await self.run_unless_stopping(self._wait_for_end(execution_id, timeout_s))
 
     async def run_unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What comes of it; None when this process ends first."""
+        """Returns the result of `work`; None if this process shuts down first."""
         async with asyncio.TaskGroup() as group:
             working = group.create_task(_return_error(work))
             stopping = group.create_task(self.stopping.wait())
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-            found = working.result() if working.done() else None
+            result = working.result() if working.done() else None
             working.cancel()
             stopping.cancel()
-        if isinstance(found, RunnelError):
-            raise found
-        return found
+        if isinstance(result, RunnelError):
+            raise result
+        return result
 
     async def pause_unless_stopping(self, seconds: float) -> None:
-        """Shorter when this process ends; not at all for what is not more than 0."""
+        """Sleeps, but not longer than until this process shuts down. 0 or less returns at once."""
         if seconds > 0:
             await self.clock.wait(self.stopping, seconds)
 
     def make_stream_response(
         self, messages: AsyncGenerator[bytes, None], *, token_id: str | None = None
     ) -> StreamingResponse:
-        """Ends when the token is not good any more, within seconds.
+        """Returns a stream that ends within seconds after its token is revoked or expires.
 
-        Raises TooManyStreamsError when this process has as many as it can serve.
+        Raises TooManyStreamsError if this process has STREAMS_MAX open streams.
         """
         if self.stream_count >= STREAMS_MAX:
             raise TooManyStreamsError(STREAMS_MAX)
-        headers = {"X-Accel-Buffering": "no"}  # nginx would keep them for itself
+        headers = {"X-Accel-Buffering": "no"}  # else nginx would buffer the messages
         return StreamingResponse(
             self._count_stream(messages, token_id), media_type=MEDIA_TYPE, headers=headers
         )
@@ -207,16 +229,16 @@ class AppState:
         self, messages: AsyncGenerator[bytes, None], token_id: str | None
     ) -> AsyncIterator[bytes]:
         self.stream_count += 1
-        looked_at = self.clock.monotonic()
+        checked_at = self.clock.monotonic()
         try:
             async with aclosing(messages):
-                async for each in messages:
+                async for message in messages:
                     now = self.clock.monotonic()
-                    if token_id is not None and now - looked_at >= RECHECK_INTERVAL_S:
-                        looked_at = now
+                    if token_id is not None and now - checked_at >= RECHECK_INTERVAL_S:
+                        checked_at = now
                         if not await self.tokens.is_valid(token_id):
                             return
-                    yield each
+                    yield message
         finally:
             self.stream_count -= 1
 
@@ -226,7 +248,7 @@ class AppState:
 
 
 async def _return_error(work: Coroutine[Any, Any, T]) -> T | RunnelError:
-    """A group of tasks would wrap what one of them raises."""
+    """Returns the error instead of raising it: a task group would wrap it in an ExceptionGroup."""
     try:
         return await work
     except RunnelError as error:
@@ -234,9 +256,9 @@ async def _return_error(work: Coroutine[Any, Any, T]) -> T | RunnelError:
 
 
 async def _get_app_state(request: Request) -> AppState:
-    """Not a plain function: FastAPI would call that in a thread, for each request."""
-    site: AppState = request.app.state.site
-    return site
+    """Returns the state. It is a coroutine because FastAPI calls plain functions in a thread."""
+    app_state: AppState = request.app.state.app_state
+    return app_state
 
 
 AppStateDependency: TypeAlias = Annotated[AppState, Depends(_get_app_state)]

@@ -1,1 +1,1 @@
-"""Puts the parts together: `wiring` builds them, `engine`, `roles` and `run` run them."""
+"""Assembles Runnel: `wiring` builds the components; `engine`, `roles` and `run` run them."""

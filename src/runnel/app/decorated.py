@@ -1,7 +1,7 @@
-"""`@workflow`: a traced workflow that can also be run from here.
+"""`@workflow`: a traced workflow with the methods `run` and `submit`.
 
-What it takes to run one is imported when one is run: a worker, or a child process of one, imports
-modules of tasks and workflows only for their tasks.
+The engine is imported only when a workflow runs. Workers and their child processes import modules
+with workflows too, but only to find tasks.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class DecoratedWorkflow(TracedWorkflow[P, R]):
-    """`run` from plain code, `await runnel.run(workflow, ...)` from async code."""
+    """A workflow for `run` in plain code and `await runnel.run(workflow, ...)` in async code."""
 
     _run_options: "RunOptions | None" = None
 
@@ -33,15 +33,15 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         labels: Mapping[str, str] | None = None,
         concurrency: int | None = None,
     ) -> Self:
-        """The same workflow, to be run so.
+        """Returns a copy of the workflow with other options for `run` and `submit`.
 
-        A `key` names one execution: run again with the same key, it is not begun a second time.
-        If it has ended, its result is returned, if its process was killed, it goes on.
+        A `key` names one execution. Another run with the same key does not start a new one: it
+        returns the result of a finished execution, and resumes one whose process was killed.
         """
         from runnel.app.run import RunOptions
 
         if key is not None and not key:
-            raise InputError(f"{self.label}.run_options: key: expected a text, got an empty one")
+            raise InputError(f"{self.label}.run_options: key: expected a text that is not empty")
         options = RunOptions(
             key=key,
             data_dir=None if data_dir is None else Path(data_dir),
@@ -70,13 +70,13 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         except RuntimeError:
             return
         raise InputError(
-            f"{self.label}.{verb}: an event loop is running here: write 'await "
+            f"{self.label}.{verb}: an event loop is running in this thread: write 'await "
             f"runnel.{verb}({self.label}, ...)'"
         )
 
 
 class WorkflowDecorator:
-    """`workflow(...)` with options, before it has its function."""
+    """The result of `workflow(...)` with options: decorates a function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -92,5 +92,5 @@ def workflow(**options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
 def workflow(
     function: Callable[..., Any] | None = None, /, **options: Unpack[WorkflowOptions]
 ) -> Any:
-    """`@workflow` or `@workflow(on_failure="continue")` above a function that calls tasks."""
+    """Decorates a function that calls tasks: `@workflow` or `@workflow(on_failure="continue")`."""
     return WorkflowDecorator(options) if function is None else DecoratedWorkflow(function, options)

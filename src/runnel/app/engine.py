@@ -1,4 +1,4 @@
-"""The embedded engine: orchestrator, worker and store in one process, opened as one thing."""
+"""The embedded engine: orchestrator, worker and store in one process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from runnel.authoring.registry import HandlerRegistry
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import EnginePolicy, RateLimit
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker, WorkerOptions
@@ -23,25 +24,25 @@ from runnel.ports.store import Lease
 from runnel.settings.model import Settings
 
 AdoptedPartitions: TypeAlias = bool | frozenset[int]
-"""Which partitions of others an engine takes over as they become free: all, none, or these."""
+"""The free partitions that an engine takes over: all (True), none (False), or a set."""
 
 
 class ClockAndIds(msgspec.Struct, frozen=True):
-    """Time and chance, as one argument."""
+    """The clock and the id generator of a process."""
 
     clock: Clock
     ids: IdGenerator
 
 
 class StopEvents(msgspec.Struct, frozen=True):
-    """Set `drain` to drain and end; `abort` ends at once what `drain` would have waited for."""
+    """`drain` lets running tasks finish and then stops; `abort` cancels them at once."""
 
     drain: asyncio.Event
     abort: asyncio.Event
 
 
 class Engine:
-    """Runs while it is open; `client` is how to talk to it."""
+    """An orchestrator and a worker on one backend; `client` submits executions to them."""
 
     def __init__(
         self,
@@ -61,13 +62,15 @@ class Engine:
         self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = load_worker_secrets(settings)
         self.feed_broadcaster = FeedBroadcaster(backend.feed, clock_and_ids.clock, self.event_bus)
+        graphs = GraphCache(backend.archive)
         self.client = StoreClient(
             backend,
             clock_and_ids.clock,
             clock_and_ids.ids,
             get_completion=self.event_bus.get_completion,
             owns=self._owns,
-            listen=self.feed_broadcaster.listen_for_end,
+            feed_reader=self.feed_broadcaster,
+            graphs=graphs,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
         self._home_partition: int | None = None
@@ -76,6 +79,7 @@ class Engine:
         self._settings = settings
         self._orchestrator = self._build_orchestrator(
             clock_and_ids,
+            graphs,
             policy
             or EnginePolicy(
                 losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
@@ -98,11 +102,9 @@ class Engine:
             secrets=self.secrets,
         )
 
-    async def wait_until_final(self, execution_id: ExecutionId) -> None:
-        """Raises NotFoundError at once for an id that no execution has."""
-        await self.client.wait_for_end(execution_id)
-
-    def _build_orchestrator(self, clock_and_ids: ClockAndIds, policy: EnginePolicy) -> Orchestrator:
+    def _build_orchestrator(
+        self, clock_and_ids: ClockAndIds, graphs: GraphCache, policy: EnginePolicy
+    ) -> Orchestrator:
         parts = OrchestratorDependencies(
             store=self.backend.store,
             archive=self.backend.archive,
@@ -111,6 +113,7 @@ class Engine:
             ids=clock_and_ids.ids,
             telemetry=self.event_bus,
             policy=policy,
+            graphs=graphs,
             cached_executions_max=self._settings.cached_executions_max,
         )
         return Orchestrator(
@@ -124,19 +127,19 @@ class Engine:
         return self._orchestrator.owns(partition)
 
     def leases(self) -> Sequence[Lease]:
-        """Of the partitions that this engine owns now."""
+        """Returns the leases of the partitions that this engine owns now."""
         return self._orchestrator.leases()
 
     @property
     def recovered(self) -> asyncio.Event:
-        """Set once all partitions that were free when `run` began have been brought to life."""
+        """Set once the engine has recovered all partitions that were free when `run` started."""
         return self._orchestrator.recovered
 
     async def _choose_partitions(self) -> Sequence[int]:
-        """Its own partition when it works, and those that it adopts.
+        """Returns the home partition if the engine runs tasks, and the partitions to adopt.
 
-        All others, not only those with unfinished executions: one whose process died before it
-        saw the first command has nothing but an inbox.
+        `adopts=True` means all partitions, not only those with unfinished executions: if a process
+        dies before it reads its first command, its partition has only an inbox.
         """
         if self._runs_tasks:
             await self.claim_home_partition()
@@ -148,22 +151,25 @@ class Engine:
         return own + [partition for partition in adopted if partition != self._home_partition]
 
     async def adopt_if_free(self, execution_id: ExecutionId) -> None:
-        """Goes on with an execution, at the next look around, if no living process has it."""
+        """Adopts the partition of an execution if no living process owns it.
+
+        The engine resumes the execution when it next chooses its partitions.
+        """
         store = self.backend.store
         partition = await store.route(execution_id)
         if isinstance(self._adopts, frozenset) and await store.observe(partition) is None:
             self._adopts |= {partition}
 
     async def claim_home_partition(self) -> None:
-        """Before the first submit: from then on, new executions go to this engine's partition."""
+        """Claims a partition for new executions; must be called before the first submit."""
         if self._home_partition is None:
             self._home_partition = await self.backend.claim_home_partition(self.name)
 
     async def run(self, *, adopts: AdoptedPartitions = False, runs_tasks: bool = True) -> None:
         """Runs until `stops.drain` is set: the worker drains first, then the orchestrator.
 
-        Without `runs_tasks` no user code is run: commands of the adopted partitions take effect,
-        and the tasks that they issue wait for the next engine.
+        Without `runs_tasks` no user code runs. Commands of the adopted partitions take effect, and
+        the tasks that they issue wait for the next engine.
         """
         self._adopts = adopts
         self._runs_tasks = runs_tasks
@@ -179,7 +185,7 @@ class Engine:
 
 @asynccontextmanager
 async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> AsyncIterator[Engine]:
-    """The engine works inside the block, and is drained and closed after it."""
+    """Runs the engine inside the block; afterwards drains it and closes its backend."""
     try:
         await engine.claim_home_partition()
         async with asyncio.TaskGroup() as group:
@@ -192,14 +198,17 @@ async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> As
         await engine.backend.close()
 
 
-# Something open that concurrent calls on one event loop share: the last one closes it.
+# A resource that concurrent calls on one event loop share. The last call closes it.
 
 T = TypeVar("T")
 OpenResource: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 
 
 class SharedResource(Generic[T]):
-    """Stays open until it is released; `error` is what ended it before, `ended` that it did."""
+    """A resource that stays open until it is released.
+
+    `ended` is set when it is closed. `error` is the exception that closed it early.
+    """
 
     def __init__(self, open_: OpenResource[T]) -> None:
         self.users = 0
@@ -214,7 +223,7 @@ class SharedResource(Generic[T]):
             async with self._open() as opened:
                 self._opened.set_result(opened)
                 await self._released.wait()
-        except Exception as error:  # noqa: BLE001  # raised by all who wait for this
+        except Exception as error:  # noqa: BLE001  # every user of the resource raises it
             self.error = error
         finally:
             self._opened.cancel()
@@ -231,7 +240,7 @@ class SharedResource(Generic[T]):
 
 
 class SharedResourcePool(Generic[T]):
-    """Opens for the first user on an event loop, and closes after the last one."""
+    """Opens a resource for the first user on an event loop, and closes it after the last one."""
 
     def __init__(self) -> None:
         self._running: dict[
@@ -240,7 +249,7 @@ class SharedResourcePool(Generic[T]):
 
     @asynccontextmanager
     async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:
-        """Raises what ended it, unless the block has raised already."""
+        """Raises the error that closed the resource early, unless the block itself raises."""
         loop = asyncio.get_running_loop()
         shared, task = self._get_or_open(loop, open_)
         shared.users += 1
@@ -262,6 +271,6 @@ class SharedResourcePool(Generic[T]):
         running = self._running.get(loop)
         if running is None or running[1].done():
             shared = SharedResource(open_)
-            # Not in a group: it outlives the call that opened it while another one needs it.
+            # Not in a task group: the resource may outlive the call that opened it.
             running = self._running[loop] = shared, loop.create_task(shared.run())
         return running

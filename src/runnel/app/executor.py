@@ -1,4 +1,4 @@
-"""Runs a WorkflowDAG in this process, on the same engine as every other workflow."""
+"""Runs a WorkflowDAG of Python functions in this process, on an embedded engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -29,12 +29,12 @@ from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 
-# The engine that concurrent `execute` calls of one executor share, one per event loop.
+# Concurrent `execute` calls of one executor share an engine per event loop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorOptions:
-    """`data_dir` None keeps everything in memory."""
+    """The options of a WorkflowExecutor. `data_dir` None keeps everything in memory."""
 
     max_concurrency: int = 4
     limiters: Mapping[str, TokenBucketRateLimiter] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class ExecutorOptions:
 
 
 class StepHost:
-    """An engine whose tasks find their functions in the executions that are served here."""
+    """An engine whose tasks call the functions of the executions that this process serves."""
 
     def __init__(self, options: ExecutorOptions) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class StepHost:
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            raise BrokenInvariantError("an engine was asked for before it was opened")
+            raise BrokenInvariantError("the engine was used before it was opened")
         return self._engine
 
     @asynccontextmanager
@@ -71,7 +71,7 @@ class StepHost:
 
     @contextmanager
     def serve(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
-        """Inside the block, the tasks of the execution find their functions in `live`."""
+        """Inside the block, tasks of the execution call the functions of `live`."""
         self._live_executions[execution_id] = live
         if self._has_ended:
             live.finished.set()
@@ -82,17 +82,17 @@ class StepHost:
 
     async def _open_engine(self) -> Engine:
         options = self._options
-        world = ClockAndIds(options.clock, RandomIdGenerator())
+        clock_and_ids = ClockAndIds(options.clock, RandomIdGenerator())
         settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
         take_token = self._take_token if options.limiters else None
         backend: Backend
         if options.data_dir is None:
-            backend = MemoryBackend(world.clock, world.ids, take_token=take_token)
+            backend = MemoryBackend(clock_and_ids.clock, clock_and_ids.ids, take_token=take_token)
         else:
             backend = await SqliteBackend.open(
                 options.data_dir,
-                clock=world.clock,
-                ids=world.ids,
+                clock=clock_and_ids.clock,
+                ids=clock_and_ids.ids,
                 durability=settings.durability,
                 take_token=take_token,
             )
@@ -100,12 +100,12 @@ class StepHost:
             tag: RateLimit(rate_per_second=limiter.rate_per_second, burst=limiter.burst)
             for tag, limiter in options.limiters.items()
         }
-        return Engine(backend, self._build_registry(), world, settings, rate_limits=limits)
+        return Engine(backend, self._build_registry(), clock_and_ids, settings, rate_limits=limits)
 
     async def _take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
     ) -> float:
-        """From limiters of this process, which executors that share nothing else may share."""
+        """Takes a token of a limiter, which several executors of this process may share."""
         return self._options.limiters[tag].take(wait_s_max=wait_s_max)
 
     def _build_registry(self) -> HandlerRegistry:
@@ -140,12 +140,14 @@ class StepHost:
 
 
 class WorkflowExecutor:
-    """At most `max_concurrency` steps at a time, over all `execute` calls on one event loop.
+    """Runs workflows of Python functions, at most `max_concurrency` steps at a time.
 
-    `rate_limiters` limit the steps that have their name as `resource_tag`; `retry` is for steps
-    without a policy of their own. Results are handed from step to step as they are, of any type.
-    With `data_dir` everything is stored there as well, for `runnel list` and `runnel show`, not
-    to be resumed: then the context and all results must be JSON. `clock` is for tests.
+    All `execute` calls on one event loop share this limit. A rate limiter applies to the steps with
+    its name as `resource_tag`. `retry` is the policy of steps without their own. Steps get the
+    results of other steps as the same Python objects, of any type.
+
+    With `data_dir` everything is also stored there, for `runnel list` and `runnel show`. The
+    context and all results must be JSON then. `runnel resume` can't resume such executions.
     """
 
     def __init__(
@@ -172,16 +174,16 @@ class WorkflowExecutor:
     async def execute(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
     ) -> WorkflowResult:
-        """Returns when every step has settled; a step that fails is in the result, not raised.
+        """Returns when every step has settled; the result contains the failures of steps.
 
-        Raises InvalidWorkflowError before anything runs. When the caller is cancelled, the
-        execution is: async steps have ended when this raises CancelledError, functions in
-        threads can only be told (`ctx.task.cancelled`).
+        Raises InvalidWorkflowError before anything runs. Cancelling the caller cancels the
+        execution: async steps have ended when this raises CancelledError. Functions in threads
+        can't be cancelled, but can check `ctx.task.cancelled`.
         """
         if dag.nodes:
             raise InputError(
-                f"node {next(iter(dag.nodes))!r} names a handler, and WorkflowExecutor runs "
-                "functions: write 'await runnel.run(dag, ...)', or add_step"
+                f"node {next(iter(dag.nodes))!r} names a handler, but WorkflowExecutor runs "
+                "functions only: write 'await runnel.run(dag, ...)', or use add_step"
             )
         workflow = dag.to_workflow(retry=self._retry)
         input_values = _check_context(context)
@@ -192,12 +194,14 @@ class WorkflowExecutor:
     def execute_sync(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
     ) -> WorkflowResult:
-        """As `execute`, for code without an event loop: a script, or a Celery task."""
+        """Calls `execute` in an event loop of its own, for scripts and Celery tasks."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.execute(dag, context))
-        raise InputError("an event loop is running here: use 'await executor.execute(...)'")
+        raise InputError(
+            "an event loop is running in this thread: use 'await executor.execute(...)'"
+        )
 
     async def _run(
         self,
@@ -221,7 +225,7 @@ class WorkflowExecutor:
 async def _wait_until_finished(
     engine: Engine, execution_id: ExecutionId, live: LiveExecution
 ) -> None:
-    """Also when it is cancelled: then the execution is too, and its steps end before this does."""
+    """Waits for the end of the execution; if cancelled, cancels it and waits for its steps."""
     async with asyncio.TaskGroup() as group:
         following = group.create_task(_signal_when_final(engine, execution_id, live))
         try:
@@ -229,7 +233,7 @@ async def _wait_until_finished(
         except asyncio.CancelledError:
             cancelling = group.create_task(_cancel(engine, execution_id))
             await live.finished.wait()
-            cancelling.cancel()  # its engine may have ended before it heard of it
+            cancelling.cancel()  # the engine may have stopped before it read the command
             raise
         finally:
             following.cancel()
@@ -238,16 +242,16 @@ async def _wait_until_finished(
 
 async def _cancel(engine: Engine, execution_id: ExecutionId) -> None:
     command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
-    patience = StoreRetry(engine.clock, engine.event_bus, engine.name)
-    await patience.run(lambda: engine.backend.mailbox.send([command]), "cancel")
+    store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
+    await store_retry.run(lambda: engine.backend.mailbox.send([command]), "cancel")
 
 
 async def _signal_when_final(
     engine: Engine, execution_id: ExecutionId, live: LiveExecution
 ) -> None:
-    patience = StoreRetry(engine.clock, engine.event_bus, engine.name)
+    store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
     try:
-        await patience.run(lambda: engine.client.wait_for_end(execution_id), "wait")
+        await store_retry.run(lambda: engine.client.wait_for_end(execution_id), "wait")
     finally:
         live.finished.set()
 
@@ -267,5 +271,7 @@ def _check_arguments(max_concurrency: Any, limiters: Mapping[str, object]) -> No
 def _check_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
     input_values = dict(context or {})
     if STEP_OUTPUTS in input_values:
-        raise InputError(f"context: '{STEP_OUTPUTS}' is where steps find outputs; rename yours")
+        raise InputError(
+            f"context: the key '{STEP_OUTPUTS}' is reserved for outputs of steps; rename it"
+        )
     return input_values

@@ -1,7 +1,7 @@
-"""An execution of a WorkflowDAG while this process runs it: its context, and outputs as objects.
+"""An execution of a WorkflowDAG in this process: its functions, context and outputs.
 
-The engine decides and records; what travels through it is only the kind of each result. The
-results themselves stay here and are handed from step to step by reference, as any Python value.
+The engine stores only the type name of each result. The results themselves stay in this process as
+Python objects, and steps get them by reference.
 """
 
 import asyncio
@@ -25,10 +25,11 @@ from runnel.errors import ConditionError, Skip
 
 
 class LiveExecution:
-    """`finished` is set when the execution is final, `idle` while no async step runs.
+    """The state of a running execution that the engine does not store.
 
-    With `is_durable` the results are what JSON makes of them, the same before and after a
-    restart; otherwise they are the very objects that the functions returned.
+    `finished` is set when the execution is final, `idle` while no async step runs. With
+    `is_durable`, results are encoded as JSON and decoded again; otherwise they are the objects
+    that the functions returned.
     """
 
     def __init__(
@@ -46,20 +47,20 @@ class LiveExecution:
         self._running = 0
         self._admitted: set[str] = set()
         self._attempts: dict[str, int] = {}
-        # A function that has timed out in its thread may return after the attempt that replaced
-        # it: so results are kept by attempt until the engine has accepted one.
+        # A function that has timed out in its thread may return after the next attempt has. So
+        # results are kept by attempt until the engine has accepted one.
         self._results_by_attempt: dict[str, dict[int, Any]] = {}
 
     # -- called by the worker -------------------------------------------------------------------
 
     async def run(self, task: Context) -> Any:
-        """An async step, on the loop."""
+        """Runs an async step on the event loop."""
         with self._count_running():
             context = self._prepare_context(task)
             return self._keep_result(task, await self.steps[task.node_id].fn(context))
 
     def run_in_thread(self, task: Context) -> Any:
-        """A sync step; a coroutine that it returns after all is left for the loop to run."""
+        """Runs a sync step in a thread; a coroutine that it returns runs on the event loop."""
         result = self.steps[task.node_id].fn(self._prepare_context(task))
         return (
             self._finish_on_loop(task, result)
@@ -83,10 +84,10 @@ class LiveExecution:
                 self.idle.set()
 
     def _prepare_context(self, task: Context) -> StepContext:
-        """Raises Skip when the condition is false; it is asked once, whatever the attempts."""
+        """Raises Skip if the condition is false; a retry does not evaluate it again."""
         step = self.steps[task.node_id]
         for parent in step.depends_on:
-            # The engine may have started this step before it told about the parent's end.
+            # The engine may start this step before it publishes the parent's NodeCompleted.
             if parent not in self.outputs and parent in task.inputs:
                 self._accept_result(parent)
         outputs = StepOutputs(step.id, self._parents, self.outputs)
@@ -98,14 +99,14 @@ class LiveExecution:
         return context
 
     def _keep_result(self, task: Context, result: Any) -> Json:
-        """What the engine stores of a result."""
+        """Keeps the result of an attempt, and returns the value that the engine stores."""
         if self._is_durable:
             result = msgspec.json.decode(encode_result(result))
         if not task.cancelled:
             self._results_by_attempt.setdefault(task.node_id, {})[task.attempt] = result
         return result if self._is_durable else {"type": type(result).__qualname__}
 
-    # -- called for what was committed ----------------------------------------------------------
+    # -- called for committed events ------------------------------------------------------------
 
     def record_start(self, step_id: str, at: float) -> None:
         self.started_at.setdefault(step_id, at)
@@ -123,7 +124,7 @@ class LiveExecution:
                     continue
 
     def catch_up(self, execution: Execution) -> None:
-        """A commit whose answer was lost may have been stored: nobody told of its events."""
+        """Accepts results whose events were not published, because a commit's answer was lost."""
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
             step_id = compiled.node.id
             if run.state is NodeState.COMPLETED and step_id not in self.outputs:
@@ -131,7 +132,7 @@ class LiveExecution:
                 self._accept_result(step_id)
 
     def _accept_result(self, step_id: str) -> None:
-        """The current attempt is the one whose report counted: others are refused by the core."""
+        """Makes the result of the current attempt the output; the core refuses other attempts."""
         kept = self._results_by_attempt.pop(step_id, {})
         attempt = self._attempts.get(step_id)
         if attempt in kept:
@@ -145,7 +146,7 @@ def _is_condition_true(step: Step, context: StepContext) -> bool:
         answer = step.condition(context)
         if iscoroutine(answer):
             answer.close()
-            raise ConditionError("its condition gave a coroutine, expected true or false")
+            raise ConditionError("its condition returned a coroutine, expected true or false")
         return bool(answer)
     except ConditionError:
         raise
@@ -158,14 +159,17 @@ def _is_condition_true(step: Step, context: StepContext) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """`duration` is in seconds, from the start of the first attempt to the end of the last."""
+    """The result of one step.
+
+    `duration` is in seconds, from the start of the first attempt to the end of the last.
+    """
 
     id: str
     status: NodeState
     output: Any = None
     error: str | None = None
     reason: str | None = None
-    """Why it was skipped or cancelled."""
+    """Why the step was skipped or cancelled."""
     traceback: str | None = None
     duration: float = 0.0
     retries: int = 0
@@ -175,7 +179,10 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowResult:
-    """`status` is FAILED as soon as one step has failed; `total_duration` is in seconds."""
+    """The result of an execution.
+
+    `status` is FAILED if any step has failed. `total_duration` is in seconds.
+    """
 
     execution_id: str
     workflow: str
@@ -186,13 +193,13 @@ class WorkflowResult:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The output of each completed step."""
+        """Returns the outputs of completed steps by id."""
         done = NodeState.COMPLETED
         return {step.id: step.output for step in self.steps.values() if step.status is done}
 
     @property
     def is_successful(self) -> bool:
-        """No step failed, and nothing was cancelled; steps may have been skipped."""
+        """True if no step failed or was cancelled; steps may have been skipped."""
         return self.status is ExecutionState.COMPLETED
 
     @property
@@ -221,7 +228,7 @@ class WorkflowResult:
 
 
 def build_workflow_result(execution: Execution, live: LiveExecution) -> WorkflowResult:
-    """Of a final execution."""
+    """Builds the result of a final execution."""
     steps: dict[str, StepResult] = {
         compiled.node.id: _build_step_result(
             compiled.node.id, execution.nodes[compiled.index], live

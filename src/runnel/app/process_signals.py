@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, handled also while user code keeps the event loop busy; process names."""
+"""Signal handlers that work while user code blocks the event loop; names of processes."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ EXIT_AT_SIGNAL = 3
 def handle_signals(
     on_signal: Callable[[int], None], before_exit: Callable[[], None]
 ) -> Iterator[None]:
-    """Inside the block, `on_signal` is called on the loop with the number of each signal.
+    """Inside the block, calls `on_signal` on the event loop for each SIGINT and SIGTERM.
 
-    The third one ends the process at once, after `before_exit`, whatever the loop does: so these
-    are not handlers of the loop, which would wait for it. A process that user code forks is ended
-    by the first, as it would be anywhere else.
+    The third signal calls `before_exit` and exits at once, even while the loop is blocked; handlers
+    of the loop itself would wait for it. In a process that user code has forked, the first signal
+    has its default effect.
     """
     loop, pid = asyncio.get_running_loop(), os.getpid()
-    heard = 0
+    received = 0
 
-    def hear(number: int, _frame: FrameType | None) -> None:
-        nonlocal heard
-        heard += 1
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
         if os.getpid() != pid:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif heard < EXIT_AT_SIGNAL:
+        elif received < EXIT_AT_SIGNAL:
             loop.call_soon_threadsafe(on_signal, number)
         else:
             try:
@@ -41,7 +41,7 @@ def handle_signals(
             finally:
                 os._exit(SIGNAL_EXIT_BASE + number)
 
-    previous = {number: signal.signal(number, hear) for number in SIGNALS}
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield
     finally:
@@ -49,10 +49,10 @@ def handle_signals(
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-# The name of a process tells which one it is: that is what a person wants to know.
+# Names of processes, which appear in lists, logs and lease records.
 
 _ENGINE_PREFIX = "engine"
-# What a host may be called in a name that is shown, and is part of keys.
+# Characters of a host name that must not be in the name of a process, which is part of keys.
 _INVALID_CHARS = re.compile(r"[^A-Za-z0-9.]+")
 
 
@@ -61,7 +61,7 @@ def build_engine_name(nonce: str) -> str:
 
 
 def build_role_name(role: str, nonce: str) -> str:
-    """`worker@host-4711-3fa9c1`: unique, also after a restart that gets the same process id."""
+    """Returns a name like `worker@host-4711-3fa9c1`, unique even if a process id is reused."""
     host = _INVALID_CHARS.sub("_", get_host_name()) or "host"
     return f"{role}@{host}-{os.getpid()}-{nonce[:6]}"
 
@@ -71,7 +71,7 @@ def get_host_name() -> str:
 
 
 def parse_engine_pid(name: str) -> int | None:
-    """The process of an embedded engine by its name; None for any other name."""
+    """Returns the process id in the name of an embedded engine; None for any other name."""
     prefix, _, suffix = name.partition("-")
     pid = suffix.partition("-")[0]
     return int(pid) if prefix == _ENGINE_PREFIX and pid.isdecimal() else None

@@ -1,4 +1,4 @@
-"""A token bucket: by itself with `await limiter.acquire()`, or as the limit of a resource_tag."""
+"""A token bucket: awaited with `limiter.acquire()`, or the limit of steps with a resource_tag."""
 
 import math
 import threading
@@ -11,9 +11,9 @@ from runnel.ports.clock import Clock
 
 
 class TokenBucketRateLimiter:
-    """At most `burst` at once and `rate_per_second` in the long run, first come, first served.
+    """Grants at most `burst` tokens at once and `rate_per_second` in the long run, in order.
 
-    One limiter may be shared by executors, event loops and threads: they are limited together.
+    Executors, event loops and threads may share one limiter; it limits them together.
     """
 
     def __init__(
@@ -27,12 +27,12 @@ class TokenBucketRateLimiter:
         self.burst = burst
         self._clock = clock or RealClock()
         self._interval_s = 1.0 / rate_per_second
-        # The bucket as one number: when it will be full again, if nobody takes any more.
+        # The state of the bucket: the time when it is full again if no more tokens are taken.
         self._full_at = self._clock.monotonic()
         self._lock = threading.Lock()
 
     async def acquire(self) -> None:
-        """Returns once a token is taken; a waiter that is cancelled gives its place back."""
+        """Waits for a token. A cancelled waiter returns its reservation."""
         wait_s = self.take()
         if wait_s <= 0:
             return
@@ -43,9 +43,9 @@ class TokenBucketRateLimiter:
             raise
 
     def take(self, *, wait_s_max: float = math.inf) -> float:
-        """Reserves the next token, and returns the seconds until it may be used.
+        """Reserves the next token and returns the seconds until it may be used.
 
-        When that is longer than `wait_s_max`, nothing is reserved.
+        If that is longer than `wait_s_max`, nothing is reserved.
         """
         with self._lock:
             now = self._clock.monotonic()

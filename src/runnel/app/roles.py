@@ -1,4 +1,4 @@
-"""What a process on servers does: decide (orchestrator), run tasks (worker), or both."""
+"""The roles of a server process: orchestrator, worker, embedded engine, or two of them."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from runnel.ports.telemetry import PROCESS_ENDED, PROCESS_STARTED, Telemetry
 
 
 class Service(Protocol):
-    """A duty besides deciding; see `engine/services`. Any number of processes may have it."""
+    """A background duty of an orchestrator process; see `engine/services`."""
 
     async def run(self, stop: asyncio.Event) -> None: ...
 
@@ -23,11 +23,11 @@ class Role(Protocol):
     name: str
 
     async def run(self, stops: StopEvents) -> None:
-        """Runs until `stops.drain` is set, and ends in order; at once with `stops.abort`."""
+        """Runs until `stops.drain` is set, then shuts down; `stops.abort` shortens that."""
 
 
 class OrchestratorRole:
-    """The services outlive the orchestrator: they see its last commit."""
+    """An orchestrator and its services, which stop after it so that they see its last commit."""
 
     def __init__(self, name: str, orchestrator: Orchestrator, services: Sequence[Service]) -> None:
         self.name = name
@@ -35,18 +35,18 @@ class OrchestratorRole:
         self._services = services
 
     async def run(self, stops: StopEvents) -> None:
-        is_decided = asyncio.Event()
+        has_drained = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            services = [group.create_task(service.run(is_decided)) for service in self._services]
+            services = [group.create_task(service.run(has_drained)) for service in self._services]
             await self._orchestrator.run(stops.drain)
-            is_decided.set()
-            hurrying = group.create_task(_cancel_on_abort(stops, services))
+            has_drained.set()
+            aborting = group.create_task(_cancel_on_abort(stops, services))
             await asyncio.gather(*services, return_exceptions=True)
-            hurrying.cancel()
+            aborting.cancel()
 
 
 async def _cancel_on_abort(stops: StopEvents, services: Sequence["asyncio.Task[None]"]) -> None:
-    """What a service has not done yet is done by the next process."""
+    """Cancels the services; another process does the rest of their work."""
     await stops.abort.wait()
     for service in services:
         service.cancel()
@@ -62,7 +62,7 @@ class WorkerRole:
 
 
 class EngineRole:
-    """An embedded engine, which goes on with what others have left, and services besides."""
+    """An embedded engine that adopts all free partitions, and its services."""
 
     def __init__(self, engine: Engine, services: Sequence[Service] = ()) -> None:
         self.name = engine.name
@@ -78,9 +78,10 @@ class EngineRole:
 
 
 class PairedRole:
-    """Two roles of one process; `first` is the one that ends first: nobody asks the other then.
+    """Two roles of one process: `first` shuts down completely before `last` begins to.
 
-    Nor is it asked for anything once the other has ended by itself, because its worker was told to.
+    So a worker's last reports are still decided, and an API's last requests still answered. If
+    `last` ends by itself, for example because its worker was drained, `first` is drained too.
     """
 
     def __init__(self, last: Role, *, first: Role) -> None:
@@ -100,32 +101,14 @@ class PairedRole:
         stops.drain.set()
 
 
-class OrchestratorWorkerRole:
-    """One after the other when they end: the reports of the worker are decided before."""
-
-    def __init__(self, orchestrator: OrchestratorRole, worker: WorkerRole) -> None:
-        self.name = f"{orchestrator.name} {worker.name}"
-        self._orchestrator = orchestrator
-        self._worker = worker
-
-    async def run(self, stops: StopEvents) -> None:
-        drained = StopEvents(asyncio.Event(), stops.abort)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._orchestrator.run(drained))
-            await self._worker.run(stops)
-            drained.drain.set()
-
-
-# A process with a role, from its first log line to its last: the first signal drains it, the next
-# ends it.
-
 _ABORT_AT_SIGNAL = 2
 
 
 class RoleProcess:
-    """The first signal drains, the second ends what still runs, the third ends the process.
+    """Runs a role until it ends or signals stop it.
 
-    What is stored is safe at any moment, so the third needs no word.
+    The first signal drains, the second aborts running tasks, the third exits at once. That is safe,
+    because every state change is stored before it takes effect.
     """
 
     def __init__(self, role: Role, backend: Backend, telemetry: Telemetry) -> None:
@@ -137,7 +120,7 @@ class RoleProcess:
         self._last_signal = 0
 
     async def run(self) -> int:
-        """The exit code: 0 after a drain, 128 and the signal's number when it was hurried.
+        """Returns the exit code: 0 after a drain, 128 plus the signal's number after an abort.
 
         Closes the backend.
         """

@@ -1,17 +1,16 @@
-"""Runs workflows for Python code: here, or by the workers of the servers that are set."""
+"""`runnel.run` and `runnel.submit`: run workflows in this process, or on servers if set."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from runnel.app.engine import Engine, SharedResource, SharedResourcePool, run_engine
-from runnel.app.follower import RemoteFollower
-from runnel.app.stores import open_store_session
+from runnel.app.stores import StoreSession, open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
 from runnel.authoring.decorators.source_location import locate_user_code
@@ -24,16 +23,12 @@ from runnel.authoring.functions import (
     get_main_module_name,
 )
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
-from runnel.notify.event_bus import EventBus
-from runnel.ports import Backend
-from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
@@ -41,15 +36,17 @@ from runnel.settings.model import Settings
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How often the owner of an execution that another process runs is checked for life.
+# How often this process checks that the owner of an execution is still alive.
 OWNER_POLL_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """`key` names one execution of a workflow: who runs it again gets that one, or goes on with it.
+    """The options of a decorated workflow.
 
-    `data_dir` is for executions without servers; both it and `concurrency` are settings otherwise.
+    `key` names one execution of the workflow: another run with the same key returns its result, or
+    resumes it. `data_dir` selects the embedded engine even if servers are set. `data_dir` and
+    `concurrency` default to the settings.
     """
 
     key: str | None = None
@@ -65,42 +62,44 @@ async def run(workflow: Workflow | WorkflowDAG, /, **kwargs: Any) -> Any: ...
 async def run(
     workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Runs an execution to its end and returns its result, as JSON has it.
+    """Runs an execution to its end and returns its result, as decoded from JSON.
 
-    Everything is stored in the data dir (`.runnel`), or on the servers that are set. Raises
-    WorkflowFailedError; InputError, before anything runs, for a wrong input. Cancelled, or killed,
-    it leaves the execution to be gone on with: by `runnel resume`, or by running it again with the
-    same key (`workflow.run_options(key=...)`).
+    Everything is stored in the data directory (`.runnel`), or on servers if the settings name them.
+    Raises WorkflowFailedError; InputError for a wrong input, before anything runs. If this process
+    is killed or the call is cancelled, `runnel resume` resumes the execution. So does another run
+    with the same key (`workflow.run_options(key=...)`).
     """
-    request = _build_run_arguments(workflow, args, kwargs)
-    async with _get_pool(request.settings).use(lambda: _open_context(request)) as shared:
-        site = await shared.wait_until_opened()
-        execution_id = await _submit(site, request)
+    arguments = _build_run_arguments(workflow, args, kwargs)
+    async with _get_pool(arguments.settings).use(lambda: _open_context(arguments)) as shared:
+        context = await shared.wait_until_opened()
+        execution_id = await _submit(context, arguments)
         try:
-            header = await _wait_until_final(shared, site, execution_id)
+            header = await _wait_until_final(shared, context, execution_id)
         except asyncio.CancelledError:
-            _abort_engine_if_last(shared, site)
+            # The tasks of a cancelled call run again later: nothing waits for them now.
+            if isinstance(context, Engine) and shared.users == 1:
+                context.stops.abort.set()
             raise
         if header.state is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
                 execution_id, header.workflow, status=header.state, error=header.error
             )
-        return await _load_output(site, execution_id)
+        return await _load_output(context, execution_id)
 
 
 async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
-    """Stores an execution and returns its id, without waiting for anything.
+    """Stores an execution and returns its id, without waiting for the execution.
 
-    The workers of a server run it; without servers the next `runnel resume` does.
+    Workers run it if the settings name servers; otherwise the next `runnel resume` does.
     """
-    request = _build_run_arguments(workflow, args, kwargs)
-    if request.settings.has_redis:
-        async with _get_pool(request.settings).use(lambda: _open_context(request)) as shared:
-            return await _submit(await shared.wait_until_opened(), request)
-    engine = await build_engine(request.settings)
+    arguments = _build_run_arguments(workflow, args, kwargs)
+    if arguments.settings.has_redis:
+        async with _get_pool(arguments.settings).use(lambda: _open_context(arguments)) as shared:
+            return await _submit(await shared.wait_until_opened(), arguments)
+    engine = await build_engine(arguments.settings)
     try:
         await engine.claim_home_partition()
-        return await _submit(_build_embedded_context(engine), request)
+        return await _submit(engine, arguments)
     finally:
         await engine.backend.close()
 
@@ -114,15 +113,8 @@ class RunArguments:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """Where executions are; `engine` is None where others run them."""
-
-    client: StoreClient
-    backend: Backend
-    clock: Clock
-    event_bus: EventBus
-    engine: Engine | None = None
+RunContext: TypeAlias = Engine | StoreSession
+"""The engine of this process, or a session on servers whose workers run the executions."""
 
 
 def _build_run_arguments(
@@ -133,7 +125,7 @@ def _build_run_arguments(
     trace = get_current_trace()
     if trace is not None:
         raise locate_user_code().build_error(
-            f"runs a workflow inside the body of '{trace.name}'; call it as a task is called"
+            f"runs a workflow inside the body of '{trace.name}'; call the workflow like a task"
         )
     options = getattr(workflow, "_run_options", None) or RunOptions()
     settings = _resolve_settings(options)
@@ -155,8 +147,8 @@ def _build_run_arguments(
 def _build_dag_workflow(dag: WorkflowDAG, settings: Settings) -> Workflow:
     if dag.steps:
         raise InputError(
-            f"step '{next(iter(dag.steps))}' is a function of this process: write 'await "
-            "WorkflowExecutor().execute(dag, ...)', or add_node"
+            f"step '{next(iter(dag.steps))}' is a function of this process, which runnel.run can't "
+            "run: write 'await WorkflowExecutor().execute(dag, ...)', or use add_node"
         )
     return dag.to_workflow(retry=settings.retry)
 
@@ -183,8 +175,8 @@ def _check_importable(workflow: Workflow, settings: Settings) -> None:
     for node in workflow.nodes:
         if str(node.config.get("function", "")).startswith(MAIN_MODULE_PREFIX):
             raise InputError(
-                f"node '{node.id}': the workers of a server can't import what was typed into an "
-                "interactive session; put its function into a file"
+                f"node '{node.id}': its function was defined in an interactive session, which the "
+                "workers of a server can't import; put it into a file"
             )
 
 
@@ -192,7 +184,7 @@ _pools: dict[bytes, SharedResourcePool[RunContext]] = {}
 
 
 def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
-    """One for equal settings: concurrent calls share one engine."""
+    """Returns the same pool for equal settings, so that concurrent calls share one engine."""
     name = msgspec.json.encode(settings, enc_hook=str)
     pool = _pools.get(name)
     if pool is None:
@@ -204,36 +196,16 @@ def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
 async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
     settings = arguments.settings
     if settings.has_redis:
-        async with open_store_session(settings) as look, asyncio.TaskGroup() as group:
-            remote = RemoteFollower(look.client, look.clock, look.event_bus, look.feed_broadcaster)
-            group.create_task(remote.run())
-            try:
-                yield RunContext(
-                    client=look.client,
-                    backend=look.backend,
-                    clock=look.clock,
-                    event_bus=look.event_bus,
-                )
-            finally:
-                remote.stops.drain.set()
+        async with open_store_session(settings) as session:
+            yield session
         return
     engine = await build_engine(settings)
     async with run_engine(engine, adopts=await _find_abandoned_partition(engine, arguments)):
-        yield _build_embedded_context(engine)
-
-
-def _build_embedded_context(engine: Engine) -> RunContext:
-    return RunContext(
-        client=engine.client,
-        backend=engine.backend,
-        clock=engine.clock,
-        event_bus=engine.event_bus,
-        engine=engine,
-    )
+        yield engine
 
 
 async def _find_abandoned_partition(engine: Engine, arguments: RunArguments) -> frozenset[int]:
-    """The partition of an execution that was begun before, and that no living process has."""
+    """Returns the partition of an earlier run with the same key, if no living process owns it."""
     backend = engine.backend
     if arguments.key is None:
         return frozenset()
@@ -253,22 +225,16 @@ async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:
 async def _wait_until_final(
     shared: SharedResource[RunContext], context: RunContext, execution_id: ExecutionId
 ) -> ExecutionHeader:
-    """Also of an execution that another process has begun: when that is gone, this one goes on."""
-    patience = StoreRetry(context.clock, context.event_bus, "runnel.run")
+    """Adopts the execution if another process has started it and is no longer alive."""
+    store_retry = StoreRetry(context.clock, context.event_bus, "runnel.run")
     while True:
-        header = await patience.run(lambda: _wait_briefly(context, execution_id), "wait")
+        header = await store_retry.run(lambda: _wait_briefly(context, execution_id), "wait")
         if header is not None:
             return header
         if shared.ended.is_set():
             raise EngineEndedError(execution_id) from shared.error
-        if context.engine is not None:
-            await context.engine.adopt_if_free(execution_id)
-
-
-def _abort_engine_if_last(shared: SharedResource[RunContext], context: RunContext) -> None:
-    """Who is cancelled does not wait for tasks that nobody waits for: they are run again later."""
-    if context.engine is not None and shared.users == 1:
-        context.engine.stops.abort.set()
+        if isinstance(context, Engine):
+            await context.adopt_if_free(execution_id)
 
 
 async def _wait_briefly(context: RunContext, execution_id: ExecutionId) -> ExecutionHeader | None:

@@ -1,4 +1,4 @@
-"""The secrets of this process, read once at the start, and the search for them in texts."""
+"""The secrets of this process: read once at the start, and redacted from texts."""
 
 import os
 import re
@@ -23,18 +23,18 @@ _LINE_PATTERN = re.compile(r"([a-z_][a-z0-9_]*)\s*=\s*(.*)")
 
 
 class KnownSecrets:
-    """`others` have no name that a task could use, and are hidden all the same."""
+    """Named secrets for tasks. `others` have no name, but are redacted too."""
 
     def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
         self._values = dict(values)
         secrets = (*self._values.values(), *others)
-        # Headers and programs leave out a line break at the end, as files have one.
+        # A secret from a file may end with a line break, which headers and programs leave out.
         bare = (secret.strip() for secret in secrets if len(secret.strip()) >= SECRET_CHARS_MIN)
         known = {*secrets, *bare}
         self._truncated = TruncatedSecrets(
             shape for value in known for shape in list_encoded_forms(value)
         )
-        # The longest first: one may be part of another.
+        # Longest first, because one secret may be a part of another.
         longest = sorted(known, key=len, reverse=True)
         self._patterns = [trace for value in longest for trace in build_secret_patterns(value)]
 
@@ -42,13 +42,13 @@ class KnownSecrets:
         return self._values.get(name)
 
     def redact(self, text: str) -> str:
-        for trace in self._patterns:  # 1 µs a secret for a line of a log, 1 ms for 1 MB
+        for trace in self._patterns:  # per secret: 1 µs for a log line, 1 ms for 1 MB
             text = trace.redact(text)
         return self._truncated.redact(text)
 
 
 def load_worker_secrets(settings: Settings) -> KnownSecrets:
-    """Those that tasks may name; the environment wins over the file. Raises SettingsError."""
+    """Returns the secrets of file and environment; the environment wins. Raises SettingsError."""
     path = settings.secrets_file
     kept = {} if path is None else read_secrets_file(path)
     key = settings.llm_api_key
@@ -56,9 +56,9 @@ def load_worker_secrets(settings: Settings) -> KnownSecrets:
 
 
 def read_secrets_file(path: Path) -> dict[str, str]:
-    """Lines as `api_key = value`; a value in double quotes is a JSON text. Raises SettingsError.
+    """Parses lines such as `api_key = value`; a value in double quotes is a JSON text.
 
-    Only for its owner: who else may read it has the secrets already.
+    Raises SettingsError, also for a file that other users may read.
     """
     try:
         with path.open("rb") as file:
@@ -78,19 +78,20 @@ def read_secrets_file(path: Path) -> dict[str, str]:
 
 def _find_file_problem(status: os.stat_result, path: Path) -> str | None:
     if not stat.S_ISREG(status.st_mode):
-        return f"expected a file, '{path}' is none"
+        return f"expected a regular file, '{path}' is not one"
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         return (
-            f"expected '{path}' to be its owner's alone, its mode is {mode:o}: chmod 600 '{path}'"
+            f"expected '{path}' to be readable by its owner only, its mode is {mode:o}: "
+            f"chmod 600 '{path}'"
         )
     if status.st_uid not in {os.getuid(), 0}:
-        return f"expected '{path}' to belong to the user who runs this, or to root"
+        return f"expected '{path}' to belong to the user of this process, or to root"
     return None
 
 
 def _parse_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
-    """The sentences never repeat a line: it is a secret, more or less."""
+    """Yields names and values. Errors never quote a line, because it may contain a secret."""
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text or text.startswith("#"):

@@ -1,19 +1,15 @@
-"""Opens the store that the settings name: servers that are set, or else the data directory."""
+"""Opens the store that the settings name: Redis, Redis with PostgreSQL, or SQLite."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client.operations import StoreOperations
 from runnel.client.store_client import StoreClient
-from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
 from runnel.notify.event_bus import EventBus
@@ -30,21 +26,22 @@ if TYPE_CHECKING:
     from runnel.backends.redis.options import RedisOptions
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.backends.sqlite.backend import SqliteBackend
+    from runnel.client.operations import StoreOperations
 
 
-# Where the servers are, put together from the settings; and what of that must not be shown.
+# URLs of the servers, with passwords and without.
 
 LOCALHOST = "localhost"
 REDIS_UNNAMED = (
     "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
-    "with RUNNEL_ENV=prod it is never guessed"
+    "with RUNNEL_ENV=prod there is no default"
 )
 
 
 def build_redis_url(settings: Settings) -> str:
-    """The URL, with the password; `REDIS_URL` wins over host and port.
+    """Returns the URL with the password; `REDIS_URL` wins over host and port.
 
-    Raises SettingsError when none is set and the environment is one in which nobody guesses.
+    Raises SettingsError if no server is set and RUNNEL_ENV is prod; otherwise localhost is used.
     """
     if settings.redis_url is not None:
         return settings.redis_url
@@ -60,7 +57,7 @@ def build_redis_display_url(settings: Settings) -> str:
 
 
 def build_postgres_url(settings: Settings) -> str:
-    """The URL, with the password; `POSTGRES_URL` wins over host and port."""
+    """Returns the URL with the password; `POSTGRES_URL` wins over host and port."""
     if settings.postgres_url is not None:
         return settings.postgres_url
     credentials = _format_credentials(settings.postgres_user, settings.postgres_password)
@@ -73,12 +70,12 @@ def build_postgres_display_url(settings: Settings) -> str:
 
 
 def list_connection_secrets(settings: Settings) -> list[str]:
-    """Everything that must never be printed, as it is written and as it is meant."""
-    found = [settings.redis_password, settings.postgres_password]
+    """Returns the passwords of the servers, as the settings have them and decoded."""
     urls = (settings.redis_url, settings.postgres_url)
-    found += [urlsplit(url).password for url in urls if url is not None]
-    given = [each for each in found if each]
-    return [*given, *map(unquote, given)]
+    passwords = [settings.redis_password, settings.postgres_password]
+    passwords += [urlsplit(url).password for url in urls if url is not None]
+    secrets = [password for password in passwords if password]
+    return [*secrets, *map(unquote, secrets)]
 
 
 def _format_credentials(user: str | None, password: str | None) -> str:
@@ -89,7 +86,7 @@ def _format_credentials(user: str | None, password: str | None) -> str:
 
 
 def _format_host(host: str | None) -> str:
-    """An IPv6 address needs brackets in a URL."""
+    """Encloses an IPv6 address in brackets."""
     name = host or LOCALHOST
     return f"[{name}]" if ":" in name else name
 
@@ -105,7 +102,7 @@ ARCHIVE_UNNAMED = (
 
 
 async def open_backend(settings: Settings, clock: Clock, ids: IdGenerator) -> Backend:
-    """What a caller needs."""
+    """Opens the store for a client: SQLite, Redis, or Redis with its archive."""
     if not settings.has_redis:
         return await open_sqlite(settings, clock, ids)
     if settings.has_postgres:
@@ -114,7 +111,7 @@ async def open_backend(settings: Settings, clock: Clock, ids: IdGenerator) -> Ba
 
 
 async def open_unarchived(settings: Settings, clock: Clock, ids: IdGenerator) -> "RedisBackend":
-    """Redis alone; raises SettingsError for one that PostgreSQL belongs to."""
+    """Opens Redis without an archive; raises SettingsError for a Redis that has one."""
     backend = await open_redis(settings, clock, ids)
     if backend.layout.is_journaled:
         await backend.close()
@@ -131,9 +128,9 @@ async def open_sqlite(settings: Settings, clock: Clock, ids: IdGenerator) -> "Sq
 
 
 async def open_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> "RedisBackend":
-    """All that a worker needs, with or without an archive.
+    """Opens Redis for a worker, whether it has an archive or not.
 
-    Raises NoServerError when it can't be used, MissingExtraError without its package.
+    Raises NoServerError if Redis can't be used, MissingExtraError if its package is missing.
     """
     with _name_server_in_errors("Redis", build_redis_display_url(settings), REDIS_REMEDY):
         from runnel.backends.redis.backend import RedisBackend
@@ -145,11 +142,12 @@ async def open_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> "Red
 async def open_archived(
     settings: Settings, clock: Clock, ids: IdGenerator, *, takes_archive: bool = False
 ) -> "RedisPostgresBackend":
-    """Redis with PostgreSQL; raises as `open_redis`, and InputError for two that do not match.
+    """Opens Redis with its archive in PostgreSQL.
 
-    With `takes_archive` the archive belongs to this Redis from now on, and to no other.
+    Raises as `open_redis` does, and InputError if the archive belongs to another Redis.
+    `takes_archive` binds the archive to this Redis instead.
     """
-    # First, because what goes wrong below is then PostgreSQL's.
+    # Redis is checked first, so that an error below comes from PostgreSQL.
     await _ping_redis(settings, clock, ids)
     with _name_server_in_errors(
         "PostgreSQL", build_postgres_display_url(settings), POSTGRES_REMEDY
@@ -204,7 +202,7 @@ def build_postgres_options(settings: Settings) -> "PostgresOptions":
 
 
 def explain_store_error(settings: Settings, error: StoreError) -> StoreError:
-    """With the address and what to do, when a server failed that the settings name."""
+    """Adds the address and the remedy to the error of a server that the settings name."""
     kind, _, reason = str(error).partition(": ")
     if type(error) is not StoreError or kind not in _EXTRAS:
         return error
@@ -218,7 +216,7 @@ def explain_store_error(settings: Settings, error: StoreError) -> StoreError:
 
 @contextmanager
 def _name_server_in_errors(kind: str, address: str, remedy: str) -> Iterator[None]:
-    """Errors while a server is opened name it; a package that is missing names its extra."""
+    """Adds the server to errors while it is opened; a missing package names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -232,33 +230,30 @@ def _name_server_in_errors(kind: str, address: str, remedy: str) -> Iterator[Non
 _EXTRAS = {"Redis": "redis", "PostgreSQL": "postgres"}
 
 
-# A client without an engine: to look, and to leave commands for whoever runs them.
+# A client without an engine: it reads the store, and sends commands to the processes that run it.
 
 STORE_ONLY = (
-    "this command works on a store itself, not over HTTP: name it with --data-dir or --redis-url, "
-    "or unset RUNNEL_SERVER"
+    "this command needs direct access to a store and can't use an HTTP server: give --data-dir or "
+    "--redis-url, or unset RUNNEL_SERVER"
 )
 
 
 class NoDataError(InputError):
-    """Nothing was ever run in this data directory."""
+    """Raised for a data directory without data."""
 
     code = "no_data"
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(
-            f"no executions: there is no data in '{data_dir}'; 'runnel run FILE' begins one, "
-            "--data-dir names another directory"
+            f"no executions: there is no data in '{data_dir}'; start one with 'runnel run FILE', "
+            "or name another directory with --data-dir"
         )
         self.data_dir = data_dir
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreSession:
-    """`event_bus` tells the client how executions end, if a `RemoteFollower` publishes there.
-
-    `has_workers`: tasks are run by workers in processes of their own.
-    """
+    """An open store and a client on it. `has_workers` means that tasks run in worker processes."""
 
     client: StoreClient
     backend: Backend
@@ -269,10 +264,10 @@ class StoreSession:
 
 
 def has_data(settings: Settings) -> bool:
-    """Always on a server: nothing has to be made there before one can look.
+    """Returns whether the data directory contains a database; always True for Redis.
 
-    Raises InputError when one can't look into the directory, and for the address of a server of
-    Runnel: see `runnel.client.http_client`.
+    Raises InputError if the directory can't be read, or if the settings name an HTTP server: see
+    `runnel.client.http_client`.
     """
     if settings.has_server:
         raise InputError(STORE_ONLY)
@@ -281,7 +276,7 @@ def has_data(settings: Settings) -> bool:
     except OSError as error:
         raise InputError(
             f"the data directory {settings.data_dir} can't be read: {error.strerror}; name another "
-            "one"
+            "one with --data-dir"
         ) from error
 
 
@@ -289,10 +284,10 @@ def has_data(settings: Settings) -> bool:
 async def open_store_session(
     settings: Settings, *, creates_data_dir: bool = False
 ) -> AsyncIterator[StoreSession]:
-    """Raises NoDataError instead of making an empty data directory, unless it `creates_data_dir`
-    then.
+    """Opens the store of the settings, and closes it after the block.
 
-    Raises InputError as `has_data` does.
+    Raises NoDataError for a data directory without data, unless `creates_data_dir` is set. Raises
+    InputError as `has_data` does.
     """
     if not has_data(settings) and not creates_data_dir:
         raise NoDataError(Path(settings.data_dir))
@@ -313,12 +308,11 @@ def build_store_session(
     *,
     has_workers: bool = False,
 ) -> StoreSession:
-    """The backend stays the caller's to close."""
+    """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
     broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
-    listen = partial(_listen_for_end, broadcaster, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, listen=listen
+        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=broadcaster
     )
     return StoreSession(
         client=client,
@@ -330,23 +324,13 @@ def build_store_session(
     )
 
 
-def _listen_for_end(
-    feed_broadcaster: FeedBroadcaster,
-    event_bus: EventBus,
-    execution_id: ExecutionId,
-    wakeup: asyncio.Event,
-) -> AbstractAsyncContextManager[object]:
-    """Who tells the hub of everything tells how an execution ended last: it must not be outrun."""
-    if event_bus.on_awaited is not None:
-        return nullcontext()
-    return feed_broadcaster.listen_for_end(execution_id, wakeup)
-
-
 @asynccontextmanager
 async def open_store_operations(
     settings: Settings,
-) -> AsyncIterator[tuple[StoreOperations, Clock]]:
-    """Of a Redis: its archive is not needed for that, and may be down."""
+) -> "AsyncIterator[tuple[StoreOperations, Clock]]":
+    """Opens the operations of a Redis without its archive, which may be down."""
+    from runnel.client.operations import StoreOperations
+
     clock = RealClock()
     backend = await open_redis(settings, clock, RandomIdGenerator())
     try:

@@ -1,4 +1,4 @@
-"""The composition root below HTTP: builds handlers, embedded engines and the roles on servers."""
+"""The composition root below HTTP: builds handlers, embedded engines and server roles."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING
 from runnel import __version__
 from runnel.app.engine import ClockAndIds, Engine
 from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
-from runnel.app.roles import OrchestratorRole, Service, WorkerRole
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.memory import MemoryBackend
 from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import EnginePolicy, RateLimit
 from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
-from runnel.engine.services.archiver import Archiver, ArchiverOptions
-from runnel.engine.services.dead_workers import Reaper
-from runnel.engine.services.retention import RetentionService
-from runnel.engine.services.unserved_queues import UnservedQueueService
-from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.handlers import create_builtin_registry
 from runnel.handlers.environment import HandlerEnvironment
@@ -40,18 +33,18 @@ from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import ScheduleStore
-from runnel.triggers.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from runnel.app.roles import OrchestratorRole, Service, WorkerRole
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+    from runnel.triggers.scheduler import Scheduler
 
 
-# Handlers, with what the settings allow them to do.
+# Handlers, with the permissions of the settings.
 
 
 def build_local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
-    """For documents of the user who runs this process: everything, unless the settings say less."""
+    """Builds the handlers of a local run, which may do everything unless the settings forbid it."""
     return create_builtin_registry(
         _build_handler_environment(settings, clock, default=(ALLOW_ALL,))
     )
@@ -65,11 +58,11 @@ def build_server_handlers(
     app_tasks: Iterable[str] = (),
     own_modules: Iterable[str] = (),
 ) -> HandlerRegistry:
-    """For documents that anybody may have submitted: what the settings allow, and nothing else.
+    """Builds the handlers of a server, which may do only what the settings allow.
 
-    `app_module` is code that the operator has loaded: the functions that it defines are allowed,
-    and the tasks that it has, also those that it has imported. `own_modules` are patterns of what
-    is allowed where the settings say nothing.
+    `app_module` is the module that the operator has named with --app. Its functions are allowed,
+    and so are its tasks, even if it imports them. `own_modules` are the patterns of allowed
+    functions if the settings name none.
     """
     environment = _build_handler_environment(settings, clock, default=())
     if settings.allowed_functions is None:
@@ -80,7 +73,7 @@ def build_server_handlers(
 
 
 def build_local_functions(settings: Settings) -> FunctionPermissions:
-    """Those that `build_local_handlers` lets a document call."""
+    """Returns the functions that a document may call in a local run."""
     named = settings.allowed_functions
     return FunctionPermissions() if named is None else FunctionPermissions(named)
 
@@ -99,9 +92,10 @@ def _build_handler_environment(
     )
 
 
-# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim
-# and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s instead of
-# 2,154 (medians of five, alternating, when a start check was a call of its own).
+# No other worker competes for the tasks of an embedded engine, so its worker may claim more tasks
+# than run at once. More tasks then share a claim and a report. With SQLite and 4 slots, that gave
+# 2,894 diamonds/s instead of 2,154. These are medians of five alternating runs, from a time when a
+# start check was a call of its own.
 CLAIM_AHEAD = 60
 
 
@@ -111,20 +105,17 @@ async def build_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
-    """An engine on the data dir of the settings; SQLite, durable."""
-    world = ClockAndIds(RealClock(), RandomIdGenerator())
+    """Builds a durable engine on SQLite, in the data directory of the settings."""
+    clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
-        await open_sqlite(settings, world.clock, world.ids),
-        handlers or build_local_handlers(settings, world.clock),
-        world,
+        await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids),
+        handlers or build_local_handlers(settings, clock_and_ids.clock),
+        clock_and_ids,
         settings,
         rate_limits=rate_limits,
-        name=build_engine_name(world.ids.nonce()),
+        name=build_engine_name(clock_and_ids.ids.nonce()),
         claim_ahead=CLAIM_AHEAD,
     )
-
-
-# The embedded engine in memory.
 
 
 def build_memory_engine(
@@ -133,19 +124,21 @@ def build_memory_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
-    """Nothing is kept when the process ends: for tests."""
-    world = ClockAndIds(RealClock(), RandomIdGenerator())
+    """Builds an engine for tests and benchmarks: its data is lost when the process ends."""
+    from runnel.backends.memory import MemoryBackend
+
+    clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
-        MemoryBackend(world.clock, world.ids),
-        handlers or build_local_handlers(settings, world.clock),
-        world,
+        MemoryBackend(clock_and_ids.clock, clock_and_ids.ids),
+        handlers or build_local_handlers(settings, clock_and_ids.clock),
+        clock_and_ids,
         settings,
         rate_limits=rate_limits,
         claim_ahead=CLAIM_AHEAD,
     )
 
 
-# The roles of processes on servers.
+# The roles of server processes.
 
 
 def build_orchestrator(
@@ -156,13 +149,17 @@ def build_orchestrator(
     *,
     archived: "RedisPostgresBackend | None" = None,
     retention: Retention | None = None,
-) -> OrchestratorRole:
-    """Decides for partitions of a server that it shares with other processes.
+) -> "OrchestratorRole":
+    """Builds the role that owns partitions, with its services.
 
-    `archived` is the backend again, if it has an archive to be kept up to date; `retention` is
-    what deletes there what has ended long ago, None if nothing is to be deleted.
+    `archived` is the same backend if it has an archive. `retention` deletes old executions there;
+    None keeps them.
     """
+    from runnel.app.roles import OrchestratorRole
+    from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
+
     name = build_role_name("orchestrator", clock_and_ids.ids.nonce())
+    graphs = GraphCache(backend.archive)
     parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
@@ -173,18 +170,15 @@ def build_orchestrator(
         policy=EnginePolicy(
             losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
         ),
+        graphs=graphs,
         cached_executions_max=settings.cached_executions_max,
         idle_s_max=settings.redis_block_s,
     )
     orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
     services = [
         *_build_services(settings, backend, parts, orchestrator),
-        build_scheduler(backend, clock_and_ids, telemetry),
-        *(
-            []
-            if archived is None
-            else _build_archive_services(settings, archived, parts, orchestrator)
-        ),
+        build_scheduler(backend, clock_and_ids, telemetry, graphs=graphs),
+        *([] if archived is None else [_build_archiver(settings, archived, parts, orchestrator)]),
         *([] if retention is None else [_build_retention_service(settings, retention, parts)]),
     ]
     return OrchestratorRole(name, orchestrator, services)
@@ -195,13 +189,24 @@ def build_scheduler(
     clock_and_ids: ClockAndIds,
     telemetry: Telemetry,
     client: StoreClient | None = None,
-) -> Scheduler:
-    """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
+    graphs: GraphCache | None = None,
+) -> "Scheduler":
+    """Builds the service that fires schedules.
+
+    `client` is the one of an embedded engine, so that this engine runs the new executions.
+    """
+    from runnel.triggers.schedule_store import ScheduleStore
+    from runnel.triggers.scheduler import Scheduler
+
     return Scheduler(
         ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids),
         client
         or StoreClient(
-            backend, clock_and_ids.clock, clock_and_ids.ids, get_completion=lambda _id: Completion()
+            backend,
+            clock_and_ids.clock,
+            clock_and_ids.ids,
+            get_completion=lambda _id: Completion(),
+            graphs=graphs,
         ),
         backend.archive,
         clock_and_ids.clock,
@@ -217,8 +222,10 @@ def build_worker(
     *,
     handlers: HandlerRegistry,
     queues: Sequence[str] | None = None,
-) -> WorkerRole:
-    """Runs tasks of a server: of all queues, or of those that are named."""
+) -> "WorkerRole":
+    """Builds the role that runs the tasks of the named queues, or of all queues."""
+    from runnel.app.roles import WorkerRole
+
     name = build_role_name("worker", clock_and_ids.ids.nonce())
     worker = Worker(
         backend.tasks,
@@ -249,12 +256,16 @@ def _build_services(
     backend: Backend,
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Sequence[Service]:
-    """Everything that an orchestrator's process does besides deciding."""
-    around = (backend.store, backend.tasks, parts.clock, parts.telemetry)
+) -> "Sequence[Service]":
+    """Builds the services of every orchestrator process."""
+    from runnel.engine.services.dead_workers import Reaper
+    from runnel.engine.services.unserved_queues import UnservedQueueService
+    from runnel.engine.services.watchdog import Watchdog
+
+    ports = (backend.store, backend.tasks, parts.clock, parts.telemetry)
     return [
-        Reaper(*around, dead_after_s=settings.heartbeat_timeout_s),
-        UnservedQueueService(*around, unserved_s=settings.unserved_s),
+        Reaper(*ports, dead_after_s=settings.heartbeat_timeout_s),
+        UnservedQueueService(*ports, unserved_s=settings.unserved_s),
         Watchdog(
             parts,
             orchestrator,
@@ -265,29 +276,30 @@ def _build_services(
     ]
 
 
-def _build_archive_services(
+def _build_archiver(
     settings: Settings,
     backend: "RedisPostgresBackend",
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> Sequence[Service]:
-    """What it does besides where PostgreSQL keeps what Redis may forget."""
-    return [
-        Archiver(
-            backend.journal,
-            backend.ledger,
-            parts.clock,
-            parts.telemetry,
-            hot_blobs=backend.hot_blobs,
-            cold_blobs=backend.cold_blobs,
-            leases=orchestrator.leases,
-            options=ArchiverOptions(alarm_s=settings.archive_alarm_s),
-        ),
-    ]
+) -> "Service":
+    from runnel.engine.services.archiver import Archiver, ArchiverOptions
+
+    return Archiver(
+        backend.journal,
+        backend.ledger,
+        parts.clock,
+        parts.telemetry,
+        hot_blobs=backend.hot_blobs,
+        cold_blobs=backend.cold_blobs,
+        leases=orchestrator.leases,
+        options=ArchiverOptions(alarm_s=settings.archive_alarm_s),
+    )
 
 
 def _build_retention_service(
     settings: Settings, retention: Retention, parts: OrchestratorDependencies
-) -> Service:
+) -> "Service":
+    from runnel.engine.services.retention import RetentionService
+
     days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
     return RetentionService(retention, parts.clock, parts.telemetry, days=days)

@@ -1,1 +1,1 @@
-"""How people write workflows, and what the code that they register is given."""
+"""How users define workflows (documents, decorators, builder) and register the code of tasks."""

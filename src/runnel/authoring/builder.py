@@ -1,12 +1,13 @@
-"""The builder: a workflow as a graph of Python callables, one `add_step` for each.
+"""The builder: `WorkflowDAG` describes a workflow as a graph of Python callables.
 
     dag = WorkflowDAG("document")
     dag.add_step("extract", extract, resource_tag="gemini_api")
     dag.add_step("save_json", save_json, depends_on=["extract"])
 
-It becomes the same model as a workflow from a file, and `WorkflowExecutor` runs it on the same
-engine; only the code of its steps lives in this process. `add_node` adds what a file would say:
-such a workflow can be written down, and `runnel.run` runs it as it runs any other.
+The builder produces the same model as a workflow file, and `WorkflowExecutor` runs it on the same
+engine. Steps run in this process only, because they are plain Python callables. `add_node` adds a
+node that names a handler, as a workflow file does. A workflow of such nodes only can be exported to
+a file, and `runnel.run` accepts it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,11 +38,14 @@ from runnel.core.workflow import (
 )
 from runnel.errors import InvalidWorkflowError
 
-# Nodes that name their handler, as those of a document do: they can run anywhere.
+# Nodes that name their handler, like the nodes of a document: they can run on any worker.
 
 
 class NodeFields(TypedDict, total=False):
-    """The fields of a node in a document, besides those that `add_node` names itself."""
+    """The optional fields of a node: the keys of a node in a workflow file.
+
+    `add_node` has parameters of its own for `id`, `handler`, `config` and `dependencies`.
+    """
 
     condition: str
     run_when: str
@@ -58,7 +62,7 @@ class NodeFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerNode:
-    """As it was added; `depends_on` None leaves the dependencies to its templates."""
+    """One call of `add_node`. If `depends_on` is None, its templates define the dependencies."""
 
     id: str
     handler: str
@@ -69,9 +73,8 @@ class HandlerNode:
 
     def to_node(self, retry: RetryPolicy) -> Node:
         fields = dict(self.fields)
-        known = {str(member): member for member in RunWhen}
-        if fields.get("run_when") in known:
-            fields["run_when"] = known[fields["run_when"]]
+        if "run_when" in fields:
+            fields["run_when"] = _parse_member(RunWhen, fields["run_when"])
         for name in ("timeout_seconds", "soft_timeout_seconds"):
             if isinstance(fields.get(name), int):
                 fields[name] = float(fields[name])
@@ -93,36 +96,44 @@ Condition: TypeAlias = Callable[[StepContext], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step as it was added; `max_retries` and `retry_delay` change single fields of `retry`."""
+    """One call of `add_step`."""
 
     id: str
     fn: StepFunction
     depends_on: tuple[str, ...] = ()
     condition: Condition | None = None
     resource_tag: str | None = None
-    max_retries: int | None = None
-    retry_delay: float | None = None
-    retry: RetryPolicy | None = None
+    retry: "StepRetry"
     timeout_seconds: float = TIMEOUT_S_DEFAULT
     run_when: str = RunWhen.DEFAULT
 
     @property
     def mode(self) -> Mode:
-        """On the loop for async functions, in a thread for all others."""
+        """The event loop for async functions, a thread for all others."""
         return resolve_mode(self.fn, "auto")
 
-    def retry_policy(self, default: RetryPolicy) -> RetryPolicy:
-        policy = self.retry if isinstance(self.retry, RetryPolicy) else default
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRetry:
+    """The retry options of one step. None means: use the value of the executor's policy."""
+
+    policy: RetryPolicy | None = None
+    max_retries: int | None = None
+    initial_delay: float | None = None
+
+    def resolve(self, default: RetryPolicy) -> RetryPolicy:
+        """Returns the policy of the step; single options override the policy."""
+        policy = self.policy if isinstance(self.policy, RetryPolicy) else default
         changes: dict[str, Any] = {}
         if self.max_retries is not None:
             changes["max_retries"] = self.max_retries
-        if self.retry_delay is not None:
-            changes["initial_delay"] = self.retry_delay
+        if self.initial_delay is not None:
+            changes["initial_delay"] = self.initial_delay
         return msgspec.structs.replace(policy, **changes) if changes else policy
 
 
 class WorkflowFields(TypedDict, total=False):
-    """The other fields of a workflow in a document."""
+    """The optional fields of a workflow: the keys of a workflow file."""
 
     input: dict[str, Json]
     sla_seconds: float
@@ -133,9 +144,13 @@ class WorkflowFields(TypedDict, total=False):
 
 
 class WorkflowDAG:
-    """Steps and their dependencies. After a failure, `continue` skips the dependents only.
+    """A workflow as a graph of steps, built by calls of `add_step` and `add_node`.
 
-    `on_failure="fail_fast"` ends the whole execution at the first failed step instead.
+    `on_failure` says what a failed step does: "continue" (default) skips the steps that depend on
+    it, "fail_fast" ends the execution. `timeout_seconds` limits the whole execution.
+
+        dag = WorkflowDAG("document").add_step("extract", extract)
+        result = await WorkflowExecutor().execute(dag)
     """
 
     def __init__(
@@ -154,12 +169,12 @@ class WorkflowDAG:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """By id, in the order in which they were added."""
+        """The steps by id, in the order in which they were added."""
         return MappingProxyType({step.id: step for step in self._steps})
 
     @property
     def nodes(self) -> Mapping[str, HandlerNode]:
-        """Those that name a handler, by id, in the order in which they were added."""
+        """The nodes of `add_node` by id, in the order in which they were added."""
         return MappingProxyType(
             {entry.id: entry for entry in self._entries if isinstance(entry, HandlerNode)}
         )
@@ -182,12 +197,20 @@ class WorkflowDAG:
         retry: RetryPolicy | None = None,
         run_when: str = RunWhen.DEFAULT,
     ) -> Self:
-        """Adds `fn(ctx)`, sync or async, to run once all steps of `depends_on` have settled.
+        """Adds a step that calls `fn(ctx)` once every step in `depends_on` has settled.
 
-        `condition(ctx)` is asked first: false means SKIPPED, an exception fails the step. Without
-        `max_retries` the executor's policy holds, which is 3 unless you change it; ValueError,
-        TypeError, KeyError and AttributeError are not retried unless `retry` names them in
-        `retry_on`. Nothing is checked here: `validate` reports all problems at once.
+        `fn` is a sync or async function; `ctx` is its StepContext. `condition(ctx)`
+        is called before `fn`. If it returns false, the step is SKIPPED; if it raises, the step
+        fails. `resource_tag` names the rate limit that each attempt counts against.
+        `timeout_seconds` limits one attempt.
+
+        `retry` is the retry policy; `max_retries` and `retry_delay` (seconds before the first
+        retry) override single fields of it. The default is the executor's policy: 3 retries.
+        ValueError, TypeError, KeyError and AttributeError are retried only if `retry` lists them
+        in `retry_on`.
+
+        Returns the WorkflowDAG, so that calls can be chained. Checks nothing: `validate` reports
+        all problems at once.
         """
         self._entries.append(
             Step(
@@ -196,9 +219,7 @@ class WorkflowDAG:
                 depends_on=_normalize_ids(depends_on),
                 condition=condition,
                 resource_tag=resource_tag,
-                max_retries=max_retries,
-                retry_delay=retry_delay,
-                retry=retry,
+                retry=StepRetry(policy=retry, max_retries=max_retries, initial_delay=retry_delay),
                 timeout_seconds=timeout_seconds,
                 run_when=run_when,
             )
@@ -215,10 +236,14 @@ class WorkflowDAG:
         child: "Workflow | WorkflowDAG | None" = None,
         **fields: Unpack[NodeFields],
     ) -> Self:
-        """Adds a node of a handler; its config may hold templates.
+        """Adds a node that runs a handler with `config`, which may contain templates.
 
-        Without `depends_on` its parents are those that its templates name. `child` is the workflow
-        of the handler `workflow`. Nothing is checked here, as with `add_step`.
+        Without `depends_on`, the node depends on the nodes that its templates name. `child` is the
+        workflow that a node of the handler `workflow` runs. `fields` are the other keys of a node
+        in a workflow file.
+
+        Returns the WorkflowDAG, so that calls can be chained. Checks nothing: `validate` reports
+        all problems at once.
         """
         self._entries.append(
             HandlerNode(
@@ -233,15 +258,21 @@ class WorkflowDAG:
         return self
 
     def validate(self) -> None:
-        """Raises InvalidWorkflowError with every problem; a cycle is named step by step."""
+        """Raises InvalidWorkflowError with every problem; for a cycle it lists the steps."""
         self.to_workflow()
 
     def get_execution_layers(self) -> list[list[str]]:
-        """Steps by their distance from the roots; those of one layer may run in parallel."""
+        """Returns step ids by distance from the roots; steps of one layer can run in parallel.
+
+        Raises InvalidWorkflowError if the workflow has problems.
+        """
         return [list(layer) for layer in Graph(self.to_workflow()).layers()]
 
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
-        """The model that the engine runs; `retry` is the policy of steps without their own."""
+        """Returns the model that the engine runs; raises InvalidWorkflowError.
+
+        `retry` is the policy of steps without a policy of their own.
+        """
         workflow = Workflow(
             name=self.name,
             nodes=self._nodes(retry or RetryPolicy()),
@@ -259,16 +290,16 @@ class WorkflowDAG:
             _build_node(entry, retry) if isinstance(entry, Step) else entry.to_node(retry)
             for entry in self._entries
         ]
-        stated = {
+        explicit_ids = {
             NodeId(entry.id)
             for entry in self._entries
             if isinstance(entry, Step) or entry.depends_on is not None
         }
-        return add_inferred_dependencies(nodes, explicit_ids=frozenset(stated))
+        return add_inferred_dependencies(nodes, explicit_ids=frozenset(explicit_ids))
 
     def _problems(self, workflow: Workflow) -> Iterator[str]:
         if not self._entries:
-            yield "it has no steps; add at least one with add_step"
+            yield "the workflow has no steps; add at least one with add_step"
             return
         for step in self._steps:
             for problem in _find_code_problems(step):
@@ -277,28 +308,31 @@ class WorkflowDAG:
 
 
 def _normalize_ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
-    """One id may be given as it is: its letters are never meant."""
+    """Accepts a single id as well: a string is one id, not a sequence of letters."""
     if depends_on is None:
         return ()
     return (depends_on,) if isinstance(depends_on, str) else tuple(depends_on)
 
 
 def _find_code_problems(step: Step) -> Iterator[str]:
-    """What only Python can get wrong; the graph itself is judged by the core."""
-    # Any: nothing has checked yet that the values are what their annotations say.
+    """Finds arguments of the wrong Python type. `core.validation` checks the graph itself."""
+    # Any: no check has confirmed yet that the values have their annotated types.
     fn: Any = step.fn
     condition: Any = step.condition
-    retry: Any = step.retry
+    retry: Any = step.retry.policy
     if not callable(fn):
         yield f"fn: expected a function that takes ctx, got {describe_value(fn)}"
     if condition is not None and not callable(condition):
         yield f"condition: expected a function that takes ctx, got {describe_value(condition)}"
     elif condition is not None and is_async(condition):
-        yield "condition: expected a plain function, got an async one; await in fn instead"
+        yield (
+            "condition: expected a function without async, got an async function; move the await "
+            "into fn"
+        )
     if retry is not None and not isinstance(retry, RetryPolicy):
         yield f"retry: expected a RetryPolicy, got {describe_value(retry)}"
     for parent in _find_non_ids(step):
-        yield f"depends_on: expected the ids of steps, got {describe_value(parent)}"
+        yield f"depends_on: expected ids of steps, got {describe_value(parent)}"
 
 
 def _find_non_ids(step: Step) -> list[Any]:
@@ -314,7 +348,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
         config={"mode": step.mode.value},
         dependencies=tuple(NodeId(parent) for parent in parents),
         run_when=_parse_member(RunWhen, step.run_when),
-        retry=step.retry_policy(retry),
+        retry=step.retry.resolve(retry),
         timeout_seconds=step.timeout_seconds,
         resource_tag=step.resource_tag,
     )
@@ -324,6 +358,6 @@ E = TypeVar("E", RunWhen, OnFailure)
 
 
 def _parse_member(kind: type[E], name: str) -> E:
-    """The text itself when it names no member: validation then says what there is."""
-    known = {str(member): member for member in kind}
-    return known.get(name, name)  # type: ignore[arg-type]  # refused before anybody relies on it
+    """Returns the text itself if it is not a member: validation then lists the members."""
+    members = {str(member): member for member in kind}
+    return members.get(name, name)  # type: ignore[arg-type]  # validation refuses it before use

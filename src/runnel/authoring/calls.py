@@ -1,4 +1,4 @@
-"""How user code is called: which function, where it runs, and with what."""
+"""A call of user code: which function, where it runs, and its arguments."""
 
 import asyncio
 import functools
@@ -17,7 +17,7 @@ AnyFunction: TypeAlias = Callable[..., Any]
 
 
 class Mode(StrEnum):
-    """Where a function runs: on the event loop, in a thread, or in a process of its own."""
+    """Where a function runs: on the worker's event loop, in a thread, or in a child process."""
 
     LOOP = "loop"
     THREAD = "thread"
@@ -29,7 +29,7 @@ MODES = (AUTO, *Mode)
 
 
 class ContextPlace(StrEnum):
-    """How a function gets its context: not at all, after the config, or as `ctx=`."""
+    """How a function receives its Context: not at all, as last argument, or as `ctx=`."""
 
     NONE = "none"
     LAST = "last"
@@ -37,8 +37,10 @@ class ContextPlace(StrEnum):
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """`knows_secrets` tells that the function uses secrets of the worker that the config does not
-    name: its result is searched for them too.
+    """A function with its arguments and the mode in which the worker calls it.
+
+    `knows_secrets` is True if the function uses secrets of the worker that the config does not
+    name. The worker then masks all of its secrets in the result.
     """
 
     function: AnyFunction
@@ -49,7 +51,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     knows_secrets: bool = False
 
     def invoke(self, context: Context) -> Any:
-        """A coroutine when the function is asynchronous, its result otherwise."""
+        """Calls the function; returns a coroutine if it is async, otherwise its result."""
         if self.place is ContextPlace.LAST:
             return self.function(*self.positional, context, **self.named)
         if self.place is ContextPlace.NAMED:
@@ -57,7 +59,10 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.function(*self.positional, **self.named)
 
     def finish(self, context: Context) -> Any:
-        """The result, also of an asynchronous function: for a thread without an event loop."""
+        """Calls the function and returns its result, for a thread without an event loop.
+
+        Runs an async function to its end.
+        """
         result = self.invoke(context)
         if is_async(self.function):
             return asyncio.run(result)
@@ -65,19 +70,20 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_mode(function: AnyFunction, requested: str) -> Mode:
-    """`auto` means the loop for async functions and a thread for all others."""
+    """Returns the mode; `auto` is the event loop for async functions, a thread for all others.
+
+    Raises InputError if `requested` is not a mode.
+    """
     if requested == AUTO:
         return Mode.LOOP if is_async(function) else Mode.THREAD
     try:
         return Mode(requested)
     except ValueError:
-        raise InputError(
-            f"expected mode to be one of {', '.join(MODES)}, got '{requested}'"
-        ) from None
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, got '{requested}'") from None
 
 
 def is_async(function: AnyFunction) -> bool:
-    """Sees through functools.partial and objects with an `async def __call__`."""
+    """Also detects async functions in functools.partial and objects with an async `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

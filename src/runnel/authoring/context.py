@@ -1,4 +1,4 @@
-"""What a handler is given besides its config: ids, the parents' outputs, a log, a way to stop."""
+"""The context that user code receives: ids, outputs of parents, logger, metrics, cancellation."""
 
 import asyncio
 import logging
@@ -15,12 +15,16 @@ from runnel.core.wording import ELLIPSIS
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
-# Of a line until its task is reported, when secrets are taken out of it, and then it is cut.
+# Limit of one log line until the worker reports the task. The report masks secrets first and then
+# cuts the line to its final length.
 PENDING_LOG_CHARS_MAX = 10_000
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """`kind` is 'count' (add `value`), 'gauge' (it is now `value`) or 'timing' (seconds)."""
+    """One measurement of user code.
+
+    `kind` is 'count' (add `value`), 'gauge' (set to `value`) or 'timing' (`value` in seconds).
+    """
 
     kind: str
     name: str
@@ -32,7 +36,7 @@ EmitMeasurement: TypeAlias = Callable[[TaskMessage, Measurement], None]
 
 
 class TaskValues(Protocol):
-    """The values that travel with a task, decoded when they are read and not before."""
+    """The values that a task message carries. They are decoded on first access."""
 
     @property
     def parents(self) -> Mapping[str, Json]: ...
@@ -41,7 +45,10 @@ class TaskValues(Protocol):
 
 
 class TaskMetrics:
-    """Measurements of user code, passed on to whatever telemetry the worker has."""
+    """Records metrics of user code: `ctx.metrics.count("pages", 3, source="web")`.
+
+    The worker exports them with its own metrics. Keyword arguments become labels.
+    """
 
     __slots__ = ("_emit", "_task")
 
@@ -50,24 +57,35 @@ class TaskMetrics:
         self._emit = emit
 
     def count(self, name: str, n: float = 1, **labels: str) -> None:
+        """Adds `n` to a counter."""
         self._emit(self._task, Measurement("count", name, n, labels))
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Sets a gauge to `value`."""
         self._emit(self._task, Measurement("gauge", name, value, labels))
 
     def timing(self, name: str, seconds: float, **labels: str) -> None:
+        """Records a duration in seconds."""
         self._emit(self._task, Measurement("timing", name, seconds, labels))
 
 
 class Context:
-    """One attempt as user code sees it; may be read from any thread.
+    """The attempt that is running: its ids, inputs, logger, metrics and cancellation state.
 
-    `soft_timeout` becomes True when soft_timeout_seconds have passed. Async code, and code in a
-    process, gets SoftTimeoutError raised as well; a thread can only look at this flag.
+    A function of a task receives it as the parameter `ctx`, a handler as its second argument. All
+    attributes can be read from any thread.
+
+    `soft_timeout` becomes True after `soft_timeout_seconds`. Async code and code in a child process
+    also get SoftTimeoutError raised. Code in a thread must poll this flag.
+
+        @task
+        def resize(path: str, ctx: Context) -> str:
+            ctx.logger.info("attempt %s", ctx.attempt)
+            ...
     """
 
-    # A context is made for each task and most are hardly read: what costs anything is made on
-    # first use (a logger with its ids alone takes 2 µs).
+    # Each task gets a context, and most code reads little of it. So expensive parts are created on
+    # first use (a logger with its ids takes 2 µs).
     __slots__ = (
         "_cancelled_event",
         "_emit",
@@ -91,11 +109,12 @@ class Context:
 
     @property
     def inputs(self) -> Mapping[str, Json]:
-        """The output of each parent that completed, by its node id."""
+        """The outputs of the parents that completed, by node id."""
         return self._values.parents
 
     @property
     def execution_input(self) -> Json:
+        """The input of the whole execution."""
         return self._values.execution_input()
 
     @property
@@ -108,22 +127,26 @@ class Context:
 
     @property
     def item_index(self) -> int | None:
-        """The position in the list of `for_each`; None for a node without one."""
+        """The position of this item in the list of a map (`for_each`); None outside of a map."""
         item = self._task.token.item
         return None if item == NO_ITEM else item
 
     @property
     def attempt(self) -> int:
-        """Counts from 1 and always grows, also after a worker was lost."""
+        """The number of this attempt, from 1. It also grows when a worker was lost."""
         return self._task.token.attempt
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt: send it along wherever doing a thing twice would hurt."""
+        """A key that is the same for every attempt of this task.
+
+        Send it with requests that must take effect only once, such as a payment.
+        """
         return self._task.token.idempotency_key
 
     @property
     def workflow(self) -> str:
+        """The name of the workflow."""
         return self._task.workflow
 
     @property
@@ -132,13 +155,14 @@ class Context:
 
     @property
     def logger(self) -> "TaskLogger":
+        """A logger that adds the ids of this task to each record."""
         if self._logger is None:
             self._logger = self._build_logger(LOGGER_PREFIX + self._task.handler)
         return self._logger
 
     @property
     def log_lines(self) -> Sequence[TaskLogLine]:
-        """The last that were logged, from INFO on, whether the process shows them or not."""
+        """The last lines logged at INFO or above, whatever the log level of the process is."""
         return () if self._lines is None else tuple(self._lines)
 
     @property
@@ -147,16 +171,16 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the result is no longer wanted: a timeout, a cancel, or a shutdown."""
+        """True once the attempt must stop, because of a timeout, a cancellation or a shutdown."""
         return self._is_cancelled
 
     def check_cancelled(self) -> None:
-        """Raises TaskCancelledError when cancelled: for loops in synchronous code."""
+        """Raises TaskCancelledError if `cancelled` is True; call it in loops of sync code."""
         if self._is_cancelled:
-            raise TaskCancelledError(f"the task of node '{self.node_id}' was told to stop")
+            raise TaskCancelledError(f"the task of node '{self.node_id}' was cancelled")
 
     async def wait_cancelled(self) -> None:
-        """Returns once cancelled; to be awaited on the worker's event loop."""
+        """Waits until `cancelled` is True. Only for code on the worker's event loop."""
         if self._is_cancelled:
             return
         if self._cancelled_event is None:
@@ -167,11 +191,11 @@ class Context:
         self._emit(self._task, measurement)
 
     def relay_log(self, logger: str, level: int, message: str) -> None:
-        """Logs what code in another process has logged, with the ids of this task."""
+        """Logs a line that code in a child process has logged, with the ids of this task."""
         self._build_logger(logger).log(level, "%s", message)
 
     def cancel(self) -> None:
-        """Called by the worker, on its event loop."""
+        """Sets `cancelled`. The worker calls it on its event loop."""
         self._is_cancelled = True
         if self._cancelled_event is not None:
             self._cancelled_event.set()
@@ -191,7 +215,7 @@ class Context:
 
 
 class TaskLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the ids of the task to each record, next to what the caller gives as `extra`."""
+    """Adds the ids of the task to each record, in addition to the caller's `extra`."""
 
     def __init__(
         self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[TaskLogLine]
@@ -200,7 +224,7 @@ class TaskLogger(logging.LoggerAdapter[logging.Logger]):
         self._lines = lines
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Not one frame deeper: a record names the line of user code that logged it."""
+        """Logs a record that points to the line of user code, not to this method."""
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         super().log(level, msg, *args, **kwargs)
         if level >= logging.INFO:
@@ -219,23 +243,25 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
         text = record.getMessage()
     except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
         text = f"{msg!s} ({type(error).__name__}: {error})"
-    # The mark says that half a secret may stand before it.
-    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + ELLIPSIS
-    return TaskLogLine(record.created, record.levelname.lower(), held)
+    # The ellipsis marks a cut: half of a secret may stand before it.
+    cut = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + ELLIPSIS
+    return TaskLogLine(record.created, record.levelname.lower(), cut)
 
 
-# The context of a WorkflowDAG's steps: `fn(ctx)` and `condition(ctx)` see earlier outputs, too.
+# The context of a WorkflowDAG's steps, which also gives `fn(ctx)` and `condition(ctx)` the outputs
+# of earlier steps.
 
 STEP_OUTPUTS = "step_outputs"
 
 ParentIds = Mapping[str, tuple[str, ...]]
-"""The ids of the parents of each step."""
+"""The parents of each step, by step id."""
 
 
 class StepContext(dict[str, Any]):
-    """The context that `execute` was given, with `step_outputs` added: each step's own copy.
+    """The context of one step: a copy of the dict passed to `execute`, plus `step_outputs`.
 
-    `task` is the attempt: its number, idempotency key, logger, and whether it was told to stop.
+    `step_outputs` are the outputs of earlier steps by id: `ctx["step_outputs"]["extract"]`. `task`
+    is the Context of the attempt: number, idempotency key, logger, cancellation.
     """
 
     def __init__(self, context: Mapping[str, Any], outputs: "StepOutputs", task: Context) -> None:
@@ -250,10 +276,10 @@ class StepContext(dict[str, Any]):
 
 
 class StepOutputs(Mapping[str, Any]):
-    """The outputs of the completed steps above this one, by step id; may be read from any thread.
+    """The outputs of the completed ancestors of a step, by step id. Safe to read in any thread.
 
-    A step beside this one may or may not have finished: it is never here, so that what a step
-    sees does not depend on who was faster. All that is above has settled, so nothing changes.
+    It contains ancestors only, because whether a parallel step has finished depends on timing. All
+    ancestors have settled, so the content never changes.
     """
 
     __slots__ = ("_ancestors", "_outputs", "_parents", "_step_id")
@@ -279,7 +305,7 @@ class StepOutputs(Mapping[str, Any]):
         return f"<outputs of {', '.join(self) or 'no steps'}>"
 
     def _find_ancestors(self) -> dict[str, None]:
-        """Found when it is asked for: most steps read their parents only, in graphs of any size."""
+        """Computed on first use: most steps read the outputs of their parents only."""
         if self._ancestors is None:
             ancestors: dict[str, None] = {}
             queue = deque(self._parents[self._step_id])

@@ -1,4 +1,4 @@
-"""Functions by the name under which another process imports them, `module:qualname`, and back."""
+"""Import names of functions, `module:qualname`: makes them, checks them and imports by them."""
 
 import importlib
 import sys
@@ -11,7 +11,10 @@ from runnel.errors import InputError
 
 
 def get_main_module_name() -> str | None:
-    """`flow` for `python flow.py`, `app.flow` for `python -m app.flow`; None without a file."""
+    """Returns the import name of `__main__`: `flow` for `python flow.py`; None without a file.
+
+    For `python -m app.flow` it is `app.flow`.
+    """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -21,9 +24,9 @@ def get_main_module_name() -> str | None:
 
 
 def get_loaded_module(name: str) -> ModuleType | None:
-    """What `import name` means here, if it has been imported: `__main__` by its other name too.
+    """Returns the module if it is loaded already; None otherwise.
 
-    So a script's functions are not imported a second time, next to those that it has.
+    Finds `__main__` by its import name too, so that a script is not imported a second time.
     """
     module = sys.modules.get(name)
     if module is None and name == get_main_module_name():
@@ -32,7 +35,7 @@ def get_loaded_module(name: str) -> ModuleType | None:
 
 
 def find_import_folder(name: str) -> Path | None:
-    """Where another process has to look for a loaded module; None when it has no file."""
+    """Returns the folder that must be on `sys.path` to import a module; None if it has no file."""
     file = getattr(get_loaded_module(name), "__file__", None)
     if file is None:
         return None
@@ -42,39 +45,40 @@ def find_import_folder(name: str) -> Path | None:
 
 
 MAIN_MODULE_PREFIX = "__main__:"
-"""How the names of functions begin that were typed into a session: no other process has them."""
+"""Prefix of names of functions typed into an interactive session; no other process has them."""
 SOURCE_LABEL = "runnel.source"
-"""The label of an execution with the folder that `resume` puts where `import` looks first."""
+"""Label of an execution: the folder that `runnel resume` puts first on `sys.path`."""
 TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
-"""The attribute under which a task has its plain function."""
+"""Attribute of a task that holds its undecorated function."""
 
 
 def get_import_name(function: AnyFunction) -> str:
-    """`module:qualname`, the name under which another process finds the same function.
+    """Returns `module:qualname`, from which another process imports the same function.
 
-    Raises InputError for what has no such name: a lambda, a nested function, a bound object.
+    Raises InputError for a lambda, a nested function or a bound object.
     """
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
     if not module or not qualname or "<" in qualname:
         raise InputError(
-            f"mode 'process' needs a function that another process can import by its name, got "
-            f"{qualname or function!r}: define it with def at the top level of a module"
+            f"mode 'process': expected a function that another process can import by name, got "
+            f"{qualname or function!r}; define it with def at the top level of a module"
         )
     return f"{module}:{qualname}"
 
 
 def resolve_function_name(function: AnyFunction) -> str:
-    """`module:qualname` of a task's function, which workers import.
+    """Returns `module:qualname` of a task's function, from which workers import it.
 
-    Raises InputError for what no other process could find by it.
+    Raises InputError if the name would not lead workers to this function.
     """
     qualname = getattr(function, "__qualname__", None) or repr(function)
-    shown = "a lambda" if "<lambda>" in qualname else f"'{qualname}'"
     if "<" in qualname:
+        is_lambda = "<lambda>" in qualname
+        reason = "a lambda has no name" if is_lambda else f"'{qualname}' is inside a function"
         raise InputError(
-            f"workers find a task by its name, which {shown} does not have outside of the function "
-            "that makes it; define the task with def at the top level of a module"
+            f"{reason}, so workers can't import it; define the task with def at the top level of a "
+            "module"
         )
     module = function.__module__
     if module == "__main__":
@@ -85,43 +89,46 @@ def resolve_function_name(function: AnyFunction) -> str:
 
 
 def _check_name_finds_function(name: str, function: AnyFunction) -> None:
-    """Checks that the name leads to this function, and not to another one."""
+    """Raises InputError if the import name leads to nothing or to another function."""
     module, _, qualname = name.partition(":")
     target: object = get_loaded_module(module)
     if target is None:
-        return  # the import will say why
+        return  # the import reports the reason
     for part in qualname.split("."):
         target = getattr(target, part, None)
     if target is None:
         raise InputError(
-            f"workers would find nothing under the name '{name}'; keep the function where it was "
-            "defined, under its own name"
+            f"there is no '{name}', by which workers import the task; keep the function in the "
+            "module that defines it, under its own name"
         )
     if getattr(target, TASK_FUNCTION_ATTRIBUTE, target) is not function:
         raise InputError(
-            f"workers would find another function under the name '{name}'; give each task a name "
-            "of its own, and make @task the outermost decorator"
+            f"workers would import another function as '{name}'; give each task a unique name, and "
+            "make @task the outermost decorator"
         )
 
 
 class NotImportableError(InputError):
-    """A function that can't be found by its name; trying again will not find it either."""
+    """No function can be imported by the given name. A retry would not help."""
 
     code = "not_importable"
 
 
 def import_function(name: str) -> AnyFunction:
-    """Imports with the working directory on the path; raises NotImportableError in a sentence."""
+    """Imports the function `module:qualname`; raises NotImportableError.
+
+    The working directory is on the import path.
+    """
     module, separator, qualname = name.partition(":")
     if not separator or not module or not qualname:
         raise NotImportableError(
-            f"expected a function as 'module:name', got '{name}': for example 'reports.daily:build'"
+            f"expected a function as 'module:name', such as 'reports.daily:build', got '{name}'"
         )
     target: Any = _import_module(module, name)
     parts = qualname.split(".")
     for number, part in enumerate(parts):
         if not hasattr(target, part):
-            # By its name: what it holds may be secret, as that of 'os.environ' is.
+            # Names the holder only: its content may be secret, for example that of 'os.environ'.
             holder = f"{module}:{'.'.join(parts[:number])}" if number else module
             raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
         target = getattr(target, part)
@@ -139,17 +146,22 @@ def _import_module(module: str, name: str) -> object:
     add_working_directory_to_path()
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        why = "" if missing == module else f" (it imports '{missing}', which is not installed)"
-        raise NotImportableError(
-            f"can't import '{name}': there is no module '{missing}'{why}; it is looked for in "
-            f"{Path.cwd()} and in what is installed"
-        ) from error
     except (Exception, SystemExit) as error:
-        raise NotImportableError(
-            f"can't import '{name}': {module} raised {type(error).__name__}: {error}"
-        ) from error
+        problem = describe_import_error(error, module)
+        raise NotImportableError(f"can't import '{name}': {problem}") from error
+
+
+def describe_import_error(error: BaseException, module: str) -> str:
+    """Explains in one sentence why the import of a module failed."""
+    if not isinstance(error, ModuleNotFoundError):
+        return f"importing '{module}' raised {type(error).__name__}: {error}"
+    missing = error.name or module
+    is_itself = missing == module or module.startswith(f"{missing}.")
+    importer = "" if is_itself else f", which '{module}' imports"
+    return (
+        f"there is no module '{missing}'{importer}; searched {Path.cwd()}, PYTHONPATH and the "
+        "installed packages"
+    )
 
 
 def add_working_directory_to_path() -> None:

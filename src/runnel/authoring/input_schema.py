@@ -1,7 +1,7 @@
-"""The input of an execution: checked against the workflow's schema, or built from `name=value`.
+"""The input of an execution: checks it against the workflow's schema, and parses `name=value`.
 
-Importing jsonschema takes about 150 ms, more than a whole cold start. So it is imported by the
-first document that has an `input`, and by the first input that does not plainly fit.
+Importing jsonschema takes about 150 ms, more than the rest of a cold start. So it is imported only
+for a document with an `input` schema, and for an input that the quick check does not accept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
-# The quick check: whether a value surely fits a schema of the plainest kind. The schemas of
-# decorated workflows are of this kind, and most inputs fit, so that running one does not import
-# jsonschema. A value that is not sure to fit is left to jsonschema, which also says what is wrong.
+# The quick check accepts values that certainly fit a simple schema. Schemas of decorated workflows
+# are simple and most inputs fit, so that running one does not import jsonschema. jsonschema decides
+# on all other values, and also reports the problems.
 
 _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "null": lambda value: value is None,
@@ -30,7 +30,7 @@ _ANNOTATION_KEYWORDS = frozenset({"default", "title", "description", "examples"}
 
 
 def is_surely_valid(schema: Json, value: Json) -> bool:
-    """False means "not sure", never "it does not fit"."""
+    """Returns True if the value certainly fits the schema. False means "not sure"."""
     if schema is True:
         return True
     if not isinstance(schema, dict):
@@ -84,14 +84,14 @@ def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], va
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
-    """Why this is not a JSON Schema that can be used; empty when it is one."""
+    """Returns the problems of a JSON Schema; empty if it can be used."""
     from runnel.authoring import json_schema
 
     return json_schema.find_schema_problems(schema)
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
-    """What is wrong with a value, each with its path below `where`; empty when it fits."""
+    """Returns the problems of a value, each with its path below `where`; empty if it fits."""
     if is_surely_valid(schema, value):
         return []
     from runnel.authoring import json_schema
@@ -100,7 +100,7 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
 
 
 def check_input(workflow: Workflow, value: Json) -> None:
-    """Raises InvalidInputError with every problem; a workflow without a schema takes anything."""
+    """Raises InvalidInputError with every problem. Without a schema, any input is valid."""
     if workflow.input is None:
         return
     problems = find_value_problems(workflow.input, value, where="input")
@@ -109,22 +109,28 @@ def check_input(workflow: Workflow, value: Json) -> None:
         raise InvalidInputError(_format_problems(head, problems))
 
 
-def parse_assignments(
-    words: Iterable[str], *, subject: str = "the input", schema: dict[str, Json] | None = None
-) -> dict[str, Json]:
-    """`count=3 user.name=Ada tags:=["a"]` as one object; raises InputError with every problem.
+class CheckedInput(msgspec.Struct, frozen=True):
+    """An input that `check_input` has accepted: the client of a store does not check it again."""
 
-    After `=` a value is JSON when it can be read as JSON, otherwise text (so '"3"' is the text 3);
-    where the schema takes only a text, 3 is one, too. After `:=` it must be JSON. Dots in the name
-    lead into objects.
+    value: Json
+
+
+def parse_assignments(
+    assignments: Iterable[str], *, subject: str = "the input", schema: dict[str, Json] | None = None
+) -> dict[str, Json]:
+    """Parses `count=3 user.name=Ada tags:=["a"]` into one object; raises InputError.
+
+    After `=`, a value is parsed as JSON if that is possible, otherwise it is text. So '"3"' is the
+    text 3. If the schema allows only text, 3 is text as well. After `:=`, the value must be JSON.
+    Dots in a name address fields of nested objects. The error lists every problem.
     """
     assigned: dict[str, Json] = {}
     problems: list[str] = []
-    for word in words:
+    for assignment in assignments:
         try:
-            _assign(assigned, word, schema)
+            _assign(assigned, assignment, schema)
         except _AssignmentError as error:
-            problems.append(f"{quote_name(word)}: {error}")
+            problems.append(f"{quote_name(assignment)}: {error}")
     if problems:
         raise InputError(_format_problems(f"{subject} can't be read", problems))
     return assigned
@@ -133,7 +139,7 @@ def parse_assignments(
 def choose_reading(
     schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]
 ) -> Json:
-    """The first of several readings of a text that the schema takes there; if none, the first."""
+    """Returns the first reading of a text that the schema allows at `path`, else the first one."""
     subschema: Json = schema
     for name in path:
         properties = subschema.get("properties") if isinstance(subschema, dict) else None
@@ -148,11 +154,11 @@ def choose_reading(
 
 
 class _AssignmentError(Exception):
-    """Why one assignment is wrong."""
+    """The problem of one assignment."""
 
 
-def _assign(assigned: dict[str, Json], word: str, schema: dict[str, Json] | None) -> None:
-    name, equals, text = word.partition("=")
+def _assign(assigned: dict[str, Json], assignment: str, schema: dict[str, Json] | None) -> None:
+    name, equals, text = assignment.partition("=")
     if not equals:
         raise _AssignmentError("expected name=value")
     must_be_json = name.endswith(":")
@@ -179,7 +185,7 @@ def _insert_value(assigned: dict[str, Json], path: list[str], value: Json) -> No
     for depth, step in enumerate(path[:-1], start=1):
         holder = holder.setdefault(step, {})
         if not isinstance(holder, dict):
-            raise _AssignmentError(f"{quote_name('.'.join(path[:depth]))} has a value already")
+            raise _AssignmentError(f"{quote_name('.'.join(path[:depth]))} already has a value")
     if path[-1] in holder:
         raise _AssignmentError(f"{quote_name('.'.join(path))} is given twice; keep one")
     holder[path[-1]] = value

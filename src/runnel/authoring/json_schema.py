@@ -1,7 +1,7 @@
-"""JSON Schema, by the jsonschema library: whether a schema is one, and what a value lacks of it.
+"""Checks JSON Schemas, and values against them, with the jsonschema library.
 
-Reached only through `input_schema.py`, which imports it late. Nothing is ever fetched: a schema may
-refer to its own parts and to the drafts themselves.
+Only `input_schema.py` imports this module, and only when needed. Nothing is ever fetched from the
+network: a schema may refer to its own parts and to the published drafts.
 """
 
 import re
@@ -27,7 +27,8 @@ _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     dialect = schema.get("$schema")
     if dialect is not None and not _is_known_dialect(dialect):
-        return [f"$schema: {describe_value(dialect)} is not known; leave it out for draft 2020-12"]
+        problem = f"{describe_value(dialect)} is not known; remove it to use draft 2020-12"
+        return [f"$schema: {problem}"]
     kind = validator_for(schema, default=Draft202012Validator)
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
     problems = sorted(_format_error("", error) for error in errors)
@@ -39,12 +40,12 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
     try:
         errors = list(kind(schema, registry=_REGISTRY).iter_errors(value))
     except RecursionError:
-        return [f"{where}: the schema refers to itself without an end; mend the schema"]
+        return [f"{where}: the schema refers to itself endlessly; correct its $ref"]
     return sorted(_format_error(where, error) for error in errors)
 
 
 def _is_known_dialect(dialect: Json) -> bool:
-    """One that is not known gives the default, whatever that is."""
+    """For an unknown dialect, `validator_for` returns whichever default it gets."""
     if not isinstance(dialect, str):
         return False
     kinds = {
@@ -68,11 +69,11 @@ def _format_path_step(step: str | int) -> str:
 
 def _find_pattern_problems(schema: Json) -> Iterator[str]:
     for part in _iterate_subschemas(schema):
-        below = part.get("patternProperties")
-        patterns = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
+        by_pattern = part.get("patternProperties")
+        patterns = [part.get("pattern"), *(by_pattern if isinstance(by_pattern, dict) else ())]
         for pattern in patterns:
-            if isinstance(pattern, str) and (why := _find_pattern_problem(pattern)):
-                yield f"the pattern {quote_name(pattern)} is not a regular expression: {why}"
+            if isinstance(pattern, str) and (problem := _find_pattern_problem(pattern)):
+                yield f"the pattern {quote_name(pattern)} is not a regular expression: {problem}"
 
 
 def _find_pattern_problem(pattern: str) -> str | None:
@@ -94,14 +95,13 @@ def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:
             resolver.lookup(reference)
         except (Unresolvable, ValueError):
             yield (
-                f"the $ref {quote_name(reference)} leads nowhere; expected a part of this schema, "
-                f"such "
-                "as '#/$defs/name'"
+                f"the $ref {quote_name(reference)} can't be resolved; expected a part of this "
+                "schema, such as '#/$defs/name'"
             )
 
 
 def _iterate_subschemas(schema: Json) -> Iterator[dict[str, Json]]:
-    """Every object in a schema that may be a schema itself."""
+    """Yields every object in a schema that may itself be a schema."""
     stack = [schema]
     while stack:
         part = stack.pop()

@@ -1,6 +1,7 @@
-"""What callers give along with a call: within bounds and storable, or refused with a sentence.
+"""Checks of values that callers pass: input, labels, reasons and names of signals.
 
-A bad value that got past here would reach the owner of a partition, which has no caller to answer.
+A bad value must be refused here. The partition owner, which would meet it next, can't report an
+error to the caller.
 """
 
 from collections.abc import Mapping
@@ -23,29 +24,29 @@ NAME_CHARS_MAX = 500
 
 
 def encode_payload(value: Json, *, where: str) -> bytes:
-    """JSON bytes; raises PayloadError, which calls the value `where`."""
+    """Encodes a value as JSON; raises PayloadError. `where` names the value in the message."""
     try:
         data = _json_encoder.encode(value)
-        # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
+        # msgspec writes NaN as null, so output without a null needs no search for NaN.
         non_finite = find_non_finite(value, where) if b"null" in data else None
     except RecursionError as error:
-        raise PayloadError(f"{where}: it is nested too deeply, or holds itself") from error
+        raise PayloadError(f"{where}: it is nested too deeply, or contains itself") from error
     except UnicodeEncodeError as error:
         raise PayloadError(f"{where}: {_SURROGATE_PROBLEM}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise PayloadError(f"{where}: it is not JSON: {error}") from error
     if non_finite is not None:
         path, _ = non_finite
-        raise PayloadError(f"{path}: JSON has no NaN and no infinity; quote it, or use null")
+        raise PayloadError(f"{path}: JSON has no NaN or infinity; use a text or null")
     return data
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """A copy; raises PayloadError."""
+    """Returns a copy of the labels; raises PayloadError for too many or too long ones."""
     if not labels:
         return {}
     if len(labels) > LABELS_MAX:
-        raise PayloadError(f"labels: there are {len(labels)}, at most {LABELS_MAX} may be given")
+        raise PayloadError(f"labels: expected at most {LABELS_MAX}, got {len(labels)}")
     for key, value in labels.items():
         check_text(key, "the key of a label", chars_max=LABEL_KEY_CHARS_MAX)
         is_reserved = key.startswith(RESERVED_LABEL_PREFIX)
@@ -55,7 +56,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def shorten_reason(reason: str) -> str:
-    """At most REASON_CHARS_MAX characters, cut with an ellipsis; raises PayloadError."""
+    """Cuts a reason to REASON_CHARS_MAX characters; raises PayloadError if it is not text."""
     _check_is_text(reason, "the reason")
     return shorten(reason, REASON_CHARS_MAX)
 
@@ -69,7 +70,7 @@ def check_text(text: Json, subject: str, *, chars_max: int, chars_min: int = 1) 
 
 
 def _check_is_text(text: Json, subject: str) -> None:
-    """Strict, because what is not a text would be stored, and then not be readable."""
+    """Refuses text that could be stored but not be read again."""
     if not isinstance(text, str):
         raise PayloadError(f"{subject}: expected a text, got {describe_value(text)}")
     try:
@@ -83,14 +84,17 @@ _json_encoder = msgspec.json.Encoder()
 
 
 def check_signal_name(workflow: Workflow, name: str) -> None:
-    """Raises InputError for a name that no node waits for; one made by a template may be any."""
-    waited = [
-        node.config.get("signal") for node in workflow.nodes if node.handler == WAIT_FOR_SIGNAL
-    ]
-    names = sorted({str(signal) for signal in waited})
+    """Raises InputError if no node waits for this signal. A template may wait for any name."""
+    names = sorted(
+        {
+            str(node.config.get("signal"))
+            for node in workflow.nodes
+            if node.handler == WAIT_FOR_SIGNAL
+        }
+    )
     if any("{{" in signal for signal in names) or name in names:
         return
     if not names:
         raise InputError(f"workflow '{workflow.name}' has no node that waits for a signal")
-    hint = suggest_name(name, names) or f"; they wait for: {', '.join(names)}"
-    raise InputError(f"no node of workflow '{workflow.name}' waits for a signal '{name}'{hint}")
+    hint = suggest_name(name, names) or f"; its nodes wait for: {', '.join(names)}"
+    raise InputError(f"no node of workflow '{workflow.name}' waits for the signal '{name}'{hint}")

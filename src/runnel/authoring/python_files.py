@@ -1,4 +1,4 @@
-"""Decorated workflows in Python files: `flow.py`, or `flow.py:name` when there are several."""
+"""Loads a decorated workflow from a Python file: `flow.py`, or `flow.py:name` to choose one."""
 
 import importlib
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from runnel.authoring.decorators.source_location import locate_exception
 from runnel.authoring.decorators.workflow import TracedWorkflow
+from runnel.authoring.documents.files import read_bytes
 from runnel.authoring.functions import add_import_folder
 from runnel.core.wording import suggest_or_list_names
 from runnel.errors import InvalidWorkflowError, RunnelError
@@ -15,7 +16,11 @@ PYTHON_SUFFIX = ".py"
 
 
 class PythonFile(NamedTuple):
-    """`folder` is where `module` is imported from: that of its package, if it is in one."""
+    """A Python file, and the workflow `name` in it if one was given.
+
+    `folder` must be on `sys.path` to import `module`. For a file in a package, it is the folder
+    that contains the package.
+    """
 
     path: Path
     name: str | None
@@ -24,7 +29,7 @@ class PythonFile(NamedTuple):
 
 
 def parse_python_path(text: str) -> PythonFile | None:
-    """None for a path that is of another kind of file."""
+    """Parses `flow.py` or `flow.py:name`; returns None for another kind of file."""
     file, separator, name = text.rpartition(":")
     if not separator or not file.endswith(PYTHON_SUFFIX):
         file, name = text, ""
@@ -42,11 +47,14 @@ def _is_package(folder: Path) -> bool:
     try:
         return (folder / "__init__.py").is_file()
     except OSError:
-        return False  # it can't be read: told when it is tried
+        return False  # an unreadable folder is reported when the file is opened
 
 
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
-    """Imports the file; raises InvalidWorkflowError in one sentence."""
+    """Imports the file and returns its workflow; raises InvalidWorkflowError.
+
+    Without a name, the file must define exactly one workflow.
+    """
     module = _import_module(file)
     workflows = {
         name: value for name, value in vars(module).items() if isinstance(value, TracedWorkflow)
@@ -55,31 +63,31 @@ def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
         if file.name not in workflows:
             raise _build_error(
                 file,
-                f"there is no workflow '{file.name}' in it{_format_known_workflows(workflows)}",
+                f"the file has no workflow '{file.name}'{_format_known_workflows(workflows)}",
             )
         return workflows[file.name]
-    own = {
+    own_workflows = {
         id(workflow): workflow
         for workflow in workflows.values()
         if workflow.function.__module__ == file.module
     }
-    if len(own) == 1:
-        return next(iter(own.values()))
-    if own:
-        names = ", ".join(f"{file.path}:{workflow.label}" for workflow in own.values())
-        raise _build_error(file, f"there are {len(own)} workflows in it; name one: {names}")
-    raise _build_error(
-        file, "there is no workflow in it; expected a function with @workflow above it"
-    )
+    if len(own_workflows) == 1:
+        return next(iter(own_workflows.values()))
+    if own_workflows:
+        names = ", ".join(f"{file.path}:{workflow.label}" for workflow in own_workflows.values())
+        raise _build_error(
+            file, f"the file has {len(own_workflows)} workflows; choose one of: {names}"
+        )
+    raise _build_error(file, "the file has no workflow; expected a function with @workflow")
 
 
 def _import_module(file: PythonFile) -> ModuleType:
-    _check_readable(file)
+    read_bytes(file.path, bytes_max=0)  # raises if the file can't be read
     if not all(part.isidentifier() for part in file.module.split(".")):
         raise _build_error(
             file,
-            f"workers import it by its name, and '{file.module}' can't be one; rename it with "
-            "letters, digits and _",
+            f"workers import the file as module '{file.module}', which is not a valid module name; "
+            "rename the file, using letters, digits and _ only",
         )
     add_import_folder(file.folder)
     try:
@@ -88,13 +96,12 @@ def _import_module(file: PythonFile) -> ModuleType:
         raise
     except SyntaxError as error:
         where = f" (line {error.lineno})" if error.lineno else ""
-        raise _build_error(file, f"it is not Python: {error.msg}{where}") from error
+        raise _build_error(file, f"not valid Python: {error.msg}{where}") from error
     except SystemExit as error:
         raise _build_error(
             file,
-            f"importing it ends the program{_format_location(error)}; put what only a script does "
-            f"below "
-            'if __name__ == "__main__":',
+            f"importing it ends the program{_format_location(error)}; move the code that runs "
+            'as a script below if __name__ == "__main__":',
         ) from error
     except Exception as error:
         raise _build_error(
@@ -104,34 +111,22 @@ def _import_module(file: PythonFile) -> ModuleType:
     if other.resolve() != file.path.resolve():
         raise _build_error(
             file,
-            f"the name '{file.module}' is that of another module, {str(other) or 'of Python'}; "
-            "rename the file",
+            f"the module name '{file.module}' is already taken by {str(other) or 'Python'}; rename "
+            "the file",
         )
     return module
 
 
-def _check_readable(file: PythonFile) -> None:
-    try:
-        file.path.open("rb").close()
-    except FileNotFoundError:
-        raise _build_error(file, "there is no such file; check the path") from None
-    except IsADirectoryError:
-        raise _build_error(file, "it is a directory; name the file in it") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise _build_error(file, f"it can't be read: {why}") from error
-
-
 def _format_location(error: BaseException) -> str:
-    spot = locate_exception(error.__traceback__)
-    return f" ({Path(spot.file).name}, line {spot.line})" if spot.line else ""
+    location = locate_exception(error.__traceback__)
+    return f" ({Path(location.file).name}, line {location.line})" if location.line else ""
 
 
 def _format_known_workflows(workflows: dict[str, TracedWorkflow[..., Any]]) -> str:
     return (
         suggest_or_list_names("", workflows)
         if workflows
-        else "; expected a function with @workflow above it"
+        else "; expected a function with @workflow"
     )
 
 

@@ -1,8 +1,7 @@
-"""The handlers that a worker knows by name, and the user code that `--app` names."""
+"""HandlerRegistry: the handlers of a worker by name. Also loads the user code of `--app`."""
 
 import importlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +17,7 @@ from runnel.authoring.calls import (
 from runnel.authoring.decorators.task import Task, TracedCallable
 from runnel.authoring.functions import (
     add_working_directory_to_path,
+    describe_import_error,
     get_import_name,
     resolve_function_name,
 )
@@ -31,7 +31,11 @@ CloseCallback = Callable[[], Awaitable[None]]
 
 
 class RegisteredHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """`plan` turns a resolved config into the call to make; it raises InputError for a bad one."""
+    """A handler with its name.
+
+    `plan` turns a resolved config into a FunctionCall; it raises InputError for a bad config.
+    `source` is the module or function that the handler comes from.
+    """
 
     name: str
     plan: CallPlanner
@@ -39,12 +43,22 @@ class RegisteredHandler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandlerRegistry:
+    """The handlers that a worker can run, by name.
+
+        handlers = HandlerRegistry()
+
+        @handlers.handler("resize")
+        def resize(config, ctx): ...
+
+    Start workers with `--app module:handlers`.
+    """
+
     def __init__(self) -> None:
         self._handlers: dict[str, RegisteredHandler] = {}
         self._closers: list[CloseCallback] = []
 
     def handler(self, name: str, *, mode: str = AUTO) -> Callable[[F], F]:
-        """`@registry.handler("resize")` above `def resize(config, ctx)`, sync or async."""
+        """Decorator that registers a sync or async `function(config, ctx)`; see `register`."""
 
         def decorate(function: F) -> F:
             self.register(name, function, mode=mode)
@@ -53,43 +67,54 @@ class HandlerRegistry:
         return decorate
 
     def register(self, name: str, function: AnyFunction, *, mode: str = AUTO) -> None:
-        """`function(config, ctx)` runs for each task of this handler; see Mode for `mode`."""
+        """Registers `function(config, ctx)` as the handler `name`; the function may be async.
+
+        `config` is the config of the node with all templates filled in, `ctx` the Context. `mode`
+        says where the function runs: "auto" (default: async functions on the event loop, others in
+        a thread), "loop", "thread" or "process". The return value is the output of the node.
+
+        Raises InputError if the name is taken or reserved, or the function can't run in this mode.
+        """
         if not callable(function):
             raise InputError(f"handler '{name}': expected a function, got {function!r}")
-        chosen = resolve_mode(function, mode)
-        if chosen is Mode.PROCESS:
+        resolved_mode = resolve_mode(function, mode)
+        if resolved_mode is Mode.PROCESS:
             get_import_name(function)
-        self.register_plan(name, _make_planner(function, chosen), source=_format_source(function))
+        planner = _make_planner(function, resolved_mode)
+        self.register_plan(name, planner, source=_format_source(function))
 
     def register_plan(self, name: str, plan: CallPlanner, *, source: str) -> None:
-        """For a handler whose function depends on its config, as that of `python` does."""
+        """Registers a handler whose function depends on its config, such as `python`.
+
+        Raises InputError if the name is taken or reserved.
+        """
         if not name or name != name.strip():
-            raise InputError(f"expected a handler's name to be a non-empty text, got {name!r}")
+            raise InputError(f"handler name: expected a text without outer spaces, got {name!r}")
         if name in CORE_HANDLERS:
-            raise InputError(f"handler name '{name}' is reserved: the engine itself does it")
+            raise InputError(f"handler name '{name}' is reserved; choose another name")
         known = self._handlers.get(name)
         if known is not None:
             raise InputError(
-                f"a handler named '{name}' is registered already ({known.source}); "
-                "choose another name"
+                f"handler name '{name}' is taken by {known.source}; choose another name"
             )
         self._handlers[name] = RegisteredHandler(name=name, plan=plan, source=source)
 
     def on_close(self, close: CloseCallback) -> None:
-        """`close` is awaited when a worker ends, on its event loop: to give up connections.
+        """Registers a callback that a worker awaits on its event loop when it ends.
 
-        The registry may serve another worker after that, or another one meanwhile.
+        Use it to close connections. Several workers may use one registry, also at the same time.
         """
         self._closers.append(close)
 
     async def close(self) -> None:
+        """Awaits every callback of `on_close`."""
         for close in self._closers:
             await close()
 
     def include(self, other: "HandlerRegistry") -> None:
-        """Adds all handlers of another registry; the same one twice is one.
+        """Adds all handlers of another registry; a handler that is already here is skipped.
 
-        Raises InputError when another handler has the name.
+        Raises InputError if a different handler has the same name.
         """
         for handler in other._handlers.values():  # noqa: SLF001  # of its own kind
             known = self._handlers.get(handler.name)
@@ -98,13 +123,14 @@ class HandlerRegistry:
         self._closers += [close for close in other._closers if close not in self._closers]  # noqa: SLF001
 
     def get(self, name: str) -> RegisteredHandler:
-        """Raises HandlerNotFoundError, which names those that there are."""
+        """Returns the handler; raises HandlerNotFoundError, which lists the known names."""
         try:
             return self._handlers[name]
         except KeyError:
             raise HandlerNotFoundError(name, self.names()) from None
 
     def names(self) -> list[str]:
+        """Returns the names of all handlers, sorted."""
         return sorted(self._handlers)
 
     def __contains__(self, name: str) -> bool:
@@ -125,29 +151,29 @@ def _format_source(function: AnyFunction) -> str:
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
-# User code for a worker, by the name that `--app` gives: a module, or something in one.
-# A HandlerRegistry brings handlers. Tasks and workflows need no registry: workers find the
-# functions of tasks by their names. Importing the module shows at once that they can, and by
-# naming it the operator allows them.
+# `--app MODULE` or `--app MODULE:NAME` names the user code of a worker. A HandlerRegistry adds
+# handlers. Tasks and workflows need no registry, because workers import the functions of tasks by
+# name. Naming their module proves at the start that it can be imported, and allows its functions.
 
 APP_EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
 
 
 class AppError(InputError):
-    """What `--app` names can't be used."""
+    """The user code that `--app` names can't be loaded."""
 
     code = "bad_app"
 
 
 def load_app(name: str) -> HandlerRegistry:
-    """The registry `module:name`, or the only one that `module` holds; empty for tasks alone.
+    """Returns the registry `module:name`, or the only registry of `module`; raises AppError.
 
-    Imports with the working directory on the path; raises AppError in one sentence.
+    For a task, a workflow or a module with tasks only, the registry is empty. The working directory
+    is on the import path.
     """
     module_name, separator, attribute = name.partition(":")
     if not module_name or (separator and not attribute):
         raise AppError(
-            f"--app: expected MODULE or MODULE:NAME, got '{name}'; such as {APP_EXAMPLE}"
+            f"--app: expected MODULE or MODULE:NAME, got '{name}'; for example {APP_EXAMPLE}"
         )
     module = _import_module(module_name)
     if separator:
@@ -157,17 +183,17 @@ def load_app(name: str) -> HandlerRegistry:
     if not registries and any(isinstance(value, TracedCallable) for value in values):
         return HandlerRegistry()
     if len(registries) != 1:
-        many = f"{len(registries)}; name one" if registries else "none; make one"
+        advice = f"{len(registries)}; choose one" if registries else "none; create one"
         raise AppError(
-            f"--app: expected one HandlerRegistry in module '{module_name}', found {many}: "
-            f"{APP_EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no "
-            f"--app)"
+            f"--app: expected one HandlerRegistry in module '{module_name}', found {advice}, as in "
+            f"{APP_EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON instead of "
+            "--app)"
         )
     return next(iter(registries.values()))
 
 
 def list_app_tasks(name: str) -> list[str]:
-    """The names of the functions with `@task` that a module has, its own and those it imported."""
+    """Returns the import names of all tasks in the module's namespace, imported ones included."""
     module = _import_module(name.partition(":")[0])
     tasks = [value for value in vars(module).values() if isinstance(value, Task)]
     return sorted({resolve_function_name(task.function) for task in tasks})
@@ -177,18 +203,8 @@ def _import_module(module: str) -> object:
     add_working_directory_to_path()
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        is_itself = missing == module or module.startswith(f"{missing}.")
-        why = "" if is_itself else f", which '{module}' imports"
-        raise AppError(
-            f"--app: there is no module '{missing}'{why}; it was looked for in {Path.cwd()}, in "
-            "PYTHONPATH and in what is installed"
-        ) from error
     except (Exception, SystemExit) as error:
-        raise AppError(
-            f"--app: importing '{module}' raised {type(error).__name__}: {error}"
-        ) from error
+        raise AppError(f"--app: {describe_import_error(error, module)}") from error
 
 
 def _find_registry(module: object, module_name: str, attribute: str) -> HandlerRegistry:
@@ -197,7 +213,7 @@ def _find_registry(module: object, module_name: str, attribute: str) -> HandlerR
         if not hasattr(target, part):
             raise AppError(
                 f"--app: module '{module_name}' has no '{attribute}'; expected a HandlerRegistry, "
-                f"such as {APP_EXAMPLE}"
+                f"for example {APP_EXAMPLE}"
             )
         target = getattr(target, part)
     if isinstance(target, TracedCallable):

@@ -1,4 +1,4 @@
-"""Blobs in memory, and blobs as files that are written aside and renamed into place."""
+"""Blob stores: in memory, and as files that are written under a temporary name and then renamed."""
 
 import asyncio
 import hashlib
@@ -37,11 +37,14 @@ class MemoryBlobs:
 
 
 class FileBlobs:
-    """One file per blob: the key's length, the key, the data.
+    """Stores each blob in one file: the length of the key, the key, the data.
 
-    File names are hashes, because keys hold what users chose: nothing of a key can lead out of
-    the folder, be too long, or differ by case only. They begin with the hash of the key's group
-    (all up to its first slash), so that deleting an execution's blobs reads no others.
+    File names are hashes, because users choose parts of the keys. A key can therefore never lead
+    out of the folder, exceed the length of a file name, or collide with a key that differs only by
+    case.
+
+    A file name begins with the hash of the key's group, which is the part of the key before its
+    first slash. Deleting the blobs of an execution therefore reads no other blobs.
     """
 
     def __init__(self, folder: Path, *, survives_power_loss: bool = True) -> None:
@@ -58,16 +61,17 @@ class FileBlobs:
         return await asyncio.to_thread(self._delete, prefix)
 
     async def list_written_before(self, cutoff: float) -> list[str]:
-        """The keys of blobs that were last put before then, in seconds since the epoch.
+        """Returns the keys of the blobs that were last written before `cutoff`.
 
-        What a process left of a blob that it did not finish by then is removed.
+        `cutoff` is in seconds since the epoch. Also removes temporary files from before `cutoff`: a
+        process left them when it died during a write.
         """
         return await asyncio.to_thread(self._list_written_before, cutoff)
 
     def _list_written_before(self, cutoff: float) -> list[str]:
         keys: list[str] = []
         for path in self._folder.glob("*/*"):
-            with suppress(FileNotFoundError):  # somebody else has deleted it
+            with suppress(FileNotFoundError):  # another process deleted the file
                 if path.stat().st_mtime >= cutoff:
                     continue
                 if path.suffix == ".blob":
@@ -103,7 +107,7 @@ class FileBlobs:
             self._sync_folders(path.parent)
 
     def _sync_folders(self, folder: Path) -> None:
-        """A new name is safe once its folder is, and that one's name once its parent is."""
+        """Syncs the folder and its parent, so that the new names survive a power failure."""
         for synced_folder in (folder, self._folder):
             handle = os.open(synced_folder, os.O_RDONLY)
             try:
@@ -126,14 +130,17 @@ class FileBlobs:
         deleted = 0
         for path in self._list_candidates(prefix):
             with path.open("rb") as file:
-                is_wanted = _read_key(file).startswith(prefix)
-            if is_wanted:
+                matches = _read_key(file).startswith(prefix)
+            if matches:
                 path.unlink(missing_ok=True)
                 deleted += 1
         return deleted
 
     def _list_candidates(self, prefix: str) -> list[Path]:
-        """Only a prefix with a slash names a group; any other may begin the name of every one."""
+        """Lists the files that can hold a key with this prefix.
+
+        A prefix with a slash names one group. Any other prefix can match keys of every group.
+        """
         if "/" not in prefix:
             return list(self._folder.glob("*/*.blob"))
         group = _compute_digest(prefix.partition("/")[0])

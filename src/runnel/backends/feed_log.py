@@ -1,10 +1,12 @@
-"""The entries of a feed, as every store keeps them, and the pages that readers get of them.
+"""The format of feed entries, which all stores share, and the pages that readers get from them.
 
-An entry is one text for one commit: a letter and an id for each execution that it changed. (Of a
-large commit there are several, so that a bound for the entries is one for all that is kept.) A
-position names an entry, how many of its changes were told, and a checksum of it. A store that
-still has this very entry has told all before it, and still knows all behind it: no other sign is
-needed of a store that was trimmed, wiped, set back or replaced by another one.
+An entry is one text for one commit: a letter and an id for each execution that the commit changed.
+A commit with more than ENTRY_CHANGES_MAX changes has several entries, so that a limit on the number
+of entries also limits their total size.
+
+A position holds the id of an entry, the number of its changes that were read, and its checksum. If
+a store still has an entry with this id and checksum, it also has every later entry. Readers need no
+other check to detect a store that was trimmed, wiped, rolled back or replaced.
 """
 
 import re
@@ -19,14 +21,15 @@ from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
 from runnel.ports.store import Commit
 
 ENTRIES_MAX = 10_000
-# A full feed has 10 megabytes of ids, should all entries be full; the scripts in Lua say the same.
+# A full feed holds at most 10 MB of ids. The Lua scripts use the same number.
 ENTRY_CHANGES_MAX = 50
-# What a reader is given at once is made of so many at most.
+# The maximum number of entries that one page is built from.
 PAGE_ENTRIES_MAX = 100
-# How an entry begins that tells of no change: whoever is before it has to look at everything.
+# Prefix of an entry that holds no changes but marks a gap. A reader whose position is before it
+# must read everything again.
 GAP_MARKER = "!"
 
-_SEPARATOR = "\n"  # in no id
+_SEPARATOR = "\n"  # no id contains it
 _NO_STATE_CODE = "-"
 _STATE_CODES = {
     ExecutionState.PENDING: "p",
@@ -50,7 +53,7 @@ class FeedEntry(NamedTuple):
 
 
 class FeedOffset(NamedTuple):
-    """A position, taken apart."""
+    """The parsed form of a feed position."""
 
     entry_id: str
     changes_read: int
@@ -58,9 +61,9 @@ class FeedOffset(NamedTuple):
 
 
 def build_commit_entries(commit: Commit) -> list[str]:
-    """What the commit itself changes; empty when that is nothing.
+    """Returns the feed entries for the executions that the commit changes.
 
-    On the way of every commit: 0.15 µs for each change.
+    Every commit calls this function. It takes 0.15 µs per change.
     """
     letters = dict.fromkeys([record.aggregate_id for record in commit.histories], _NO_STATE_CODE)
     for header in commit.headers:
@@ -73,7 +76,7 @@ def build_commit_entries(commit: Commit) -> list[str]:
 
 
 def build_pending_entries(ids: Sequence[str]) -> list[str]:
-    """Of executions that were submitted, or are to be made as children."""
+    """Returns the feed entries for executions that a caller or a commit has just created."""
     if len(ids) == 1:
         return [_PENDING_CODE + ids[0]]
     return _join_lines([_PENDING_CODE + execution_id for execution_id in ids])
@@ -89,7 +92,7 @@ def _join_lines(lines: list[str]) -> list[str]:
 
 
 def parse_position(position: FeedPosition) -> FeedOffset | None:
-    """None for a text that no feed has given out."""
+    """Returns the parsed position, or None if the text does not have the format of a position."""
     match = _POSITION_PATTERN.fullmatch(position)
     return None if match is None else FeedOffset(match[1], int(match[2]), int(match[3], 16))
 
@@ -101,7 +104,10 @@ def build_end_position(entry: FeedEntry) -> FeedPosition:
 def build_feed_page(
     after: FeedPosition, offset: FeedOffset, entries: Sequence[FeedEntry], limit: int
 ) -> FeedPage | None:
-    """Of the entries from that of the position on; None when there is a gap behind it."""
+    """Builds the page of changes after `offset`; `entries` begin with the entry of `offset`.
+
+    Returns None if that entry is missing or different, or if the next entry marks a gap.
+    """
     if not entries or not _is_same_entry(offset, entries[0]):
         return None
     changes: list[ExecutionChange] = []

@@ -1,5 +1,6 @@
-"""What all mailboxes share: the partition that a command goes to, and the error for a creation
-whose workflow was deleted.
+"""Functions that all mailboxes share.
+
+They compute the partition of a command, and the error for an execution of a deleted workflow.
 """
 
 import zlib
@@ -11,7 +12,11 @@ from runnel.errors import NotFoundError
 
 
 def route_by_hash(aggregate_id: str, partitions: int) -> int:
-    """The same in every process and version: a tree of children lives with its root."""
+    """Returns the partition of an execution or concurrency key.
+
+    The result is the same in every process and version. Child executions have the partition of
+    their root.
+    """
     is_limit = aggregate_id.startswith(LIMIT_PREFIX)
     key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))
     return zlib.crc32(key.encode()) % partitions
@@ -21,5 +26,5 @@ def build_definition_deleted_error(command: CreateExecution) -> NotFoundError:
     return NotFoundError(
         f"version {command.version} of workflow",
         escape_unprintable(command.workflow),
-        hint="it was deleted in this very moment",
+        hint="it was deleted while this request was processed",
     )

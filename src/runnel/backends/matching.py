@@ -1,4 +1,4 @@
-"""Filters and pages of executions and of dead letters, for stores that have no index for them."""
+"""Filters and pages of executions and dead letters, for stores that have no index for them."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,11 +22,14 @@ from runnel.ports.archive import (
 from runnel.ports.store import ExecutionHeader
 
 HeaderReader = Callable[[PagePosition, int], Awaitable[Sequence[ExecutionHeader]]]
-"""The newest behind a place, at most so many; fewer only when there are no more."""
+"""Returns at most the given number of headers after a position, newest first.
+
+It returns fewer only if there are no more.
+"""
 
 
 def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
-    """Whatever page it is on."""
+    """Returns whether the header matches; ignores `after` and `limit`."""
     return (
         (not criteria.states or header.state in criteria.states)
         and criteria.workflow in (None, header.workflow)
@@ -48,7 +51,7 @@ def _contains_text(header: ExecutionHeader, text: str) -> bool:
 
 
 def is_unindexed(criteria: ExecutionFilter) -> bool:
-    """Whether it asks for what no index of a database sorts by."""
+    """Returns whether the filter uses labels or text, which no database index covers."""
     return bool(criteria.labels or criteria.text)
 
 
@@ -61,13 +64,19 @@ def get_page_position(header: ExecutionHeader) -> PagePosition:
 
 
 def find_page_start(criteria: ExecutionFilter) -> PagePosition:
-    """What is wanted is behind this place; raises InputError for an `after` that is none."""
+    """Returns the position that the page starts after.
+
+    Raises InputError if `after` is not a valid cursor.
+    """
     after = NEWEST_POSITION if criteria.after is None else decode_cursor(criteria.after)
     return min(after, (criteria.created_before, ""))
 
 
 def build_header_page(headers: Sequence[ExecutionHeader], criteria: ExecutionFilter) -> HeaderPage:
-    """Of all that are wanted behind its start; one more than its limit says that there are more."""
+    """Builds the page from all matching headers after its start.
+
+    If there are more headers than the limit, the page has a `next` cursor.
+    """
     if len(headers) <= criteria.limit:
         return HeaderPage(headers=headers)
     page = headers[: criteria.limit]
@@ -81,8 +90,9 @@ async def scan_headers(
     chunk_size: int,
     scanned_max: int = SCANNED_EXECUTIONS_MAX,
 ) -> HeaderPage:
-    """Reads `chunk_size` by `chunk_size` until the page is full, all is read, or enough was looked
-    at.
+    """Reads headers in chunks of `chunk_size` until the page is full or all headers are read.
+
+    Stops after `scanned_max` headers; the page may then have fewer headers than its limit.
     """
     position = find_page_start(criteria)
     matching: list[ExecutionHeader] = []
@@ -90,8 +100,8 @@ async def scan_headers(
     while scanned < scanned_max:
         headers = await read(position, chunk_size)
         matching += [header for header in headers if matches_filter(header, criteria)]
-        is_over = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
-        if is_over or len(matching) > criteria.limit:
+        is_last_chunk = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
+        if is_last_chunk or len(matching) > criteria.limit:
             return build_header_page(matching, criteria)
         scanned += len(headers)
         position = get_page_position(headers[-1])
@@ -101,7 +111,10 @@ async def scan_headers(
 async def count_by_scan(
     read: HeaderReader, criteria: ExecutionFilter, *, chunk_size: int
 ) -> Mapping[ExecutionState, ExecutionCount]:
-    """Of the newest SCANNED_EXECUTIONS_MAX: at least so many, if there are more."""
+    """Counts the newest SCANNED_EXECUTIONS_MAX executions per state.
+
+    If there are more executions, each count is a lower bound (`is_least`).
+    """
     everything = structs.replace(criteria, after=None, limit=SCANNED_EXECUTIONS_MAX)
     page = await scan_headers(read, everything, chunk_size=chunk_size)
     counts = Counter(header.state for header in page)
@@ -116,7 +129,7 @@ async def count_by_scan(
 
 
 def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
-    """Whatever page it is on."""
+    """Returns whether the letter matches; ignores `after` and `limit`."""
     return (
         criteria.queue in (None, letter.queue)
         and criteria.workflow in (None, letter.workflow)
@@ -141,5 +154,5 @@ def build_letter_page(
 
 
 def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:
-    """Where it stands in a list, with the newest last."""
+    """Returns the sort key of the letter; a newer letter has a larger key."""
     return letter.rejected_at, encode(letter)

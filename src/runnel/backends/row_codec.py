@@ -1,4 +1,4 @@
-"""Headers and dead letters as every backend stores them: as JSON, or a header as a row."""
+"""Converts headers and dead letters to and from their stored form: JSON, or a row for headers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -8,6 +8,7 @@ import msgspec
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 
 Column: TypeAlias = str | int | float | bytes | None
@@ -38,7 +39,10 @@ def build_header_row(partition: int, header: ExecutionHeader) -> RowValues:
 
 
 def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
-    """Column by column: `msgspec.convert` of a dict took 2.8 µs, this takes 1.0."""
+    """Builds the header from the columns one by one.
+
+    This takes 1.0 µs; `msgspec.convert` of a dict took 2.8 µs.
+    """
     return ExecutionHeader(
         execution_id=ExecutionId(row[0]),
         workflow=row[1],
@@ -53,3 +57,7 @@ def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
         error=row[10],
         rerun_of=row[11],
     )
+
+
+def decode_definition_row(row: Sequence[Any]) -> Definition:
+    return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

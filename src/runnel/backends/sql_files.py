@@ -1,16 +1,16 @@
-"""SQL in files: statements by name, or one after the other."""
+"""Loads SQL statements from files, either by name or as a sequence."""
 
 import re
 from pathlib import Path
 
-# A text and this character end the range of all texts that begin with that text.
+# `text + LAST_CHARACTER` is the upper end of the range of all strings that begin with `text`.
 LAST_CHARACTER = "\U0010ffff"
 
 _NAMED_STATEMENT = re.compile(r"^-- (\w+): [^\n]+\n(.+?);$", re.MULTILINE | re.DOTALL)
 
 
 def load_named_statements(path: Path) -> dict[str, str]:
-    """Reads `-- name: purpose`, then one statement up to its `;` at the end of a line."""
+    """Reads pairs of a `-- name: purpose` line and a statement that ends with `;` at a line end."""
     text = path.read_text(encoding="utf-8")
     return {match[1]: match[2] for match in _NAMED_STATEMENT.finditer(text)}
 

@@ -1,5 +1,5 @@
-"""Measures Runnel from outside, with handlers that do nothing.
+"""Benchmarks of Runnel through its public client, with handlers that do nothing.
 
-For `runnel bench` and for the repository's own `make bench`. `docs/performance.md` says what each
-workload does.
+For `runnel bench` and for `make bench` of the repository. The workloads are described
+in `docs/explanation/performance.md`.
 """

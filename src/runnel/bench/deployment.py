@@ -1,4 +1,4 @@
-"""The deployment that a workload runs on: its client, executions on it, and how they end."""
+"""The deployment that a workload runs on, and functions that run executions on it."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
 from runnel.settings.variables import VARIABLES
 
-# Of many at once, the last end may be known so much later: a hundredth of half a second.
+# The pause between two reads of the feed. The end of a run is noticed at most so much later.
 FEED_PAUSE_S = 0.005
 FEED_PAGE_LIMIT = 1_000
 FEED_WAIT_S = 5.0
@@ -32,19 +32,23 @@ class WrongEndError(RunnelError):
     code = "wrong_end"
 
     def __init__(self, execution_id: ExecutionId, state: ExecutionState) -> None:
-        super().__init__(f"execution {execution_id} ended as {state}: nothing was measured")
+        super().__init__(
+            f"execution {execution_id} ended as {state}, not as COMPLETED: nothing was measured"
+        )
 
 
 class CompletionWaiter(Protocol):
-    async def wait_until_completed(self, execution_id: ExecutionId) -> float:
-        """Wait for the end, and return when it was known, on the monotonic clock.
+    """Waits for the ends of executions."""
 
-        Raises WrongEndError if it ended in another way.
+    async def wait_until_completed(self, execution_id: ExecutionId) -> float:
+        """Returns the monotonic time at which this process noticed the end.
+
+        Raises WrongEndError if the execution did not complete.
         """
 
 
 class BenchmarkDeployment(Protocol):
-    """A deployment that is ready and used by this measurement only."""
+    """A deployment that is ready, and that only this measurement uses."""
 
     client: StoreClient
     clock: Clock
@@ -52,10 +56,10 @@ class BenchmarkDeployment(Protocol):
     def watch_completions(
         self, *, pause_s: float = 0.0
     ) -> AbstractAsyncContextManager[CompletionWaiter]:
-        """Watch what is submitted within the block; an end may be noticed `pause_s` later."""
+        """Watches executions submitted in the block; notices an end up to `pause_s` later."""
 
     def pids(self) -> Mapping[str, Sequence[int]]:
-        """Return the process ids of each measured role, with this process if it is one of them."""
+        """Returns the process ids by role; this process is included if it runs a role."""
 
 
 def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
@@ -65,7 +69,7 @@ def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
 
 
 async def run_all(deployment: BenchmarkDeployment, workflow: Workflow, count: int) -> float:
-    """Seconds from the first submit to the last end, with everything submitted at once."""
+    """Submits all executions at once; returns the seconds from the first submit to the last end."""
     async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
         started = deployment.clock.monotonic()
         ids = await asyncio.gather(*[deployment.client.submit(workflow) for _ in range(count)])
@@ -76,7 +80,7 @@ async def run_all(deployment: BenchmarkDeployment, workflow: Workflow, count: in
 async def run_one(
     deployment: BenchmarkDeployment, workflow: Workflow, input_: Json = None
 ) -> float:
-    """Seconds from its submit to its end."""
+    """Returns the seconds from the submit to the end of one execution."""
     async with deployment.watch_completions() as ends:
         started = deployment.clock.monotonic()
         return (
@@ -88,7 +92,7 @@ async def run_one(
 async def run_sequentially(
     deployment: BenchmarkDeployment, workflow: Workflow, count: int
 ) -> list[float]:
-    """Seconds of each, one at a time."""
+    """Runs one execution after another; returns the seconds of each."""
     async with deployment.watch_completions() as ends:
         seconds = []
         for _ in range(count):
@@ -100,11 +104,11 @@ async def run_sequentially(
 
 
 class FeedCompletionWaiter:
-    """Reads the feed once for all executions: a wait for each of 2,000 would be 4,000 reads of the
-    store that is measured.
+    """Reads the feed once for all executions.
 
-    It pauses for `pause_s` after each page, so that the next page is larger: with 4 slots, a read
-    for each commit took 15 % of the processor time of a whole deployment.
+    To wait for each of 2,000 executions would take 4,000 reads of the measured store. The pause
+    after each page makes the next page larger: with 4 slots, a read for each commit took 15 % of
+    the processor time of the deployment.
     """
 
     def __init__(self, stores: StoreSession, pause_s: float) -> None:
@@ -146,7 +150,7 @@ class FeedCompletionWaiter:
                 reading.cancel()
 
     async def _apply_page(self, page: FeedPage) -> None:
-        """Record the ends on a page. After a gap, look up every execution that is waited for."""
+        """Records the ends on a page. After a gap, reads the state of every awaited execution."""
         now = self._stores.clock.monotonic()
         for change in page.changes:
             if change.state in FINAL_EXECUTION_STATES:
@@ -175,10 +179,10 @@ class FeedCompletionWaiter:
 def clean_environment(
     environ: Mapping[str, str], import_from: Sequence[Path] = ()
 ) -> dict[str, str]:
-    """Return this process's environment without any setting of Runnel, updated by `environ`.
+    """Returns the environment of this process without settings of Runnel, updated by `environ`.
 
-    A process that gets it runs the same code, wherever it runs, and can import what is in the
-    folders `import_from`.
+    A process with this environment runs the same code of Runnel from any working directory. It can
+    import modules from the folders `import_from`.
     """
     kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
     source = Path(runnel.__file__).resolve().parents[1]

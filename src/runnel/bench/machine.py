@@ -1,6 +1,6 @@
-"""The machine that is measured on: the processor time and memory of processes, and its description.
+"""The machine of a measurement: processor time and memory of processes, and a description.
 
-Processes are read from /proc, as the kernel counts them; without /proc there are no such figures.
+The figures of processes come from /proc. Systems without /proc do not have them.
 """
 
 import os
@@ -17,17 +17,17 @@ PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "as
 
 
 def read_resident_mb(pid: int | str = "self") -> float | None:
-    """Return the memory that the process has now; None where it can't be read."""
+    """Returns the current memory of a process; None if it can't be read."""
     return _read_status_mb(pid, "VmRSS:")
 
 
 def read_peak_mb(pid: int | str = "self") -> float | None:
-    """Return the most memory that the process ever had; None where it can't be read."""
+    """Returns the peak memory of a process; None if it can't be read."""
     return _read_status_mb(pid, "VmHWM:")
 
 
 def read_cpu_s(pids: Iterable[int]) -> float:
-    """Return the user and system time that the processes have used."""
+    """Returns the sum of the user and system time of the processes."""
     return sum(map(_read_process_cpu_s, pids))
 
 
@@ -49,7 +49,7 @@ def _read_status_mb(pid: int | str, name: str) -> float | None:
 
 
 def describe_machine() -> dict[str, str | int | float]:
-    """`load` is that of the last minute: figures of a busy machine are to be read with care."""
+    """`load` is the average of the last minute: figures of a busy machine are less reliable."""
     return {
         "runnel": runnel.__version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""A measurement for people and for programs."""
+"""The request of a benchmark, its repetitions, and its report as text or JSON."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,29 +15,29 @@ from runnel.errors import InputError
 from runnel.settings.model import Durability
 from runnel.settings.variables import hide_password
 
-# What is to be measured, checked: every combination that makes no sense is one sentence.
+# The request: options of the command line, checked.
 
 BenchmarkBackend: TypeAlias = Literal["memory", "sqlite", "redis"]
 
-# What is not done by executions on a site: how many times, and what for.
+# Workloads with code of their own: default count, its unit, and a description.
 SPECIAL_WORKLOADS = {
     "start": (5, "starts", "'runnel run' of three nodes in a new data directory, from a shell"),
-    "takeover": (5, "kills", "an orchestrator is killed, until another one owns its partitions"),
-    "archive": (2_000, "executions", "diamonds while PostgreSQL is stopped, and what it has later"),
+    "takeover": (5, "kills", "time from the kill of an orchestrator until another owns its work"),
+    "archive": (2_000, "executions", "diamonds while PostgreSQL is stopped; archived afterwards"),
 }
 WORKLOAD_NAMES = (*STANDARD_WORKLOADS, *SPECIAL_WORKLOADS)
 SERVER_WORKLOADS = frozenset({"takeover", "archive"})
-# All executions are in memory at once, and each worker is a process: more than this takes the whole
-# machine before it says so.
+# All executions are in memory at once, and each worker is a process: larger numbers would exhaust
+# the machine before an error is reported.
 COUNT_MAX = 100_000
 CONCURRENCY_MAX = 10_000
 WORKERS_MAX = 64
-# What is what it is, whatever is asked.
+# Options that a workload does not accept.
 _FIXED_OPTIONS = {"start": ("concurrency", "repetitions"), "takeover": ("concurrency", "workers")}
 
 
 class BenchmarkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`redis_url` None starts private servers."""
+    """A checked request. `redis_url` None starts private servers."""
 
     workload: str
     backend: BenchmarkBackend
@@ -58,7 +58,7 @@ class BenchmarkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """As the command line gives them; None is what it does not say."""
+    """The options of the command line; None means not given."""
 
     backend: str | None = None
     durability: str | None = None
@@ -78,7 +78,7 @@ def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
     backend = _choose_backend(workload, options)
     durability = _choose_durability(backend, options.durability)
     if options.workers is not None and backend != "redis":
-        raise InputError(f"--workers: {backend} has one, in this process; use --concurrency")
+        raise InputError(f"--workers: {backend} has one worker, in this process; use --concurrency")
     _check_urls(workload, backend, options)
     kind = STANDARD_WORKLOADS.get(workload)
     if kind is None:
@@ -101,14 +101,14 @@ def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
 
 
 def _check_sizes(workload: str, options: BenchmarkOptions) -> None:
-    most = {"count": COUNT_MAX, "concurrency": CONCURRENCY_MAX, "workers": WORKERS_MAX}
-    for name, bound in most.items():
+    maxima = {"count": COUNT_MAX, "concurrency": CONCURRENCY_MAX, "workers": WORKERS_MAX}
+    for name, maximum in maxima.items():
         value = getattr(options, name)
-        if value is not None and value > bound:
-            raise InputError(f"--{name}: expected at most {bound}, got {value}")
+        if value is not None and value > maximum:
+            raise InputError(f"--{name}: expected at most {maximum}, got {value}")
     for name in _FIXED_OPTIONS.get(workload, ()):
         if getattr(options, name) is not None:
-            raise InputError(f"--{name}: '{workload}' has no choice of it, use --count")
+            raise InputError(f"--{name}: '{workload}' does not accept this option; use --count")
 
 
 def _choose_backend(workload: str, options: BenchmarkOptions) -> BenchmarkBackend:
@@ -118,17 +118,14 @@ def _choose_backend(workload: str, options: BenchmarkOptions) -> BenchmarkBacken
     if backend is None:
         on_servers = options.redis_url is not None or workload in SERVER_WORKLOADS
         return "redis" if on_servers else "sqlite"
-    for known in get_args(BenchmarkBackend):
-        if backend == known:
-            break
-    else:
-        known_names = ", ".join(get_args(BenchmarkBackend))
-        raise InputError(f"--backend: expected one of {known_names}, got '{backend}'")
-    if workload in SERVER_WORKLOADS and known != "redis":
+    if backend not in get_args(BenchmarkBackend):
+        names = ", ".join(get_args(BenchmarkBackend))
+        raise InputError(f"--backend: expected one of {names}, got '{backend}'")
+    if workload in SERVER_WORKLOADS and backend != "redis":
         raise InputError(f"'{workload}' needs servers: expected --backend redis, got '{backend}'")
-    if workload == "start" and known != "sqlite":
-        raise InputError(f"'start' begins with nothing: expected --backend sqlite, got '{backend}'")
-    chosen: BenchmarkBackend = known
+    if workload == "start" and backend != "sqlite":
+        raise InputError(f"'start' runs on SQLite only: expected --backend sqlite, got '{backend}'")
+    chosen: BenchmarkBackend = msgspec.convert(backend, BenchmarkBackend)
     return chosen
 
 
@@ -136,64 +133,63 @@ def _choose_durability(backend: BenchmarkBackend, name: str | None) -> Durabilit
     if name is None:
         return "process"
     if backend != "sqlite":
-        raise InputError(f"--durability: only SQLite has a choice of it, not {backend}")
-    if name == "power":
-        return "power"
-    if name == "process":
-        return "process"
-    raise InputError(f"--durability: expected process or power, got '{name}'")
+        raise InputError(f"--durability: only SQLite has this option, not {backend}")
+    if name not in get_args(Durability):
+        raise InputError(f"--durability: expected process or power, got '{name}'")
+    durability: Durability = msgspec.convert(name, Durability)
+    return durability
 
 
 def _check_urls(workload: str, backend: BenchmarkBackend, options: BenchmarkOptions) -> None:
     urls = {"--redis-url": options.redis_url, "--postgres-url": options.postgres_url}
     named = [option for option, url in urls.items() if url is not None]
     if workload == "start" and named:
-        raise InputError("'start' begins with nothing, on no server: give no URL")
+        raise InputError("'start' runs on SQLite, without a server: give no URL")
     if named and backend != "redis":
         raise InputError(f"{named[0]}: expected --backend redis with it, got '{backend}'")
     if options.redis_url is None and options.postgres_url is not None:
         raise InputError("--postgres-url: expected --redis-url with it, got nothing")
     if workload == "archive" and named:
-        raise InputError("'archive' stops PostgreSQL: it takes private servers only, give no URL")
+        raise InputError("'archive' stops PostgreSQL, so it uses private servers: give no URL")
 
 
-# Runs a workload on a site, as often as is wanted.
+# Runs a workload repeatedly on a deployment.
 
 WARMUP_EXECUTIONS = 100
 RATE_FIGURE = "executions_per_s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The median of each figure, and its least and most."""
+    """The median of each figure, and its minimum and maximum."""
 
     figures: Figures
     spread: dict[str, tuple[float, float]]
 
 
-async def _nothing_left() -> None:
-    """Nothing is left to do when the last execution has ended."""
+async def _settle_at_once() -> None:
+    """For a deployment that has no work left when the last execution has ended."""
 
 
 async def measure(
     workload: BenchmarkWorkload,
-    site: BenchmarkDeployment,
+    deployment: BenchmarkDeployment,
     *,
     count: int,
     repetitions: int,
-    settle: Callable[[], Awaitable[None]] = _nothing_left,
+    settle: Callable[[], Awaitable[None]] = _settle_at_once,
 ) -> Measured:
-    """`settle` waits for what goes on behind the last end: no run pays for what another left."""
+    """`settle` waits for background work after a run, so that the next run is not slowed down."""
     runs: list[Figures] = []
-    await warm_up(site)
+    await warm_up(deployment)
     for _ in range(repetitions):
         await settle()
-        runs.append(await workload.run(site, count))
+        runs.append(await workload.run(deployment, count))
     return summarize_runs(runs)
 
 
-async def warm_up(site: BenchmarkDeployment) -> None:
-    """Runs 100 diamonds."""
-    await run_all(site, build_diamond(), WARMUP_EXECUTIONS)
+async def warm_up(deployment: BenchmarkDeployment) -> None:
+    """Runs WARMUP_EXECUTIONS diamonds."""
+    await run_all(deployment, build_diamond(), WARMUP_EXECUTIONS)
 
 
 def summarize_runs(runs: list[Figures]) -> Measured:
@@ -214,7 +210,7 @@ _UNIT_PATTERNS = (
 
 
 def build_document(request: BenchmarkRequest, measured: Measured) -> dict[str, Any]:
-    """What `runnel bench --json` prints; a figure that this workload has not is null."""
+    """Returns the output of `runnel bench --json`; a rate that the workload lacks is null."""
     return {
         "workload": request.workload,
         "backend": request.backend,
@@ -228,7 +224,7 @@ def build_document(request: BenchmarkRequest, measured: Measured) -> dict[str, A
 
 
 def describe_settings(request: BenchmarkRequest) -> dict[str, Any]:
-    """Without passwords."""
+    """Returns the settings of a measurement, with passwords hidden."""
     settings: dict[str, Any] = {
         "backend": request.backend,
         "count": request.count,
@@ -250,7 +246,7 @@ def describe_settings(request: BenchmarkRequest) -> dict[str, Any]:
 
 
 def format_title(request: BenchmarkRequest) -> str:
-    """One line: what was run, and how."""
+    """Returns one line with the workload and its settings."""
     shown_first = {"backend", "count", "counted"}
     named = [
         f"{name} {value}"
@@ -262,7 +258,7 @@ def format_title(request: BenchmarkRequest) -> str:
 
 
 def format_rows(measured: Measured) -> list[Sequence[str]]:
-    """Name, median, least and most of each figure."""
+    """Returns name, median, minimum and maximum of each figure."""
     return [
         _format_row(format_label(name), value, measured.spread[name])
         for name, value in order_figures(measured)
@@ -272,21 +268,21 @@ def format_rows(measured: Measured) -> list[Sequence[str]]:
 def order_figures(measured: Measured) -> list[tuple[str, float]]:
     first = (RATE_FIGURE, "nodes_per_s")
     figures: Mapping[str, float] = measured.figures
-    known = [(name, figures[name]) for name in first if name in figures]
-    return [*known, *((name, value) for name, value in figures.items() if name not in first)]
+    rates = [(name, figures[name]) for name in first if name in figures]
+    return [*rates, *((name, value) for name, value in figures.items() if name not in first)]
 
 
 def format_label(name: str) -> str:
-    """`edge_ms_p50` is `edge, ms, p50`."""
-    for pattern, words in _UNIT_PATTERNS:
-        shown, count = re.subn(pattern, words, name)
+    """Returns `edge, ms, p50` for `edge_ms_p50`."""
+    for pattern, unit in _UNIT_PATTERNS:
+        label, count = re.subn(pattern, unit, name)
         if count:
-            return shown.replace("_", " ")
+            return label.replace("_", " ")
     return name.replace("_", " ")
 
 
 def format_number(value: float) -> str:
-    """Three digits, or all of those before the point."""
+    """Rounds to three significant digits, but keeps all digits before the point."""
     size = abs(value)
     for least, digits in ((100, 0), (10, 1), (1, 2)):
         if size >= least:
@@ -295,9 +291,9 @@ def format_number(value: float) -> str:
 
 
 def _format_row(name: str, value: float, spread: tuple[float, float]) -> Sequence[str]:
-    least, most = spread
-    shown = ("", "") if least == most else (format_number(least), format_number(most))
-    return (name, format_number(value), *shown)
+    low, high = spread
+    range_texts = ("", "") if low == high else (format_number(low), format_number(high))
+    return (name, format_number(value), *range_texts)
 
 
 def _describe_postgres(request: BenchmarkRequest) -> str:

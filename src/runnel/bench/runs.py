@@ -1,4 +1,4 @@
-"""An engine in this process: in memory, or with SQLite in a folder of its own."""
+"""Measurements on an engine in this process, and of cold starts of `runnel run`."""
 
 import asyncio
 import json
@@ -26,10 +26,12 @@ from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 
 StorageMode: TypeAlias = Literal["memory", "process", "power"]
-"""Nowhere; or in SQLite, safe against the death of the process, or of the machine."""
+"""In memory; in SQLite safe against the death of the process; or against a power cut too."""
 
 
 class EmbeddedDeployment:
+    """An engine in this process."""
+
     def __init__(self, engine: Engine) -> None:
         self.client: StoreClient = engine.client
         self.clock: Clock = engine.clock
@@ -43,7 +45,7 @@ class EmbeddedDeployment:
 
 
 class ClientCompletionWaiter:
-    """Waits by the client: within one process it is notified, and reads nothing."""
+    """Waits with the client, which the engine notifies without a read of the store."""
 
     def __init__(self, client: StoreClient, clock: Clock) -> None:
         self._client = client
@@ -76,9 +78,6 @@ async def open_embedded_deployment(
             yield EmbeddedDeployment(engine)
 
 
-# A workload on an engine in this process.
-
-
 async def measure_embedded(
     workload: BenchmarkWorkload,
     storage_mode: StorageMode,
@@ -87,11 +86,11 @@ async def measure_embedded(
     count: int,
     repetitions: int,
 ) -> Measured:
-    async with open_embedded_deployment(storage_mode, concurrency) as site:
-        return await measure(workload, site, count=count, repetitions=repetitions)
+    async with open_embedded_deployment(storage_mode, concurrency) as deployment:
+        return await measure(workload, deployment, count=count, repetitions=repetitions)
 
 
-# How long `runnel run` of three nodes takes, from the shell to its exit.
+# The time of `runnel run` of three nodes, from the start of the process to its exit.
 
 THREE_NODE_WORKFLOW = {
     "name": "three",
@@ -104,7 +103,7 @@ THREE_NODE_WORKFLOW = {
 
 
 async def measure_cold_starts(clock: Clock, count: int) -> Figures:
-    """In a new data directory each; nothing else is to run meanwhile."""
+    """Uses a new data directory for each start. Nothing else should run meanwhile."""
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
         file = Path(folder) / "three.json"
         file.write_text(json.dumps(THREE_NODE_WORKFLOW), encoding="utf-8")
@@ -125,5 +124,7 @@ async def _measure_cold_start(clock: Clock, file: Path, data_dir: Path) -> float
     )
     _, log = await process.communicate()
     if process.returncode:
-        raise ServerFailedError("run", f"ended with {process.returncode}", log=log.decode())
+        raise ServerFailedError(
+            "run", f"ended with exit code {process.returncode}", log=log.decode()
+        )
     return clock.monotonic() - started

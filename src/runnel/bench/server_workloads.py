@@ -1,4 +1,4 @@
-"""What is measured on servers: any workload, and those that need a part of them to die or pause."""
+"""Measurements on servers: standard workloads, and those that kill or pause a process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ async def measure_on_servers(
     count: int,
     repetitions: int,
 ) -> Measured:
-    async with open_server_deployment(servers, layout) as site:
+    async with open_server_deployment(servers, layout) as deployment:
         return await measure(
             kind,
-            site,
+            deployment,
             count=count,
             repetitions=repetitions,
             settle=partial(settle, servers),
@@ -49,8 +49,11 @@ async def measure_special_workload(
         runs = [await measure_takeovers(servers, request.count) for _ in range(request.repetitions)]
         return summarize_runs(runs)
     layout = DeploymentLayout(concurrency=request.concurrency, workers=request.workers)
-    async with open_server_deployment(servers, layout) as site:
-        runs = [await measure_archive_down(site, request.count) for _ in range(request.repetitions)]
+    async with open_server_deployment(servers, layout) as deployment:
+        runs = [
+            await measure_archive_down(deployment, request.count)
+            for _ in range(request.repetitions)
+        ]
     return summarize_runs(runs)
 
 
@@ -62,10 +65,10 @@ ORCHESTRATORS = ("orchestrator-0", "orchestrator-1")
 
 
 async def measure_takeovers(servers: BenchmarkServers, count: int) -> Figures:
-    """Measure from the kill -9 of one of two orchestrators until the other owns every partition."""
+    """Measures from the kill -9 of one of two orchestrators until the other owns all partitions."""
     layout = DeploymentLayout(orchestrators=2, environ={"ORCHESTRATOR_LEASE_TIMEOUT": str(LEASE_S)})
-    async with open_server_deployment(servers, layout) as site:
-        seconds = [await _measure_takeover(site, number) for number in range(count)]
+    async with open_server_deployment(servers, layout) as deployment:
+        seconds = [await _measure_takeover(deployment, number) for number in range(count)]
     return {
         "takeover_lease_s": LEASE_S,
         "takeover_s_p50": median(seconds),
@@ -73,21 +76,21 @@ async def measure_takeovers(servers: BenchmarkServers, count: int) -> Figures:
     }
 
 
-async def _measure_takeover(site: ServerDeployment, number: int) -> float:
+async def _measure_takeover(deployment: ServerDeployment, number: int) -> float:
     dead, alive = ORCHESTRATORS[number % 2], ORCHESTRATORS[1 - number % 2]
-    await site.wait_until_owned([site.fleet.pid(name) for name in ORCHESTRATORS])
-    site.fleet.kill(dead)
-    started = site.clock.monotonic()
-    await site.wait_until_owned([site.fleet.pid(alive)])
-    seconds = site.clock.monotonic() - started
-    site.fleet.start(dead)
+    await deployment.wait_until_owned([deployment.fleet.pid(name) for name in ORCHESTRATORS])
+    deployment.fleet.kill(dead)
+    started = deployment.clock.monotonic()
+    await deployment.wait_until_owned([deployment.fleet.pid(alive)])
+    seconds = deployment.clock.monotonic() - started
+    deployment.fleet.start(dead)
     return seconds
 
 
 async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figures:
-    """Kill two workers with -9 once a tenth of these diamonds have ended, and start them again.
+    """Kills two workers with -9 once a tenth of the diamonds have ended, and starts them again.
 
-    A node takes 50 ms, so that every slot has one when it is killed.
+    A node takes 50 ms, so that every slot is busy when its worker is killed.
     """
     layout = DeploymentLayout(
         workers=2,
@@ -96,9 +99,12 @@ async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figur
             "WORKER_HEARTBEAT_INTERVAL": str(HEARTBEAT_TIMEOUT_S / 4),
         },
     )
-    async with open_server_deployment(servers, layout) as site, site.watch_completions() as ends:
+    async with (
+        open_server_deployment(servers, layout) as deployment,
+        deployment.watch_completions() as ends,
+    ):
         ids = await asyncio.gather(
-            *[site.client.submit(build_napping_diamond()) for _ in range(count)]
+            *[deployment.client.submit(build_napping_diamond()) for _ in range(count)]
         )
         waits = [ends.wait_until_completed(id_) for id_ in ids]
         ended: list[float] = []
@@ -107,8 +113,8 @@ async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figur
             ended.append(await wait)
             if len(ended) == max(1, count // 10):
                 for name in ("worker-0", "worker-1"):
-                    site.fleet.replace(name)
-                killed_at = site.clock.monotonic()
+                    deployment.fleet.replace(name)
+                killed_at = deployment.clock.monotonic()
     return {
         "killed_workers_finished": float(len(ended)),
         "killed_workers_s": max(ended) - killed_at,
@@ -123,55 +129,54 @@ CATCH_UP_TIMEOUT_S = 120.0
 DIAMOND_NODES = 4
 
 
-async def measure_backlog(site: ServerDeployment, count: int) -> Figures:
-    """Measure without the cost of submitting: the orchestrator is paused meanwhile."""
-    ids = await _submit_while_paused(site, count)
-    return {"backlog_per_s": count / await _measure_drain(site, ids)}
+async def measure_backlog(deployment: ServerDeployment, count: int) -> Figures:
+    """Measures without the cost of the submits: the orchestrator is paused during them."""
+    ids = await _submit_while_paused(deployment, count)
+    return {"backlog_per_s": count / await _measure_drain(deployment, ids)}
 
 
-async def measure_archive_down(site: ServerDeployment, count: int) -> Figures:
-    """Measure a backlog while PostgreSQL is stopped, then count what the archive has of it.
+async def measure_archive_down(deployment: ServerDeployment, count: int) -> Figures:
+    """Measures a backlog while PostgreSQL is stopped, then counts the archived executions.
 
-    The executions are submitted before, because a submission is confirmed only once PostgreSQL
-    has it.
+    They are submitted before, because a submit returns only when PostgreSQL has stored it.
     """
-    postgres = site.servers.postgres
+    postgres = deployment.servers.postgres
     if postgres is None:
         raise BrokenInvariantError("only a private PostgreSQL can be stopped")
-    ids = await _submit_while_paused(site, count)
+    ids = await _submit_while_paused(deployment, count)
     await asyncio.to_thread(postgres.stop)
     try:
-        seconds = await _measure_drain(site, ids)
+        seconds = await _measure_drain(deployment, ids)
     finally:
         await asyncio.to_thread(postgres.start)
-    started = site.clock.monotonic()
-    missing = await _count_missing(site.servers, ids, site.clock)
+    started = deployment.clock.monotonic()
+    missing = await _count_missing(deployment.servers, ids, deployment.clock)
     return {
         "executions_per_s": count / seconds,
         "nodes_per_s": DIAMOND_NODES * count / seconds,
-        "caught_up_s": site.clock.monotonic() - started,
+        "caught_up_s": deployment.clock.monotonic() - started,
         "lost": float(missing),
     }
 
 
-async def _submit_while_paused(site: ServerDeployment, count: int) -> Sequence[ExecutionId]:
-    site.fleet.pause(PAUSED_ORCHESTRATOR)
-    return await asyncio.gather(*[site.client.submit(build_diamond()) for _ in range(count)])
+async def _submit_while_paused(deployment: ServerDeployment, count: int) -> Sequence[ExecutionId]:
+    deployment.fleet.pause(PAUSED_ORCHESTRATOR)
+    return await asyncio.gather(*[deployment.client.submit(build_diamond()) for _ in range(count)])
 
 
-async def _measure_drain(site: ServerDeployment, ids: Sequence[ExecutionId]) -> float:
-    async with site.watch_completions(pause_s=FEED_PAUSE_S) as ends:
-        started = site.clock.monotonic()
-        site.fleet.resume(PAUSED_ORCHESTRATOR)
+async def _measure_drain(deployment: ServerDeployment, ids: Sequence[ExecutionId]) -> float:
+    async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
+        started = deployment.clock.monotonic()
+        deployment.fleet.resume(PAUSED_ORCHESTRATOR)
         return max(await asyncio.gather(*map(ends.wait_until_completed, ids))) - started
 
 
 async def _count_missing(
     servers: BenchmarkServers, ids: Sequence[ExecutionId], clock: Clock
 ) -> int:
-    """Return how many of these the archive does not have as completed, with all of their nodes.
+    """Counts the executions that the archive does not have as completed, with all nodes.
 
-    Returns 0 as soon as it has all, otherwise the number after CATCH_UP_TIMEOUT_S.
+    Returns 0 as soon as the archive has all of them, otherwise the number after CATCH_UP_TIMEOUT_S.
     """
     schema = quote_identifier(servers.name)
     query = (

@@ -1,4 +1,4 @@
-"""Redis, PostgreSQL and the processes of a measurement on servers, private or named by the user."""
+"""Redis, PostgreSQL and the processes of a measurement; servers are private or the user's."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ import msgspec
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.app.private_servers.server import PrivateServer, ServerProcess
+from runnel.app.private_servers.server import ServerProcess
 from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.backends.postgres.migrations import quote_identifier
@@ -39,9 +39,10 @@ NAME_PREFIX = "runnel-bench-"
 
 
 class BenchmarkServers(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` is the prefix of all keys and the schema of all tables: nobody else's.
+    """The servers of a measurement.
 
-    The private ones are there when they were started for this.
+    `name` is the unique prefix of all keys, and the schema of all tables. `redis` and `postgres`
+    are set if the servers are private.
     """
 
     redis_url: str
@@ -66,8 +67,9 @@ class BenchmarkServers(msgspec.Struct, frozen=True, kw_only=True):
 def open_servers(
     redis_url: str | None = None, postgres_url: str | None = None, *, nonce: str
 ) -> Iterator[BenchmarkServers]:
-    """As they are run in earnest: on disk, Redis with an fsync every second, PostgreSQL with one
-    for each transaction.
+    """Starts private servers with production settings, unless `redis_url` is given.
+
+    Their files are on disk. Redis syncs every second, PostgreSQL with each transaction.
     """
     name = f"{NAME_PREFIX}{nonce}"
     if redis_url is not None:
@@ -77,7 +79,7 @@ def open_servers(
         redis = RedisServer(storage="disk")
         postgres = PostgresServer(storage="disk", fsync=True)
         for server in (redis, postgres):
-            _start_server(stack, server)
+            stack.enter_context(server)
         yield BenchmarkServers(
             redis_url=redis.url,
             postgres_url=postgres.url,
@@ -87,18 +89,14 @@ def open_servers(
         )
 
 
-def _start_server(stack: ExitStack, server: PrivateServer) -> None:
-    stack.enter_context(server)
-
-
-# Queries to PostgreSQL itself, beside the deployment that is measured.
+# Direct queries to PostgreSQL, outside the measured deployment.
 
 CALL_TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
 async def connect_postgres(postgres_url: str) -> AsyncIterator[Any]:
-    """Open a connection of asyncpg; its errors are raised as StoreError."""
+    """Opens a connection of asyncpg; raises its errors as StoreError."""
     try:
         connection = await asyncpg.connect(postgres_url, timeout=CALL_TIMEOUT_S)
         try:
@@ -109,15 +107,16 @@ async def connect_postgres(postgres_url: str) -> AsyncIterator[Any]:
         raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
 
 
-# Removes what a measurement has left on servers that are not its own.
+# Removal of all data that a measurement has left on servers of the user.
 
 SCAN_COUNT = 1_000
 
 
 async def remove_traces(servers: BenchmarkServers, clock: Clock) -> int:
-    """All keys and tables of its name; returns how many keys there were.
+    """Removes all keys and tables of the measurement; returns the number of keys.
 
-    Raises StoreError, which says what is left, after all was removed from the server that answers.
+    If a server does not answer, the data on the other one is removed. Then StoreError names the
+    data that is left.
     """
     try:
         return await _remove_keys(servers, clock)
@@ -162,19 +161,18 @@ def _build_leftover_error(kind: str, leftovers: str, error: StoreError) -> Store
     )
 
 
-# Orchestrators and workers as processes of their own, which can be killed, paused and replaced.
+# Orchestrators and workers as child processes, which can be killed, paused and replaced.
 #
-# They end with this process at the latest, however that ends, and by force: nobody needs what
-# they would tidy up.
+# They are killed when this process ends, whatever its reason: a clean shutdown is not needed.
 
 LOG_LINES = 5
 PROCESS_POLL_INTERVAL_S = 0.5
 
 
 class ProcessFleet:
-    """`commands` are the arguments of Python by the name of the process.
+    """Child processes by name. `commands` has the arguments of `python -m` for each name.
 
-    Modules that are not Runnel's are found in the folders `import_from`.
+    The processes can import modules from the folders `import_from`.
     """
 
     def __init__(
@@ -223,7 +221,7 @@ class ProcessFleet:
         return {name: process.pid for name, process in self._processes.items()}
 
     def find_ended(self) -> Mapping[str, str]:
-        """Return the names of processes that have ended by themselves, and their last log lines."""
+        """Returns the names and last log lines of processes that have ended by themselves."""
         return {
             name: "\n".join(
                 self._log_path(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -234,9 +232,9 @@ class ProcessFleet:
 
     @asynccontextmanager
     async def watch(self, clock: Clock) -> AsyncIterator[None]:
-        """Raise ServerFailedError, in a group, soon after a process has ended by itself.
+        """Raises ServerFailedError in an ExceptionGroup if a process ends by itself.
 
-        Without it, the caller would wait for ever for what the process was to do.
+        Otherwise the caller would wait without end for the work of that process.
         """
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(clock))
@@ -248,11 +246,11 @@ class ProcessFleet:
     async def _watch(self, clock: Clock) -> NoReturn:
         while True:
             for name, log in self.find_ended().items():
-                raise ServerFailedError(name, "ended in the middle", log=log)
+                raise ServerFailedError(name, "ended during the measurement", log=log)
             await clock.sleep(PROCESS_POLL_INTERVAL_S)
 
     def kill(self, name: str) -> None:
-        """As kill -9 does."""
+        """Kills a process with SIGKILL."""
         self._processes.pop(name).kill()
 
     def replace(self, name: str) -> None:
@@ -273,7 +271,7 @@ class ProcessFleet:
         return self._folder / f"{name}.log"
 
 
-# Orchestrators and workers on Redis and PostgreSQL, as `runnel` starts them.
+# A deployment with the orchestrators and workers of the command `runnel`.
 
 WORKER_COMMAND: Sequence[str] = ("runnel", "worker", "--app", "runnel.bench.workflows:handlers")
 ORCHESTRATOR_COMMAND: Sequence[str] = ("runnel", "orchestrator")
@@ -283,7 +281,7 @@ WARMUP_EXECUTIONS = 20
 
 
 class DeploymentLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """How many processes, the slots of each worker, and settings by the name of their variable."""
+    """The numbers of processes, the slots of each worker, and settings by variable name."""
 
     concurrency: int = 4
     workers: int = 1
@@ -292,6 +290,8 @@ class DeploymentLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerDeployment:
+    """Orchestrators and workers on servers, and a client of them in this process."""
+
     def __init__(
         self, stores: StoreSession, fleet: ProcessFleet, servers: BenchmarkServers
     ) -> None:
@@ -307,14 +307,14 @@ class ServerDeployment:
         return FeedCompletionWaiter(self._stores, pause_s).follow_feed()
 
     def pids(self) -> Mapping[str, Sequence[int]]:
-        """The submitting process is not among them: a user's own would be elsewhere."""
+        """Leaves out this process: the submitting process of a user would be on another machine."""
         pids_by_role: dict[str, list[int]] = {}
         for name, pid in self.fleet.pids().items():
             pids_by_role.setdefault(name.partition("-")[0], []).append(pid)
         return pids_by_role
 
     async def wait_until_owned(self, pids: Collection[int]) -> None:
-        """Wait until exactly these processes own all partitions."""
+        """Waits until exactly these processes own all partitions."""
         end = self.clock.monotonic() + START_TIMEOUT_S
         while await self._read_owner_pids() != set(pids):
             for name, log in self.fleet.find_ended().items():
@@ -326,7 +326,7 @@ class ServerDeployment:
             await self.clock.sleep(POLL_INTERVAL_S)
 
     async def _read_owner_pids(self) -> set[int | None]:
-        """Return the process ids of all owners, with None if a partition has no owner."""
+        """Returns the process ids of all owners, and None if a partition has no owner."""
         store = self._stores.backend.store
         leases = [await store.observe(number) for number in await store.partitions()]
         return {None if lease is None else int(lease.owner.split("-")[-2]) for lease in leases}
@@ -336,7 +336,7 @@ class ServerDeployment:
 async def open_server_deployment(
     servers: BenchmarkServers, layout: DeploymentLayout
 ) -> AsyncIterator[ServerDeployment]:
-    """All processes are at work and warm; on others' servers, nothing is left of it afterwards."""
+    """Starts all processes and warms them up; afterwards removes all data from servers of users."""
     environ = _build_settings_environment(servers, layout)
     settings = read_settings(clean_environment(environ))
     roles = {
@@ -348,16 +348,16 @@ async def open_server_deployment(
             with ExitStack() as stack:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel-bench-"))
                 fleet = stack.enter_context(ProcessFleet(roles, environ, Path(folder)))
-                site = ServerDeployment(stores, fleet, servers)
-                await site.wait_until_owned(
+                deployment = ServerDeployment(stores, fleet, servers)
+                await deployment.wait_until_owned(
                     [pid for name, pid in fleet.pids().items() if name.startswith("orch")]
                 )
                 async with fleet.watch(stores.clock):
-                    await run_all(site, build_diamond(), WARMUP_EXECUTIONS)
-                    yield site
+                    await run_all(deployment, build_diamond(), WARMUP_EXECUTIONS)
+                    yield deployment
         finally:
             if not servers.is_private:
-                await stores.backend.close()  # a submit that was given up may be under way still
+                await stores.backend.close()  # a cancelled submit may still be in flight
                 await remove_traces(servers, stores.clock)
 
 
@@ -376,24 +376,24 @@ def _build_settings_environment(
     }
 
 
-# The archive is waited for, so that the next measurement does not pay for this one.
+# Waits for the archive, so that its work does not slow down the next measurement.
 
 ARCHIVE_POLL_INTERVAL_S = 0.05
 ARCHIVE_TIMEOUT_S = 120.0
 
 
 async def settle(*parts: BenchmarkServers) -> None:
-    """Waits until the archive has all that was run in these parts of one server."""
+    """Waits until the archive has all executions; `parts` are on the same PostgreSQL."""
     postgres_url = parts[0].postgres_url
     if postgres_url is not None:
         await wait_until_archived(postgres_url, [part.name for part in parts], RealClock())
 
 
 async def wait_until_archived(postgres_url: str, schemas: Collection[str], clock: Clock) -> None:
-    """All executions of these schemas have ended, as the archive has it.
+    """Waits until all executions in these schemas are final; raises StoreError after a timeout.
 
-    It is far behind when the last of many has ended: of 2,000 diamonds, 600 to 2,000 were not there
-    yet, and it took 0.8 to 1.1 s to bring them. Raises StoreError if that takes too long.
+    The archive lags when the last execution ends: of 2,000 diamonds, 600 to 2,000 were not archived
+    yet, and it took 0.8 to 1.1 s to archive them.
     """
     final = [state.value for state in FINAL_EXECUTION_STATES]
     end = clock.monotonic() + ARCHIVE_TIMEOUT_S

@@ -1,6 +1,6 @@
-"""The workflows that are measured, and their handlers, which do nothing.
+"""The measured workflows, and their handlers, which do nothing.
 
-A worker finds the handlers by `--app runnel.bench.workflows:handlers`.
+A worker loads the handlers with `--app runnel.bench.workflows:handlers`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from runnel.engine.clock import RealClock
 NAP_S = 0.05
 CHAIN_NODES = 20
 FAN_WIDTH = 1_000
-# Forty layers of fifty nodes: each has three parents in the layer before it, a few have four.
+# Forty layers of fifty nodes. Each node has three parents in the previous layer, a few have four.
 LAYERS, LAYER_NODES = 40, 50
 PARENT_OFFSETS: tuple[int, ...] = (0, 1, 7)
 FOURTH_PARENT_OFFSET, FOURTH_PARENT_NODES = 13, 150
@@ -30,7 +30,7 @@ async def noop(_config: Json, _ctx: Context) -> None:
 
 
 async def nap(_config: Json, _ctx: Context) -> None:
-    """Take long enough to be at work when the worker is killed."""
+    """Takes NAP_S, so that the handler is running when its worker is killed."""
     await RealClock().wait(asyncio.Event(), NAP_S)
 
 
@@ -41,19 +41,19 @@ handlers.register("nap", nap)
 
 @cache
 def build_diamond() -> Workflow:
-    """a, then b and c, then d."""
+    """Builds four nodes: a, then b and c, then d."""
     return _build_workflow("diamond", _DIAMOND_EDGES)
 
 
 @cache
 def build_napping_diamond() -> Workflow:
-    """Build the diamond of nodes that take NAP_S each: see `nap`."""
+    """Builds a diamond of nodes that take NAP_S each: see `nap`."""
     return _build_workflow("napping", _DIAMOND_EDGES, handler="nap")
 
 
 @cache
 def build_chain() -> Workflow:
-    """One node after another."""
+    """Builds CHAIN_NODES nodes in a row."""
     return _build_workflow(
         "chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(CHAIN_NODES)}
     )
@@ -61,14 +61,14 @@ def build_chain() -> Workflow:
 
 @cache
 def build_fan(width: int = FAN_WIDTH) -> Workflow:
-    """One node, `width` nodes after it, and one after all of these."""
+    """Builds one node, `width` nodes after it, and one node after all of these."""
     middle = [f"b{number}" for number in range(width)]
     return _build_workflow("fan", {"a": [], **{node: ["a"] for node in middle}, "z": middle})
 
 
 @cache
 def build_large_graph() -> Workflow:
-    """2,000 nodes and 6,000 edges."""
+    """Builds 2,000 nodes with 6,000 edges."""
     edges: dict[str, Sequence[str]] = {}
     for layer in range(LAYERS):
         for number in range(LAYER_NODES):
@@ -82,14 +82,14 @@ def build_large_graph() -> Workflow:
 
 @cache
 def build_map() -> Workflow:
-    """One node for each of the `items` of the input."""
+    """Builds a map over the list `items` of the input."""
     node: Json = {"id": "each", "handler": "noop", "for_each": "input.items"}
     return read_document({"name": "map", "nodes": [node]}, source="map")
 
 
 @cache
 def build_signal_wait() -> Workflow:
-    """Waits for the signal `go`, then runs one node."""
+    """Builds a workflow that waits for the signal `go`, then runs one node."""
     nodes: Json = [
         {"id": "ok", "handler": "wait_for_signal", "config": {"signal": "go"}, "dependencies": []},
         {"id": "after", "handler": "noop", "dependencies": ["ok"]},

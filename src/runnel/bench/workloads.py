@@ -1,4 +1,4 @@
-"""The workloads: each submits by the public client to a deployment, and is timed from outside."""
+"""The workloads. Each one submits executions with the public client and measures their time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,13 +35,13 @@ from runnel.ports.archive import ExecutionFilter
 SMALL_MAP_ITEMS = 1_000
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 600.0
-# With them outstanding, a submit is never what keeps the others waiting.
+# So many submits are in flight that a single one does not slow down the others.
 SUBMIT_BATCH = 500
 HISTORIES_READ_MAX = 20
 
 
 async def measure_diamonds(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """All at once: from the first submit to the last end, as the submitting process sees it."""
+    """Measures from the first submit to the last end, with all diamonds submitted at once."""
     before = _read_cpu_by_role(deployment)
     seconds = await run_all(deployment, build_diamond(), count)
     used = {name: used_s - before[name] for name, used_s in _read_cpu_by_role(deployment).items()}
@@ -53,9 +53,9 @@ async def measure_diamonds(deployment: BenchmarkDeployment, count: int) -> Figur
 
 
 async def measure_chains(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """One at a time: its time from outside by the number of its nodes, and the time of a hop.
+    """Runs one chain at a time. Measures the time per node, and the time of a hop.
 
-    A hop is between the commits that queue one node and the next, as the history tells.
+    A hop is the time between the commits that queue a node and the next one, from the history.
     """
     seconds = await run_sequentially(deployment, build_chain(), count)
     hops = await _measure_hops(deployment, build_chain(), min(count, HISTORIES_READ_MAX))
@@ -68,7 +68,7 @@ async def measure_chains(deployment: BenchmarkDeployment, count: int) -> Figures
 
 
 async def measure_fans(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """One at a time: 1 → 1,000 → 1."""
+    """Runs one fan at a time: 1 → 1,000 → 1 nodes."""
     seconds = await run_sequentially(deployment, build_fan(), count)
     return {
         f"fan_{FAN_WIDTH}_s": median(seconds),
@@ -78,7 +78,7 @@ async def measure_fans(deployment: BenchmarkDeployment, count: int) -> Figures:
 
 
 async def measure_large_graphs(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """One at a time: 2,000 nodes with 6,000 edges."""
+    """Runs one graph at a time: 2,000 nodes with 6,000 edges."""
     seconds = await run_sequentially(deployment, build_large_graph(), count)
     return {
         "graph_s": median(seconds),
@@ -88,7 +88,7 @@ async def measure_large_graphs(deployment: BenchmarkDeployment, count: int) -> F
 
 
 async def measure_maps(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """One of 1,000 items, three times, and one of `count`: what an item costs, and memory."""
+    """Measures time per item and memory: three maps of 1,000 items, then one of `count`."""
     idle = _read_memory(deployment)
     small = [
         await run_one(deployment, build_map(), {"items": list(range(SMALL_MAP_ITEMS))})
@@ -108,13 +108,13 @@ async def measure_maps(deployment: BenchmarkDeployment, count: int) -> Figures:
 
 
 async def measure_signal_waits(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """Memory above that of the idle processes while all wait, and the time until all have ended."""
+    """Measures the memory of waiting executions, and the time from the signals to the last end."""
     await run_all(deployment, build_diamond(), 1)
     idle = _read_memory(deployment)
     ids = []
     for first in range(0, count, SUBMIT_BATCH):
-        some = range(min(SUBMIT_BATCH, count - first))
-        ids += await asyncio.gather(*[deployment.client.submit(build_signal_wait()) for _ in some])
+        batch = range(min(SUBMIT_BATCH, count - first))
+        ids += await asyncio.gather(*[deployment.client.submit(build_signal_wait()) for _ in batch])
     await _wait_until_started(deployment)
     held = _read_memory(deployment)
     async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
@@ -132,14 +132,14 @@ async def measure_signal_waits(deployment: BenchmarkDeployment, count: int) -> F
 
 
 async def _wait_until_started(deployment: BenchmarkDeployment) -> None:
-    """An execution that has begun waits from then on: both are one commit."""
-    unbegun = ExecutionFilter(workflow=build_signal_wait().name, states=(ExecutionState.PENDING,))
+    """Waits until no execution is PENDING: the start and the wait are one commit."""
+    pending = ExecutionFilter(workflow=build_signal_wait().name, states=(ExecutionState.PENDING,))
     end = deployment.clock.monotonic() + START_TIMEOUT_S
     while any(
-        count.number for count in (await deployment.client.count_executions(unbegun)).values()
+        count.number for count in (await deployment.client.count_executions(pending)).values()
     ):
         if deployment.clock.monotonic() > end:
-            raise TimeoutError(f"not all executions have begun within {START_TIMEOUT_S:g} s")
+            raise TimeoutError(f"not all executions have started within {START_TIMEOUT_S:g} s")
         await deployment.clock.sleep(POLL_INTERVAL_S)
 
 
@@ -158,7 +158,7 @@ async def _measure_hops(
 
 
 def _read_memory(deployment: BenchmarkDeployment, *, is_peak: bool = False) -> Figures:
-    """Return the memory of the largest process of each role; empty without /proc."""
+    """Returns the memory of the largest process of each role; empty without /proc."""
     read = read_peak_mb if is_peak else read_resident_mb
     figures: Figures = {}
     for name, pids in deployment.pids().items():
@@ -172,21 +172,22 @@ def _read_cpu_by_role(deployment: BenchmarkDeployment) -> Figures:
     return {name: read_cpu_s(pids) for name, pids in deployment.pids().items()}
 
 
-# A steady load below the maximum: how long executions take, and whether memory grows.
+# A steady load below the maximum rate: latency of executions, and growth of memory.
 
 LOAD_FRACTION = 0.7
 SEND_TICK_S = 0.005
-# The maximum is what ends while so many are always under way, for this long and after that long.
-# Not that of a burst: on servers, of 1,000 at once most are archived after the last one has ended.
+# The maximum rate is measured with this many executions always in flight, for SATURATION_S after a
+# ramp-up. A burst would give a wrong rate: on servers, most of 1,000 executions that are submitted
+# at once are archived after the last one has ended.
 SATURATION_CONCURRENCY = 256
 SATURATION_S, RAMP_UP_S = 6.0, 2.0
 
 
 async def measure_steady_load(deployment: BenchmarkDeployment, seconds: float) -> Figures:
-    """Diamonds at 70 % of what the site can do, sent whether those before have ended or not.
+    """Submits diamonds at 70 % of the maximum rate, whether earlier ones have ended or not.
 
-    The time of each is from when it was due to be sent. Memory is that after a sixth of the time
-    and at the end, of the largest process of each part.
+    The latency of a diamond counts from the time at which its submit was due. Memory is that of the
+    largest process of each role, after a sixth of the time and at the end.
     """
     most = await _measure_maximum_rate(deployment, min(SATURATION_S, seconds))
     per_s = LOAD_FRACTION * most
@@ -209,7 +210,7 @@ async def measure_steady_load(deployment: BenchmarkDeployment, seconds: float) -
 
 
 async def _measure_maximum_rate(deployment: BenchmarkDeployment, seconds: float) -> float:
-    """Executions per second of a site that has always something to do."""
+    """Returns the executions per second of a saturated deployment."""
     clock = deployment.clock
     begin = clock.monotonic() + RAMP_UP_S
     end = begin + seconds
@@ -229,6 +230,8 @@ async def _measure_maximum_rate(deployment: BenchmarkDeployment, seconds: float)
 
 
 class _LoadGenerator:
+    """Submits diamonds at a fixed rate and records their latencies."""
+
     def __init__(self, deployment: BenchmarkDeployment) -> None:
         self.deployment = deployment
         self.started = 0.0
@@ -236,7 +239,7 @@ class _LoadGenerator:
         self.latencies_s: list[float] = []
 
     async def send(self, waiter: CompletionWaiter, per_s: float, seconds: float) -> Figures:
-        """Returns when all have ended; the memory after a sixth of the time."""
+        """Returns when all have ended; the result is the memory after a sixth of the time."""
         clock = self.deployment.clock
         self.started = clock.monotonic()
         begin_mb: Figures = {}
@@ -257,13 +260,13 @@ class _LoadGenerator:
         self.latencies_s.append(await waiter.wait_until_completed(execution_id) - due)
 
 
-# The workloads by name: what each runs, and how often.
+# The workloads by name.
 
 MeasureDeployment: TypeAlias = Callable[[BenchmarkDeployment, int], Awaitable[Figures]]
 
 
 class BenchmarkWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """`count_unit` says what `count` is."""
+    """A workload with its default count and repetitions; `count_unit` is the unit of `count`."""
 
     description: str
     run: MeasureDeployment
@@ -280,12 +283,12 @@ STANDARD_WORKLOADS: Mapping[str, BenchmarkWorkload] = {
         repetitions=3,
     ),
     "chain": BenchmarkWorkload(
-        description="20 nodes in a row, one execution at a time: the time of an edge",
+        description="20 nodes in a row, one execution at a time: the time per edge",
         run=measure_chains,
         count=100,
     ),
     "fan": BenchmarkWorkload(
-        description="1 node, 1,000 behind it, 1 behind these, one execution at a time",
+        description="1 node, 1,000 after it, 1 after these, one execution at a time",
         run=measure_fans,
         count=5,
     ),
@@ -295,22 +298,20 @@ STANDARD_WORKLOADS: Mapping[str, BenchmarkWorkload] = {
         count=3,
     ),
     "map": BenchmarkWorkload(
-        description="one node for each item of a list: what an item costs, against a list of 1,000",
+        description="a map over a list: the time per item, compared with a list of 1,000",
         run=measure_maps,
         count=100_000,
         count_unit="items",
     ),
     "waiting": BenchmarkWorkload(
         description=(
-            "executions that wait for a signal: their memory, and the time until all are woken"
+            "executions that wait for a signal: their memory, and the time until all have ended"
         ),
         run=measure_signal_waits,
         count=10_000,
     ),
     "load": BenchmarkWorkload(
-        description=(
-            "diamonds at 70 % of the maximum: how long each takes, and whether memory grows"
-        ),
+        description=("diamonds at 70 % of the maximum rate: latency, and growth of memory"),
         run=measure_steady_load,
         count=60,
         count_unit="seconds",

@@ -1,32 +1,39 @@
-"""Groups of commands: `runnel` itself, which imports a command when it is called, and commands that
-have commands of their own.
+"""Command groups: `runnel` imports a command when it is called; `runnel schedule` has subcommands.
+
+`adapt_command` is the frame of every command: it expands groups of options and runs coroutines.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from runnel.cli import errors as exits
+from runnel.cli.errors import OK
+
+# A command returns its exit code; None means success.
+AnyCommand = Callable[..., Any]
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is: a function of a module of `runnel.cli`, or its `app` with commands of
-    its own. `summary` is the first sentence of its help, as the list of commands shows it.
+    """One line of the list of commands; `summary` is the first sentence of the command's help.
+
+    `module` of `runnel.cli.commands` and its `function` have the name of the command, unless the
+    entry says another. The function of a command with subcommands is `app`, a Typer.
     """
 
     panel: str
-    module: str
-    function: str
     summary: str
     example: str = ""
+    module: str = ""
+    function: str = ""
 
 
 class LazyCommandGroup(TyperGroup):
-    """Imports and builds a command when it is asked for: a call needs one of forty.
+    """Imports and builds a command only when it is called, because a call needs one of forty.
 
     Three calls each in turn, on busy cores: --version took 98 ms of processor time instead of 186,
     a run of three nodes 575 instead of 650.
@@ -42,7 +49,7 @@ class LazyCommandGroup(TyperGroup):
         return list(self.table)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """List the commands by their summaries: none of them is imported.
+        """Lists the commands by their summaries, so that no command is imported.
 
         Median of seven calls in turn, on busy cores: 0.34 s of processor time instead of 1.99, and
         9 modules of Runnel instead of 221.
@@ -55,18 +62,58 @@ class LazyCommandGroup(TyperGroup):
         super(LazyCommandGroup, listing).format_help(ctx, formatter)
 
 
-def make_command_group(help_: str, *, first_command: str) -> typer.Typer:
-    """Make a command that has commands of its own, and prints its help when called without one.
+def make_command_group(
+    help_: str, *, first_command: str, commands: Mapping[str, tuple[AnyCommand, str]]
+) -> typer.Typer:
+    """Makes a command with subcommands; called without one, it prints its help.
 
-    `first_command` is the call that the help ends with.
+    `first_command` is the call that the help ends with. `commands` maps each name to its function
+    and an example.
     """
     app = typer.Typer(help=help_, epilog=f"Begin with  [bold]{first_command}[/bold]")
     app.callback(invoke_without_command=True)(_print_help)
+    for name, (command, example) in commands.items():
+        _add_command(app, name, command, example)
     return app
 
 
+def adapt_command(command: AnyCommand) -> AnyCommand:
+    """Returns the function that Typer calls instead of the command.
+
+    A parameter whose type is a dataclass stands for the options that the fields describe: they are
+    declared once, in the dataclass. A coroutine runs in an event loop of its own.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type, list[str]]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if hasattr(parameter.annotation, "__dataclass_fields__"):
+            fields = inspect.signature(parameter.annotation).parameters
+            groups[parameter.name] = (parameter.annotation, list(fields))
+            parameters += fields.values()
+        else:
+            parameters.append(parameter)
+
+    def call(**values: Any) -> Any:
+        for name, (group, fields) in groups.items():
+            values[name] = group(**{field: values.pop(field) for field in fields})
+        result = command(**values)
+        if not inspect.iscoroutine(result):
+            return result
+        import asyncio  # 30 ms: a command that is not a coroutine may do without
+
+        return asyncio.run(result)
+
+    call.__doc__ = command.__doc__
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.Signature(
+        [parameter.replace(kind=keyword_only) for parameter in parameters]
+    )
+    vars(call)["__signature__"] = signature
+    return call
+
+
 class _LazyCommands(Mapping[str, Any]):
-    """Every name is there from the beginning, a command from when it is first looked at."""
+    """Holds every name from the start, and builds a command when it is first read."""
 
     def __init__(self, table: Mapping[str, CommandEntry]) -> None:
         self._table = table
@@ -85,17 +132,24 @@ class _LazyCommands(Mapping[str, Any]):
 
 
 def _build_command(name: str, entry: CommandEntry) -> Any:
-    command = getattr(importlib.import_module(f"runnel.cli.{entry.module}"), entry.function)
+    module = importlib.import_module(f"runnel.cli.commands.{entry.module or name}")
+    command = getattr(module, entry.function or name)
     app = typer.Typer(rich_markup_mode="rich")
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name, rich_help_panel=entry.panel)
     else:
-        epilog = f"Example:  [bold]{entry.example}[/bold]"
-        app.command(name, epilog=epilog, rich_help_panel=entry.panel)(command)
+        _add_command(app, name, command, entry.example, panel=entry.panel)
     return typer.main.get_group(app).commands[name]
+
+
+def _add_command(
+    app: typer.Typer, name: str, command: AnyCommand, example: str, *, panel: str | None = None
+) -> None:
+    epilog = f"Example:  [bold]{example}[/bold]"
+    app.command(name, epilog=epilog, rich_help_panel=panel)(adapt_command(command))
 
 
 def _print_help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
-        raise typer.Exit(exits.OK)
+        raise typer.Exit(OK)

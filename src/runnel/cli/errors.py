@@ -1,4 +1,4 @@
-"""The one place where an error becomes a sentence and an exit code."""
+"""Turns an error into a sentence on stderr and an exit code."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
-# And the number of the signal.
+# The exit code of a process that a signal ended is this plus the number of the signal.
 SIGNAL_BASE = 128
 PIPE_CLOSED = 141
 
@@ -34,13 +34,13 @@ UsageError = typer.BadParameter.__mro__[1]
 
 
 def report_error(error: BaseException) -> int:
-    """Print on stderr what went wrong, and return the exit code; raises nothing."""
+    """Prints the error on stderr and returns the exit code; raises nothing."""
     if isinstance(error, BrokenPipeError):
         drop_output()
         return PIPE_CLOSED
     if _is_full_disk(error):
         _print_sentence(
-            "error: the output can't be written: no space left on device; make room for it"
+            "error: the output can't be written: no space left on device; free some space"
         )
         drop_output()
         return FAILED
@@ -60,7 +60,7 @@ def report_error(error: BaseException) -> int:
 
 
 def iterate_leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group, or the error itself: task groups wrap what their tasks raise."""
+    """Yields the errors in a group, or the error itself: task groups wrap errors of their tasks."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from iterate_leaves(member)
@@ -69,26 +69,26 @@ def iterate_leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_full_disk(error: BaseException) -> bool:
-    """Whether a standard stream has no room: an error about a file has the file's name."""
+    """Returns whether a standard stream has no space; errors of other files name the file."""
     leaf = next(iterate_leaves(error))
     return isinstance(leaf, OSError) and leaf.errno == errno.ENOSPC and leaf.filename is None
 
 
 def _format_error(error: RunnelError) -> str:
-    """Write a single problem on one line: it needs no list."""
+    """Writes a single problem on one line instead of a list."""
     if isinstance(error, InvalidWorkflowError) and len(error.problems) == 1:
         return f"{error.source}: {error.problems[0]}"
     return str(error)
 
 
 def _make_hint(error: RunnelError) -> str:
-    """Recommend the doctor when a server failed in the middle of a call."""
+    """Recommends the doctor when a server failed in the middle of a call."""
     is_server = type(error) is StoreError and str(error).startswith(("Redis: ", "PostgreSQL: "))
-    return "; 'runnel doctor' looks at the servers" if is_server else ""
+    return "; 'runnel doctor' checks the servers" if is_server else ""
 
 
 def _format_usage_error(error: BaseException) -> str:
-    """Rewrite Typer's sentence in our words, and name the command whose help explains it."""
+    """Rewrites Typer's sentence in our style, and names the command whose help explains it."""
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     message = message[:1].lower() + message[1:].removesuffix(".")
     for pattern, replacement in _MESSAGE_REWRITES:
@@ -124,7 +124,7 @@ def _report_bug(error: BaseException) -> int:
     _print_sentence(f"error: unexpected {type(first).__name__}: {first}")
     if not os.environ.get("RUNNEL_DEBUG"):
         _print_sentence(
-            "this is a bug of Runnel: please report it, with what RUNNEL_DEBUG=1 prints"
+            "this is a bug in Runnel: please report it with the output of RUNNEL_DEBUG=1"
         )
     return FAILED
 

@@ -1,6 +1,7 @@
 """The program `runnel`: its entry point and the table of its commands.
 
-Of an import of this module Typer takes the most: whatever else a command needs, it imports itself.
+Typer takes most of the time to import this module. A command's module is imported when the command
+is called, so a command imports on top what it uses.
 """
 
 import sys
@@ -10,246 +11,143 @@ from typing import Annotated
 import typer
 
 from runnel import __version__
-from runnel.cli import errors as exits
 from runnel.cli.command_group import CommandEntry, LazyCommandGroup
-from runnel.cli.errors import report_error
+from runnel.cli.errors import OK, report_error
 from runnel.cli.streams import prepare_streams
 
-_WRITE, _RUN, _OPERATE = "Write workflows", "Run them", "Look and act"
-_SERVE = "Run them on servers"
+# The groups of `runnel --help`, in this order.
+_RUN, _WRITE, _OPERATE, _SERVE = "Run", "Write", "Operate", "Serve"
 
 COMMANDS = {
     "run": CommandEntry(
-        _RUN,
-        "commands.run",
-        "run",
-        "Run a workflow, and show how it goes.",
-        "runnel run report.yaml --input year=2026",
+        _RUN, "Run a workflow and show its progress.", "runnel run report.yaml --input year=2026"
     ),
-    "resume": CommandEntry(
-        _RUN,
-        "commands.resume",
-        "resume",
-        "Go on with what was interrupted or killed: one execution, or all unfinished ones.",
-        "runnel resume @last",
-    ),
+    "resume": CommandEntry(_RUN, "Resume interrupted executions.", "runnel resume @last"),
     "rerun": CommandEntry(
         _RUN,
-        "commands.rerun",
-        "rerun",
-        "Run a finished execution again: what failed, and what depends on it.",
+        "Run the failed nodes of a finished execution again, and all nodes that depend on them.",
         "runnel rerun @last --from parse --input year=2025",
     ),
     "batch": CommandEntry(
         _RUN,
-        "commands.batch",
-        "batch",
-        "Run a workflow for each document of a file.",
+        "Run a workflow once for each document of a file.",
         "runnel batch invoice.yaml --inputs invoices.jsonl --output results.jsonl",
     ),
+    "schedule": CommandEntry(_RUN, "Run workflows on a schedule.", function="app"),
+    "webhook": CommandEntry(_RUN, "Run workflows when another service calls.", function="app"),
     "init": CommandEntry(
-        _WRITE,
-        "commands.init",
-        "init",
-        "Begin a project: a workflow, its tasks, and tests that pass.",
-        "runnel init my-project",
+        _WRITE, "Create a project with a workflow, its tasks and tests.", "runnel init my-project"
     ),
     "validate": CommandEntry(
         _WRITE,
-        "commands.files",
-        "validate",
-        'Check a workflow file: all its problems at once, or "ok".',
+        "Check a workflow file and print all of its problems.",
         "runnel validate report.yaml",
     ),
     "graph": CommandEntry(
         _WRITE,
-        "commands.files",
-        "graph",
-        "Draw a workflow: what runs after what, and what runs in parallel.",
+        "Draw a workflow as a graph.",
         "runnel graph report.yaml --mermaid > report.mmd",
+        module="files",
     ),
     "export": CommandEntry(
         _WRITE,
-        "commands.files",
-        "export",
-        "Write a workflow down as YAML: the shortest document that is the same workflow.",
+        "Print a workflow as a YAML document.",
         "runnel export flow.py > flow.yaml",
+        module="files",
     ),
     "schema": CommandEntry(
         _WRITE,
-        "commands.files",
-        "schema",
         "Print the JSON Schema of workflow files, for editors.",
         "runnel schema > runnel.schema.json",
-    ),
-    "orchestrator": CommandEntry(
-        _SERVE,
-        "commands.serve",
-        "orchestrator",
-        "Decide what runs next, for executions on a Redis server.",
-        "runnel orchestrator --redis-url redis://localhost:6379/0",
-    ),
-    "worker": CommandEntry(
-        _SERVE,
-        "commands.serve",
-        "worker",
-        "Run tasks that are queued on a Redis server.",
-        "runnel worker --queues python --concurrency 16",
-    ),
-    "api": CommandEntry(
-        _SERVE,
-        "commands.api",
-        "api",
-        "Serve the HTTP API of a Redis server, for orchestrators and workers that run elsewhere.",
-        "runnel api --port 8080 --workers 2",
-    ),
-    "workers": CommandEntry(
-        _SERVE,
-        "commands.queues",
-        "workers",
-        "List the workers of a server: what each one takes, how much it has, how it is.",
-        "runnel workers",
-    ),
-    "queues": CommandEntry(
-        _SERVE,
-        "commands.queues",
-        "queues",
-        "List the queues of a server: how many tasks wait, since when, and who takes them.",
-        "runnel queues --json",
-    ),
-    "trim": CommandEntry(
-        _SERVE,
-        "commands.operate",
-        "trim",
-        "Delete what nobody needs any more, now.",
-        "runnel trim",
-    ),
-    "dev": CommandEntry(
-        _SERVE,
-        "commands.dev",
-        "dev",
-        "Everything in one process: it decides, runs tasks and answers HTTP requests.",
-        "runnel dev --port 8080",
-    ),
-    "doctor": CommandEntry(
-        _SERVE,
-        "commands.operate",
-        "doctor",
-        "Check the settings and the servers, and say what to do about each problem.",
-        "runnel doctor",
-    ),
-    "bench": CommandEntry(
-        _SERVE,
-        "commands.bench",
-        "bench",
-        "Measure how fast workflows go here, with nodes that do nothing.",
-        "runnel bench diamond --backend sqlite",
-    ),
-    "config": CommandEntry(
-        _SERVE,
-        "commands.operate",
-        "config",
-        "Print every setting, its value and where that comes from; secrets are hidden.",
-        "RUNNEL_ENV=prod runnel config",
-    ),
-    "workflows": CommandEntry(
-        _OPERATE,
-        "commands.workflows",
-        "workflows",
-        "List the workflows that were submitted, or the versions of one.",
-        "runnel workflows report --diff 1",
+        module="files",
     ),
     "list": CommandEntry(
         _OPERATE,
-        "commands.list",
-        "list_executions",
-        "List executions, the newest first.",
+        "List executions, newest first.",
         "runnel list --status failed --limit 5",
+        function="list_executions",
     ),
-    "top": CommandEntry(
-        _OPERATE,
-        "commands.top",
-        "top",
-        "Watch everything at a glance: executions, queues, workers. Ctrl-C ends it.",
-        "runnel top",
-    ),
-    "show": CommandEntry(
-        _OPERATE,
-        "commands.show",
-        "show",
-        "Show one execution: its nodes, input, output and error. Or one node of it.",
-        "runnel show @last",
-    ),
-    "watch": CommandEntry(
-        _OPERATE,
-        "commands.show",
-        "watch",
-        "Follow an execution that another process runs, until it is final.",
-        "runnel watch @last",
-    ),
+    "show": CommandEntry(_OPERATE, "Show an execution or one of its nodes.", "runnel show @last"),
+    "watch": CommandEntry(_OPERATE, "Follow an execution until it is final.", "runnel watch @last"),
     "history": CommandEntry(
         _OPERATE,
-        "commands.show",
-        "history",
-        "Print everything that happened to an execution, in order.",
+        "Print all events of an execution in order.",
         "runnel history @last",
+        module="show",
     ),
+    "top": CommandEntry(_OPERATE, "Watch executions, queues and workers live.", "runnel top"),
     "signal": CommandEntry(
         _OPERATE,
-        "commands.signal",
-        "signal",
-        "Send a signal to an execution, for instance an approval.",
+        "Send a signal to an execution, for example an approval.",
         "runnel signal @last approve --payload by=ada",
     ),
     "cancel": CommandEntry(
         _OPERATE,
-        "commands.cancel",
-        "cancel",
-        "Cancel an execution, whichever process runs it, or none; or all that the options say.",
+        "Cancel one execution or all that match the filters.",
         "runnel cancel 01m7gj --reason 'wrong file'",
     ),
-    "version": CommandEntry(
+    "dlq": CommandEntry(_OPERATE, "Inspect, retry and remove dead letters.", function="app"),
+    "workflows": CommandEntry(
         _OPERATE,
-        "main",
-        "version",
-        "Print the version.",
-        "runnel version",
+        "List stored workflows or the versions of one.",
+        "runnel workflows report --diff 1",
     ),
-    "schedule": CommandEntry(
-        _RUN,
-        "commands.schedule",
-        "app",
-        "Schedules: workflows that are run by the clock.",
+    "queues": CommandEntry(
+        _OPERATE, "List queues with their waiting tasks and workers.", "runnel queues --json"
     ),
-    "webhook": CommandEntry(
-        _RUN,
-        "commands.webhook",
-        "app",
-        "Webhooks: workflows that are run when another service calls.",
-    ),
-    "dlq": CommandEntry(
+    "workers": CommandEntry(
         _OPERATE,
-        "commands.dlq",
-        "app",
-        "Dead letters: tasks that failed in a way that a person has to look at.",
+        "List workers with their state, load and queues.",
+        "runnel workers",
+        module="queues",
+    ),
+    "trim": CommandEntry(_OPERATE, "Delete expired executions and unused data now.", "runnel trim"),
+    "doctor": CommandEntry(
+        _OPERATE,
+        "Check settings and servers, and suggest a fix for each problem.",
+        "runnel doctor",
+    ),
+    "config": CommandEntry(
+        _OPERATE,
+        "Print every setting, its value and its source.",
+        "RUNNEL_ENV=prod runnel config",
+    ),
+    "bench": CommandEntry(
+        _OPERATE,
+        "Measure how fast this machine runs workflows.",
+        "runnel bench diamond --backend sqlite",
+    ),
+    "version": CommandEntry(_OPERATE, "Print the version.", "runnel version"),
+    "dev": CommandEntry(
+        _SERVE,
+        "Run orchestrator, worker and HTTP API in one process, for development.",
+        "runnel dev --port 8080",
+    ),
+    "api": CommandEntry(
+        _SERVE,
+        "Serve the HTTP API for executions on a Redis server.",
+        "runnel api --port 8080 --workers 2",
+    ),
+    "orchestrator": CommandEntry(
+        _SERVE,
+        "Run an orchestrator, which schedules the tasks of executions on a Redis server.",
+        "runnel orchestrator --redis-url redis://localhost:6379/0",
+        module="serve",
+    ),
+    "worker": CommandEntry(
+        _SERVE,
+        "Run a worker, which runs tasks from queues on a Redis server.",
+        "runnel worker --queues python --concurrency 16",
+        module="serve",
     ),
     "token": CommandEntry(
-        _SERVE,
-        "commands.token",
-        "app",
-        "Tokens for the HTTP API: as soon as there is one, every call needs one.",
+        _SERVE, "Create, list and revoke tokens of the HTTP API.", function="app"
     ),
 }
 
 
 class RunnelGroup(LazyCommandGroup):
     table = COMMANDS
-
-
-def version() -> int:
-    """Print the version."""
-    print(f"runnel {__version__}")
-    return exits.OK
 
 
 app = typer.Typer(
@@ -267,14 +165,14 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """The exit code; whatever the command raises has become a sentence on stderr."""
+    """Runs a command and returns its exit code; an error becomes a sentence on stderr."""
     prepare_streams()
     try:
         code = app(args=list(arguments), prog_name="runnel", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the boundary to the user
         return report_error(error)
-    return code if isinstance(code, int) else exits.OK
+    return code if isinstance(code, int) else OK
 
 
 @app.callback(
@@ -288,14 +186,14 @@ def root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
     ] = False,
 ) -> None:
-    """Run workflows: durable, in parallel, on this machine or on servers.
+    """Run durable workflows on this machine or on servers.
 
-    A run that was interrupted or killed goes on where it was: [bold]runnel resume[/bold]
+    [bold]runnel resume[/bold] continues a run that was interrupted or killed.
     """
     if wants_version:
-        version()
+        print(f"runnel {__version__}")
     elif context.invoked_subcommand is None:
         print(context.get_help())
     else:
         return
-    raise typer.Exit(exits.OK)
+    raise typer.Exit(OK)

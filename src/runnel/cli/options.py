@@ -1,37 +1,41 @@
-"""Options that several commands share, and the settings that they change."""
+"""Options that several commands share, and the settings that they change.
+
+A dataclass here is a group of options: a command takes it as one parameter (see `adapt_command`).
+"""
 
 import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
+import msgspec
 import typer
 
 from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.wording import quote_name
-from runnel.errors import InputError
+from runnel.errors import InputError, RunnelError
+from runnel.settings import SettingsError, override_settings, read_settings
+from runnel.settings.model import Settings
+from runnel.settings.variables import VARIABLES
 
 if TYPE_CHECKING:
     from runnel.client.protocol import Client
-    from runnel.core.states import ExecutionState
-    from runnel.ports.archive import ExecutionFilter
-    from runnel.settings.model import Settings
 
-
-# What a shell completes: ids of executions and names of workflows, of a data directory.
+# Shell completion of execution ids and workflow names, from a data directory only.
 #
-# Not of a server: a shell that waits for one at each press of a key is worse than one that does
-# not know. Nothing here may fail or speak: whatever is wrong, there is nothing to complete.
+# A server is not asked: the shell would wait for it at every key press. Completion must not fail
+# or print: on any error it offers nothing. It imports a store only when a shell asks.
 
 COMPLETIONS_MAX = 50
 
 
 def complete_id(incomplete: str) -> list[str]:
-    """Executions, the newest first."""
+    """Lists matching execution ids, newest first."""
     return _complete_prefix(incomplete, _load_ids)
 
 
@@ -44,11 +48,9 @@ def _complete_prefix(
 ) -> list[str]:
     import asyncio
 
-    from runnel.errors import RunnelError
+    from runnel.app.stores import open_store_session
 
-    async def names() -> Sequence[str]:
-        from runnel.app.stores import open_store_session
-
+    async def load_names() -> Sequence[str]:
         settings = configure(StoreLocation())
         if settings.is_remote:
             return ()
@@ -56,19 +58,19 @@ def _complete_prefix(
             return await load(session.client)
 
     with suppress(RunnelError):
-        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+        return [name for name in asyncio.run(load_names()) if name.startswith(incomplete)]
     return []
 
 
 async def _load_ids(client: "Client") -> Sequence[str]:
     from runnel.ports.archive import ExecutionFilter
 
-    found = await client.list_executions(ExecutionFilter(limit=COMPLETIONS_MAX))
-    return ["@last", *(header.execution_id for header in found)]
+    page = await client.list_executions(ExecutionFilter(limit=COMPLETIONS_MAX))
+    return ["@last", *(header.execution_id for header in page)]
 
 
 async def _load_workflow_names(client: "Client") -> Sequence[str]:
-    return [each.name for each in await client.library.list(limit=COMPLETIONS_MAX)]
+    return [workflow.name for workflow in await client.library.list(limit=COMPLETIONS_MAX)]
 
 
 WorkflowFile: TypeAlias = Annotated[
@@ -76,7 +78,6 @@ WorkflowFile: TypeAlias = Annotated[
     typer.Argument(
         metavar="FILE",
         help="A workflow: YAML, JSON, or a Python file with a @workflow (flow.py, flow.py:name).",
-        show_default=False,
         readable=False,
     ),
 ]
@@ -84,31 +85,77 @@ ExecutionIdArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="An execution: its id, the first characters of it, or @last.",
+        help="An execution: its id, the first characters of the id, or @last.",
         autocompletion=complete_id,
-        show_default=False,
     ),
 ]
 OptionalExecutionId: TypeAlias = Annotated[
     str | None,
     typer.Argument(
         metavar="[ID]",
-        help="An execution: its id, the first characters of it, or @last. Without it, all that "
-        "the options say.",
+        help="An execution: its id, the first characters of the id, or @last. Without an id, the "
+        "filters choose the executions.",
         autocompletion=complete_id,
-        show_default=False,
     ),
 ]
 SkipConfirmation: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Do not ask whether many executions are meant.")
+    bool, typer.Option("--yes", help="Skip the confirmation for several executions.")
+]
+Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, help="Print at most this many.")]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
+]
+AsJsonResult: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print the execution as one JSON object at the end.")
+]
+Concurrency: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        metavar="N",
+        min=1,
+        help="How many nodes may run at once. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
+    ),
+]
+Assignments: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="KEY=VALUE",
+        help="Set one value of the input; repeatable: year=2026, user.name=Ada, tags:='[1, 2]'.",
+    ),
+]
+InputFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--input-file",
+        metavar="FILE",
+        help="Read the input from a JSON or YAML file; - reads stdin.",
+    ),
+]
+Labels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", "-l", metavar="KEY=VALUE", help="Add a label to the execution; repeatable."
+    ),
+]
+WorkflowVersion: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--version",
+        metavar="N",
+        min=1,
+        help="Run this version of the workflow instead of the newest.",
+    ),
 ]
 DataDir: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Where executions are stored. [dim]\\[default: $RUNNEL_DATA_DIR or .runnel][/dim]",
-        show_default=False,
+        help="The directory that stores executions. "
+        "[dim]\\[default: $RUNNEL_DATA_DIR or .runnel][/dim]",
         readable=False,
     ),
 ]
@@ -117,19 +164,8 @@ RedisUrl: TypeAlias = Annotated[
     typer.Option(
         "--redis-url",
         metavar="URL",
-        help="The Redis server to use instead of a data directory. "
+        help="Use this Redis server instead of a data directory. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like][/dim]",
-        show_default=False,
-    ),
-]
-Server: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        help="The Runnel server to use, over HTTP, with the token in $RUNNEL_TOKEN. "
-        "[dim]\\[default: $RUNNEL_SERVER][/dim]",
-        show_default=False,
     ),
 ]
 DefaultedRedisUrl: TypeAlias = Annotated[
@@ -139,49 +175,65 @@ DefaultedRedisUrl: TypeAlias = Annotated[
         metavar="URL",
         help="The Redis server. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like, or localhost][/dim]",
-        show_default=False,
     ),
 ]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
+Server: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Use this Runnel server over HTTP, with the token in $RUNNEL_TOKEN. "
+        "[dim]\\[default: $RUNNEL_SERVER][/dim]",
+    ),
 ]
 
 
 def check_finite(value: float | None) -> float | None:
-    """For options that are numbers: `nan` and `inf` are read as numbers, too."""
+    """Refuses `nan` and `inf`, which Typer reads as numbers."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a number, got '{value}'")
     return value
 
 
-class StoreLocation(NamedTuple):
-    """Where the command line says that executions are: one of them; none asks the environment."""
-
-    data_dir: Path | None = None
-    redis_url: str | None = None
-    server: str | None = None
+# Where executions are stored: at most one place. Without one, the environment decides.
 
 
-def configure_server(location: StoreLocation, *, concurrency: int | None = None) -> "Settings":
-    """As `configure`, for what makes sense on a server only: there is always one."""
-    from runnel.app.stores import build_redis_url
-    from runnel.settings import override_settings
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """The place that the command line names: a data directory, a Redis or a Runnel server."""
 
-    settings = configure(location, concurrency=concurrency)
-    if settings.has_server:
-        return settings
-    return override_settings(settings, redis_url=build_redis_url(settings))
+    data_dir: DataDir = None
+    redis_url: RedisUrl = None
+    server: Server = None
 
 
-def configure(location: StoreLocation, *, concurrency: int | None = None) -> "Settings":
-    """The settings of the environment, with what the command line says about them.
+@dataclass(frozen=True, slots=True)
+class DirectLocation(StoreLocation):
+    """The place of a command that needs the store itself and can't work over HTTP."""
 
-    A place that is named here wins over those that are set there, and a server over a Redis.
+    server: None = field(default=None, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLocation(StoreLocation):
+    """The place of a command that has no meaning for a data directory."""
+
+    data_dir: None = field(default=None, init=False)
+    redis_url: DefaultedRedisUrl = None
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLocation(ServerLocation):
+    """The place of a process that serves a Redis server."""
+
+    server: None = field(default=None, init=False)
+
+
+def configure(location: StoreLocation, *, concurrency: int | None = None) -> Settings:
+    """Returns the settings of the environment, changed by what the command line says.
+
+    A place on the command line replaces those of the environment, and a server replaces a Redis.
     """
-    import msgspec
-
-    from runnel.settings import override_settings, read_settings
-
     _check_one_location(location)
     settings = override_settings(read_settings(), worker_concurrency=concurrency)
     if location.data_dir is not None:
@@ -196,9 +248,17 @@ def configure(location: StoreLocation, *, concurrency: int | None = None) -> "Se
     return settings
 
 
-def _check_one_location(location: StoreLocation) -> None:
-    from runnel.errors import InputError
+def configure_server(location: ServerLocation, *, concurrency: int | None = None) -> Settings:
+    """Returns the settings like `configure`, with Redis on localhost if no server is named."""
+    from runnel.app.stores import build_redis_url
 
+    settings = configure(location, concurrency=concurrency)
+    if settings.has_server:
+        return settings
+    return override_settings(settings, redis_url=build_redis_url(settings))
+
+
+def _check_one_location(location: StoreLocation) -> None:
     options = {
         "--data-dir": location.data_dir,
         "--redis-url": location.redis_url,
@@ -210,9 +270,7 @@ def _check_one_location(location: StoreLocation) -> None:
 
 
 def parse_setting(name: str, option: str, text: str) -> object:
-    from runnel.settings import SettingsError
-    from runnel.settings.variables import VARIABLES
-
+    """Parses the value of an option as that of a variable; raises SettingsError."""
     variable = VARIABLES[name]
     try:
         return variable.parse(text)
@@ -221,115 +279,21 @@ def parse_setting(name: str, option: str, text: str) -> object:
         raise SettingsError([f"{option}: expected {error}, got '{got}'"]) from error
 
 
-# Options that say which executions are meant, and the filter that they make.
-
-StatusFilters: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--status", help="Only executions in this state; may be repeated.", show_default=False
-    ),
-]
-WorkflowName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--workflow",
-        metavar="NAME",
-        help="Only executions of this workflow.",
-        autocompletion=complete_workflow,
-        show_default=False,
-    ),
-]
-LabelFilters: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        metavar="KEY=VALUE",
-        help="Only executions with this label; of several, with all of them.",
-        show_default=False,
-    ),
-]
-Since: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="WHEN",
-        help="Only executions created since then: 30m, 2h, 7d ago, or 2026-01-31T09:30.",
-        show_default=False,
-    ),
-]
-Until: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        metavar="WHEN",
-        help="Only executions created before then, said as for --since.",
-        show_default=False,
-    ),
-]
-Search: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="TEXT",
-        help="Only executions with this in their id, workflow, error or a label's value.",
-        show_default=False,
-    ),
-]
-
-_AGO_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-
-
-class ExecutionSelection(NamedTuple):
-    """As the command line says it."""
-
-    status: list[str] | None = None
-    workflow: str | None = None
-    labels: list[str] | None = None
-    since: str | None = None
-    until: str | None = None
-    search: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self)
-
-
-def build_filter(
-    selection: ExecutionSelection,
-    now: float,
-    *,
-    allowed_states: "tuple[ExecutionState, ...] | None" = None,
-) -> "ExecutionFilter":
-    """Of the states in `allowed_states`, which are all of them unless given; raises InputError."""
-    from math import inf
-
-    from runnel.client.listing import check_filter
-    from runnel.ports.archive import ExecutionFilter
-
-    wanted = ExecutionFilter(
-        states=_parse_states(selection.status or [], allowed_states),
-        workflow=selection.workflow,
-        labels=read_labels(selection.labels or [], allows_reserved=True),
-        created_from=-inf
-        if selection.since is None
-        else parse_past_time("--since", selection.since, now),
-        created_before=inf
-        if selection.until is None
-        else parse_past_time("--until", selection.until, now),
-        text=selection.search or "",
-    )
-    check_filter(wanted)
-    return wanted
+def check_concurrency(settings: Settings, concurrency: int | None) -> None:
+    """Raises InputError for `--concurrency` of a command whose work runs on a server."""
+    if settings.is_remote and concurrency is not None:
+        raise InputError(
+            "--concurrency: each worker of a server has its own; give it to 'runnel worker'"
+        )
 
 
 def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
-    """Parse `KEY=VALUE` options; raises InputError."""
+    """Parses `KEY=VALUE` options; raises InputError."""
     labels: dict[str, str] = {}
-    for word in texts:
-        key, equals, value = word.partition("=")
+    for text in texts:
+        key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
+            raise InputError(f"--label: expected KEY=VALUE, got '{text}'")
         if key.startswith(RESERVED_LABEL_PREFIX) and not allows_reserved:
             raise InputError(
                 f"--label: names that begin with '{RESERVED_LABEL_PREFIX}' are reserved, got "
@@ -339,22 +303,42 @@ def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[
     return labels
 
 
-def check_selection(execution_id: str | None, selection: ExecutionSelection) -> None:
-    """Raises InputError unless one execution is named, or some are chosen."""
-    from runnel.errors import InputError
+# Durations and times as people type them: `90`, `1h30m`, `2h` ago, `2026-12-01 09:00`.
 
-    if execution_id is None and selection.is_empty:
-        raise InputError("give the id of an execution, or say which ones: --workflow, --label, …")
-    if execution_id is not None and not selection.is_empty:
-        raise InputError("give the id of an execution, or options that say which ones; not both")
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_AGO_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_DURATION_PATTERN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
+_DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Returns seconds; raises InputError, which names the option."""
+    if _DURATION_PATTERN.fullmatch(text.strip()) is None:
+        raise InputError(
+            f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
+            f"got {quote_name(text)}"
+        )
+    parts = _DURATION_PART_PATTERN.findall(text)
+    return sum(float(number) * _UNIT_S[unit or "s"] for number, unit in parts)
+
+
+def parse_time(text: str, option: str, zone: tzinfo) -> float:
+    """Returns seconds since the epoch; a time without a zone is in `zone`. Raises InputError."""
+    try:
+        time = datetime.fromisoformat(text.strip())
+        return (time if time.tzinfo is not None else time.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"{option}: expected a time such as 2026-12-01T09:00 or 2026-12-01T08:00:00Z, "
+            f"got {quote_name(text)}"
+        ) from error
 
 
 def parse_past_time(option: str, text: str, now: float) -> float:
-    """`2h` is two hours ago; a date without a zone is one of this machine's. Raises InputError."""
-    from datetime import datetime
+    """Returns seconds since the epoch; raises InputError.
 
-    from runnel.errors import InputError
-
+    `2h` means two hours ago. A date without a zone is in the zone of this machine.
+    """
     ago = _AGO_PATTERN.fullmatch(text.strip())
     if ago is not None:
         return now - float(ago[1]) * _UNIT_S[ago[2]]
@@ -367,56 +351,12 @@ def parse_past_time(option: str, text: str, now: float) -> float:
         ) from error
 
 
-def _parse_states(
-    names: list[str], allowed_states: "tuple[ExecutionState, ...] | None"
-) -> "tuple[ExecutionState, ...]":
-    from runnel.core.states import ExecutionState
-    from runnel.errors import InputError
-
-    allowed = allowed_states or tuple(ExecutionState)
-    for name in names:
-        if name.upper() not in allowed:
-            expected = ", ".join(state.lower() for state in allowed)
-            raise InputError(f"--status: expected one of {expected}, got '{name}'")
-    if not names:
-        return allowed_states or ()
-    return tuple(dict.fromkeys(ExecutionState(name.upper()) for name in names))
-
-
-# Durations and times as people type them: `90`, `1h30m`, `2026-12-01 09:00`.
-
-_DURATION_PATTERN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
-_DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
-
-
-def parse_duration(text: str, option: str) -> float:
-    """Seconds; raises InputError, which names the option."""
-    if _DURATION_PATTERN.fullmatch(text.strip()) is None:
-        raise InputError(
-            f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
-            f"got {quote_name(text)}"
-        )
-    parts = _DURATION_PART_PATTERN.findall(text)
-    return sum(float(number) * _UNIT_S[unit or "s"] for number, unit in parts)
-
-
-def parse_time(text: str, option: str, zone: tzinfo) -> float:
-    """Seconds since the epoch; what names no zone is in `zone`. Raises InputError."""
-    try:
-        found = datetime.fromisoformat(text.strip())
-        return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"{option}: expected a time such as 2026-12-01T09:00 or 2026-12-01T08:00:00Z, "
-            f"got {quote_name(text)}"
-        ) from error
-
-
-# Whether something is really meant.
-
-
 def confirm(question: str, refusal: str) -> None:
-    """Raises Abort for a no; InputError, with `refusal`, when there is nobody to ask."""
+    """Asks the user; raises Abort for a no.
+
+    Raises InputError with `refusal` when stdin is not a terminal. Call it outside an event loop:
+    asyncio would swallow the first Ctrl-C.
+    """
     if not sys.stdin.isatty():
-        raise InputError(f"{refusal}; say so with --yes")
+        raise InputError(f"{refusal}; confirm with --yes")
     typer.confirm(question, abort=True, err=True)

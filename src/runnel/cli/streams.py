@@ -1,4 +1,4 @@
-"""The standard streams: results on stdout, sentences on stderr, and what happens when they fail."""
+"""The standard streams: results on stdout, sentences on stderr, and their failures."""
 
 import io
 import os
@@ -11,10 +11,9 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def print_to_stderr(text: str) -> bool:
-    """Print a sentence at once. False means that stderr can't be written; nothing is raised.
+    """Prints a sentence at once; returns False if stderr can't be written, and raises nothing.
 
-    A reader that has gone, or a full disk, must not stop a command: its result and its exit code
-    still count.
+    A closed pipe or a full disk must not stop a command: its result and exit code still count.
     """
     try:
         print(text, file=sys.stderr, flush=True)
@@ -25,14 +24,14 @@ def print_to_stderr(text: str) -> bool:
 
 @contextmanager
 def reserve_stdout() -> Iterator[TextIO]:
-    """Yield the real stdout, for results.
+    """Yields the real stdout, for results.
 
     Inside the block, all other output of this process and of its children goes to stderr, at the
     level of file descriptors.
     """
     sys.stdout.flush()
     is_by_line = isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.line_buffering
-    # Into a pipe, what code printed before it took its process down would be lost.
+    # Otherwise the last output of a process that crashes would be lost in the buffer of a pipe.
     _set_line_buffering(is_enabled=True)
     saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
@@ -48,11 +47,11 @@ def reserve_stdout() -> Iterator[TextIO]:
 
 
 def prepare_streams() -> None:
-    """Make the standard streams safe to print to.
+    """Makes the standard streams safe to print to.
 
     A character that the encoding of a terminal or file does not have becomes a question mark. A
-    stream that was closed by the process that started this one leads nowhere: otherwise the next
-    file to be opened would get its number, and all that is printed.
+    stream that the parent process closed leads to /dev/null: otherwise the next file to be opened
+    would get its number and the output.
     """
     for number in (STDIN, STDOUT, STDERR):
         _open_if_closed(number)
@@ -68,7 +67,7 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Discard what is still buffered: after a closed pipe it must not raise again at exit."""
+    """Discards the buffered output, so that a closed pipe does not raise again at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     for number in (STDOUT, STDERR):
         if not os.isatty(number):
@@ -81,7 +80,7 @@ def _set_line_buffering(*, is_enabled: bool) -> None:
 
 
 def _open_if_closed(number: int) -> None:
-    """The lowest free number is the one that `open` takes."""
+    """Opens /dev/null with this number: `open` takes the lowest free one."""
     try:
         os.fstat(number)
     except OSError:
@@ -92,4 +91,4 @@ def _close_quietly(out: TextIO) -> None:
     try:
         out.close()
     except OSError:
-        return  # the flush in `reserve_stdout` has raised it already
+        return  # the flush in `reserve_stdout` has raised it

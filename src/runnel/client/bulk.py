@@ -1,25 +1,25 @@
-"""Many executions at once, by a filter: in bounded steps, each of which may be repeated."""
+"""Bulk commands on all executions of a filter, in bounded steps that may be repeated."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from runnel.authoring.payloads import shorten_reason
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.listing import check_filter
-from runnel.client.reruns import RerunSpec
+from runnel.client.listing import check_filter, iter_pages
+from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
-# Of a step: cancels are sent together, reruns read the history of each.
+# Executions per step: cancels are sent together, a rerun reads the history of its execution.
 CANCELS_PER_STEP = 500
 RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
@@ -27,139 +27,116 @@ FAILURES_MAX = 100
 UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
-class BulkClient(Protocol):
-    """What a step needs of a client."""
-
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
-
-    async def rerun(
-        self,
-        execution_id: ExecutionId,
-        options: RerunSpec | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> ExecutionId: ...
-
-
 class StoreBulk:
     """`Bulk` of a store."""
 
-    def __init__(self, client: BulkClient, archive: Archive, mailbox: Mailbox) -> None:
+    def __init__(self, client: RerunClient, archive: Archive, mailbox: Mailbox) -> None:
         self._client = client
         self._archive = archive
         self._mailbox = mailbox
 
-    async def cancel(
+    def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
-        while True:
-            step = await cancel_many(
-                self._client, self._mailbox, criteria, reason=reason, is_forced=is_forced
-            )
-            yield step
-            if step.next is None:
-                return
-            criteria = replace(criteria, after=PageCursor(step.next))
+        return iter_pages(partial(self.cancel_step, reason=reason, is_forced=is_forced), criteria)
 
-    async def rerun(
+    def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        while True:
-            step = await rerun_many(self._client, self._archive, criteria, options, key=key)
-            yield step
-            if step.next is None:
-                return
-            criteria = replace(criteria, after=PageCursor(step.next))
+        return iter_pages(partial(self.rerun_step, options=options, key=key), criteria)
 
+    async def cancel_step(
+        self,
+        criteria: ExecutionFilter,
+        *,
+        reason: str = "",
+        is_forced: bool = False,
+        limit: int = CANCELS_PER_STEP,
+    ) -> BulkStep:
+        """Cancels a page of the executions that are not final, from the newest on.
 
-async def cancel_many(
-    client: BulkClient,
-    mailbox: Mailbox,
-    criteria: ExecutionFilter,
-    *,
-    reason: str = "",
-    is_forced: bool = False,
-    limit: int = CANCELS_PER_STEP,
-) -> BulkStep:
-    """Asks all that are not final to end, from the newest on; asking again is asking once.
+        A repeated cancel has no further effect. Raises InputError for a filter that selects only
+        final executions.
+        """
+        kept_reason = shorten_reason(reason) or "cancelled by request"
+        page = await self._archive.list_headers(restrict_to_cancellable(criteria, limit=limit))
+        commands = [
+            CancelExecution(
+                execution_id=header.execution_id, reason=kept_reason, is_forced=is_forced
+            )
+            for header in page
+        ]
+        if commands:
+            await self._mailbox.send(commands)
+        return BulkStep(ids=[command.execution_id for command in commands], next=page.next)
 
-    Raises InputError for a filter that wants only what has ended.
-    """
-    kept_reason = shorten_reason(reason) or "cancelled by request"
-    page = await client.list_executions(restrict_to_cancellable(criteria, limit=limit))
-    commands = [
-        CancelExecution(execution_id=header.execution_id, reason=kept_reason, is_forced=is_forced)
-        for header in page
-    ]
-    if commands:
-        await mailbox.send(commands)
-    return BulkStep(ids=[each.execution_id for each in commands], next=page.next)
+    async def rerun_step(
+        self,
+        criteria: ExecutionFilter,
+        options: RerunSpec | None = None,
+        *,
+        key: str = "",
+        limit: int = RERUNS_PER_STEP,
+    ) -> BulkStep:
+        """Reruns a page of the executions that failed, or that the filter selects, newest first.
 
-
-async def rerun_many(
-    client: BulkClient,
-    archive: Archive,
-    criteria: ExecutionFilter,
-    options: RerunSpec | None = None,
-    *,
-    key: str = "",
-    limit: int = RERUNS_PER_STEP,
-) -> BulkStep:
-    """A rerun of each that has failed, or ended as the filter says, from the newest on.
-
-    A step is repeatable: an execution has one bulk rerun of a kind for each `key`. One that was
-    rerun so before is left out, and its rerun, if that has failed too, is not. Raises InputError
-    for a filter that wants what has not ended.
-    """
-    kind = options or RerunSpec()
-    own_key = f"bulk {_hash_options(kind, key)}"
-    page = await client.list_executions(restrict_to_rerunnable(criteria, limit=limit))
-    former = await _filter_not_rerun(archive, page.headers, own_key)
-    ids: list[ExecutionId] = []
-    failures: list[BulkFailure] = []
-    for header in former:
-        try:
-            ids.append(await client.rerun(header.execution_id, kind, idempotency_key=own_key))
-        except InputError as error:
-            failures.append(BulkFailure(execution_id=header.execution_id, error=str(error)))
-    return BulkStep(
-        ids=ids,
-        known=len(page.headers) - len(former),
-        failed=len(failures),
-        failures=failures[:FAILURES_MAX],
-        next=page.next,
-    )
+        A step is repeatable: an execution has one bulk rerun of a kind for each `key`. An execution
+        that has this rerun is left out. The rerun itself is not left out if it failed too. Raises
+        InputError for a filter that selects executions that are not final.
+        """
+        kind = options or RerunSpec()
+        own_key = f"bulk {_hash_options(kind, key)}"
+        page = await self._archive.list_headers(restrict_to_rerunnable(criteria, limit=limit))
+        former = await _filter_not_rerun(self._archive, page.headers, own_key)
+        ids: list[ExecutionId] = []
+        failures: list[BulkFailure] = []
+        for header in former:
+            try:
+                ids.append(
+                    await self._client.rerun(header.execution_id, kind, idempotency_key=own_key)
+                )
+            except InputError as error:
+                failures.append(BulkFailure(execution_id=header.execution_id, error=str(error)))
+        return BulkStep(
+            ids=ids,
+            known=len(page.headers) - len(former),
+            failed=len(failures),
+            failures=failures[:FAILURES_MAX],
+            next=page.next,
+        )
 
 
 async def _filter_not_rerun(
     archive: Archive, headers: Sequence[ExecutionHeader], key: str
 ) -> list[ExecutionHeader]:
-    """One whose rerun is PENDING is among them: that may lack something, and is made good."""
-    made = {each.execution_id: derive_execution_id(each.execution_id, key) for each in headers}
+    """Keeps an execution whose rerun is PENDING: the rerun may be incomplete, and is completed."""
+    made = {
+        header.execution_id: derive_execution_id(header.execution_id, key) for header in headers
+    }
     known = await archive.get_headers(list(made.values()))
-    done = {id_ for id_, each in known.items() if each.state is not ExecutionState.PENDING}
-    return [each for each in headers if made[each.execution_id] not in done]
+    done = {id_ for id_, header in known.items() if header.state is not ExecutionState.PENDING}
+    return [header for header in headers if made[header.execution_id] not in done]
 
 
 def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """The same for what is not final; raises InputError if it wants only what is."""
-    states = tuple(each for each in criteria.states if each not in FINAL_EXECUTION_STATES)
+    """Restricts a filter to executions that are not final; raises InputError if none can match."""
+    states = tuple(state for state in criteria.states if state not in FINAL_EXECUTION_STATES)
     if criteria.states and not states:
         raise InputError("what has ended can't be cancelled: name running or pending executions")
-    found = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
-    check_filter(found)
-    return found
+    restricted = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
+    check_filter(restricted)
+    return restricted
 
 
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """The same for what has failed, unless it says otherwise; raises InputError."""
-    if any(each not in FINAL_EXECUTION_STATES for each in criteria.states):
+    """Restricts a filter to final executions, by default to failed ones; raises InputError."""
+    if any(state not in FINAL_EXECUTION_STATES for state in criteria.states):
         raise InputError("only what has ended can be rerun: name failed, cancelled or completed")
     if criteria.with_children or criteria.parent is not None:
         raise InputError("child executions can't be rerun by themselves: rerun their roots")
-    found = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
-    check_filter(found)
-    return found
+    restricted = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
+    check_filter(restricted)
+    return restricted
 
 
 def _hash_options(options: RerunSpec, key: str) -> str:

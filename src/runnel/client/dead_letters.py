@@ -1,4 +1,4 @@
-"""Dead letters by the names that people type, and how they are retried."""
+"""Dead letters of a store: found by name, listed in pages, retried and deleted."""
 
 import base64
 import binascii
@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from math import inf, isfinite, nextafter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from runnel.client.operations import to_queue_key, to_queue_name
-from runnel.client.reruns import RerunSpec
+from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
@@ -21,7 +21,7 @@ from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, DeadLetterFilter
 from runnel.ports.clock import Clock
-from runnel.views import Timestamp, build_document
+from runnel.views import Timestamp
 from runnel.views.dead_letter import (
     BulkRetryResult,
     DeadLetterDetail,
@@ -34,25 +34,10 @@ PAGE_SIZE = 500
 RETRIES_PER_STEP = 100
 
 
-class RerunClient(Protocol):
-    """What a retry needs of a client."""
-
-    async def load(self, execution_id: ExecutionId) -> Execution: ...
-
-    async def rerun(
-        self,
-        execution_id: ExecutionId,
-        options: RerunSpec | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> ExecutionId: ...
-
-
 class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters are meant: those that all of the given fields hold for.
+    """A selection of dead letters: those that match all given fields.
 
-    `execution` is the beginning of an execution's id. All letters have to be asked for in so many
-    words: `is_all`.
+    `execution` is the beginning of an execution id. A selection of all letters has to say `is_all`.
     """
 
     queue: str | None = None
@@ -100,7 +85,9 @@ class StoreDeadLetters:
         letters = await list_execution_letters(self._archive, root) if root else [letter]
         new_id = await retry_letters(self._client, self._archive, letters, configs=configs)
         return RetriedLetters(
-            execution_id=new_id, rerun_of=root, letters=[format_letter_name(one) for one in letters]
+            execution_id=new_id,
+            rerun_of=root,
+            letters=[format_letter_name(letter) for letter in letters],
         )
 
     async def retry_many(
@@ -109,38 +96,35 @@ class StoreDeadLetters:
         by_root = await group_letters_by_root(self._archive, self._build_filter(selection))
         retried: list[RetriedLetters] = []
         refused: list[RefusedRetry] = []
-        chosen = dict(islice(by_root.items(), limit))
-        async for result in retry_each_root(self._client, self._archive, chosen):
-            names = [format_letter_name(letter) for letter in result.letters]
-            if result.execution_id is not None:
-                retried.append(
-                    RetriedLetters(
-                        execution_id=result.execution_id, rerun_of=result.root, letters=names
-                    )
-                )
-            elif result.error is not None:
+        for root, letters in islice(by_root.items(), limit):
+            names = [format_letter_name(letter) for letter in letters]
+            try:
+                new_id = await retry_letters(self._client, self._archive, letters)
+            except InputError as error:
                 refused.append(
-                    RefusedRetry(
-                        rerun_of=result.root,
-                        letters=names,
-                        code=result.error.code,
-                        message=str(result.error),
-                    )
+                    RefusedRetry(rerun_of=root, letters=names, code=error.code, message=str(error))
                 )
-        return BulkRetryResult(
-            retried=retried, refused=refused, left=max(0, len(by_root) - len(chosen))
-        )
+            else:
+                retried.append(RetriedLetters(execution_id=new_id, rerun_of=root, letters=names))
+        return BulkRetryResult(retried=retried, refused=refused, left=max(0, len(by_root) - limit))
 
     async def purge(self, name: str) -> None:
         await self._archive.delete_dead_letters([await find_letter(self._archive, name)])
 
     async def purge_many(self, selection: LettersOf) -> int:
         letters = iter_letters(self._archive, self._build_filter(selection))
-        found = [letter async for letter in letters]
-        return await self._archive.delete_dead_letters(found) if found else 0
+        selected = [letter async for letter in letters]
+        return await self._archive.delete_dead_letters(selected) if selected else 0
 
     def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
-        check_selection(selection)
+        """Raises InputError for a selection of all letters that does not say `is_all`, or both."""
+        has_filter = bool(
+            selection.queue or selection.workflow or selection.execution or selection.older_than_s
+        )
+        if has_filter is selection.is_all:
+            raise InputError(
+                "say which dead letters: by queue, workflow, execution or age, or 'all'"
+            )
         return DeadLetterFilter(
             queue=to_queue_key(selection.queue or None),
             workflow=selection.workflow or None,
@@ -149,22 +133,13 @@ class StoreDeadLetters:
         )
 
 
-def check_selection(selection: LettersOf) -> None:
-    """Raises InputError for what would be all of them without saying so, or both."""
-    has_filter = bool(
-        selection.queue or selection.workflow or selection.execution or selection.older_than_s
-    )
-    if has_filter is selection.is_all:
-        raise InputError("say which dead letters: by queue, workflow, execution or age, or 'all'")
-
-
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def format_letter_name(letter: DeadLetter) -> str:
-    """`execution/node`, or `execution/node/item`: the same in every process, and no other's.
+    """Returns `execution/node` or `execution/node/item`: unique, and the same in every process.
 
-    A command that could not be decided has no node: a short hash stands in its place.
+    A command that could not be decided has no node; its name has a short hash instead.
     """
     token = letter.token
     if not token.node_id:
@@ -174,12 +149,12 @@ def format_letter_name(letter: DeadLetter) -> str:
 
 
 def compute_letter_digest(letter: DeadLetter) -> str:
-    """Tells it from all others of the same moment."""
+    """Returns a hash that distinguishes letters of the same time."""
     return _hash(msgspec.json.encode(letter))
 
 
 def check_editable(name: str, execution_id: ExecutionId) -> None:
-    """Raises InputError for one that can't be retried with another config."""
+    """Raises InputError for a letter that can't be retried with another config."""
     if "." in execution_id:
         raise InputError(
             f"dead letter {name} is of a child execution, whose config "
@@ -189,7 +164,7 @@ def check_editable(name: str, execution_id: ExecutionId) -> None:
 
 
 async def iter_letters(archive: Archive, criteria: DeadLetterFilter) -> AsyncIterator[DeadLetter]:
-    """Newest first, whatever the `limit`."""
+    """Yields all letters of a filter, newest first; ignores its `limit`."""
     criteria = msgspec.structs.replace(criteria, limit=PAGE_SIZE)
     while True:
         page = await archive.list_dead_letters(criteria)
@@ -201,32 +176,34 @@ async def iter_letters(archive: Archive, criteria: DeadLetterFilter) -> AsyncIte
 
 
 async def find_letter(archive: Archive, text: str) -> DeadLetter:
-    """By its name, of which the execution may be cut short; or by the execution alone.
+    """Finds a letter by its name, with a full or shortened execution id, or by the id alone.
 
-    Raises NotFoundError for one that does not exist or is not the only one.
+    Raises NotFoundError if there is no such letter, or more than one.
     """
-    execution, slash, rest = text.strip().partition("/")
-    found = [each async for each in _iter_by_prefix(archive, execution)]
+    execution, slash, suffix = text.strip().partition("/")
+    letters = [letter async for letter in _iter_by_prefix(archive, execution)]
     if slash:
-        found = [each for each in found if format_letter_name(each).partition("/")[2] == rest]
-    exact = [each for each in found if each.token.execution_id == execution]
-    found = exact or found
-    if not found:
+        letters = [
+            letter for letter in letters if format_letter_name(letter).partition("/")[2] == suffix
+        ]
+    exact = [letter for letter in letters if letter.token.execution_id == execution]
+    letters = exact or letters
+    if not letters:
         raise NotFoundError(
             "dead letter", escape_unprintable(text), hint="'runnel dlq list' shows those that exist"
         )
-    if len(found) > 1:
-        names = format_names([format_letter_name(each) for each in found])
+    if len(letters) > 1:
+        names = format_names([format_letter_name(letter) for letter in letters])
         raise NotFoundError(
             "single dead letter", escape_unprintable(text), hint=f"there are: {names}"
         )
-    return found[0]
+    return letters[0]
 
 
 async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
-    """Of an execution and of all its children: a rerun of it retries them together."""
-    found = iter_letters(archive, DeadLetterFilter(execution=root))
-    return [each async for each in found if get_root_id(each.token.execution_id) == root]
+    """Lists the letters of an execution and its children: one rerun retries them together."""
+    letters = iter_letters(archive, DeadLetterFilter(execution=root))
+    return [letter async for letter in letters if get_root_id(letter.token.execution_id) == root]
 
 
 async def retry_letters(
@@ -236,17 +213,17 @@ async def retry_letters(
     *,
     configs: Mapping[str, Json] | None = None,
 ) -> ExecutionId:
-    """A rerun of what failed in the execution of these letters, which are gone then.
+    """Reruns the failed nodes of the letters' execution, and deletes the letters.
 
-    Called again, because it was cut off or by two at once, it is the same rerun. `configs` replace
-    those of nodes; what an earlier retry has replaced stays so. Raises WrongStateError, InputError.
+    A repeated or concurrent call returns the same rerun. `configs` replace the configs of nodes;
+    configs that an earlier retry has replaced stay replaced. Raises WrongStateError, InputError.
     """
     root = get_root_id(letters[0].token.execution_id)
     await _check_retryable(archive, root, letters[0])
     kept = _find_replaced_configs(await client.load(root), letters)
-    wanted = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
-    key = f"dead letters {_hash(_encode(wanted.configs))}"
-    new_id = await client.rerun(root, wanted, idempotency_key=key)
+    spec = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
+    key = f"dead letters {_hash(_encode(spec.configs))}"
+    new_id = await client.rerun(root, spec, idempotency_key=key)
     await archive.delete_dead_letters(letters)
     return new_id
 
@@ -254,7 +231,7 @@ async def retry_letters(
 async def _iter_by_prefix(archive: Archive, prefix: str) -> AsyncIterator[DeadLetter]:
     try:
         prefix.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no store takes, is in no id
+    except UnicodeEncodeError:  # half a surrogate pair: no id has it
         return
     async for letter in iter_letters(archive, DeadLetterFilter(execution=prefix)):
         yield letter
@@ -277,34 +254,25 @@ async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLett
 
 
 def _find_replaced_configs(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
-    """Configs that are not those of the workflow, because its failed tasks had others."""
+    """Returns the configs of failed tasks that an earlier retry has replaced."""
     nodes = {node.id: node.config for node in former.graph.workflow.nodes}
-    found = {
+    configs = {
         letter.token.node_id: msgspec.json.decode(letter.config)
         for letter in letters
         if letter.token.execution_id == former.id and letter.token.node_id in nodes
     }
-    return {node_id: config for node_id, config in found.items() if config != nodes[node_id]}
+    return {node_id: config for node_id, config in configs.items() if config != nodes[node_id]}
 
 
 def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
-# Dead letters in pages and by the many: listed, retried and purged by what they have in common.
-
-
-class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the letters of one execution: a rerun, or why there is none."""
-
-    root: ExecutionId
-    letters: Sequence[DeadLetter]
-    execution_id: ExecutionId | None = None
-    error: InputError | None = None
+# Views, pages and groups of dead letters.
 
 
 class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: the time of its last letter, and which of that time it was."""
+    """The end of a page: the time of its last letter, and the digest of that letter."""
 
     at: float
     digest: str
@@ -315,7 +283,7 @@ def build_letter_view(letter: DeadLetter) -> DeadLetterView:
 
 
 def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
-    """With the state of the execution that a retry would rerun; None without one."""
+    """`state` is that of the execution that a retry would rerun; None without one."""
     return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
 
 
@@ -338,74 +306,53 @@ def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_letter_view(letter))
-    return document
-
-
 async def read_letter_page(
     archive: Archive, criteria: DeadLetterFilter, *, after: str | None
 ) -> tuple[Sequence[DeadLetter], str | None]:
-    """A page, newest first, and the text that the next one comes `after`; None behind the last.
+    """Returns a page, newest first, and the `after` of the next page; None for the last page.
 
-    Purges between two pages skip nothing. Raises InputError for a text that is none of ours.
+    No letter is left out when others are deleted between two pages. Raises InputError for an
+    invalid `after`.
     """
     if after is None:
-        found = await archive.list_dead_letters(criteria)
+        letters = await archive.list_dead_letters(criteria)
     else:
-        found = await _read_page_after(archive, criteria, _decode_cursor(after))
-    return found, _encode_cursor(found[-1]) if len(found) == criteria.limit else None
+        letters = await _read_page_after(archive, criteria, _decode_cursor(after))
+    return letters, _encode_cursor(letters[-1]) if len(letters) == criteria.limit else None
 
 
 async def group_letters_by_root(
     archive: Archive, criteria: DeadLetterFilter
 ) -> Mapping[ExecutionId, Sequence[DeadLetter]]:
-    """For each execution that has a wanted letter all of its letters: a rerun retries them
-    together. The one with the oldest letter first.
+    """Returns all letters of each execution that has a letter of the filter: one rerun retries them
+    together. The execution with the oldest letter comes first.
     """
     roots: dict[ExecutionId, None] = {}
-    found = [each async for each in iter_letters(archive, DeadLetterFilter())]
+    all_letters = [letter async for letter in iter_letters(archive, DeadLetterFilter())]
     trees: dict[ExecutionId, list[DeadLetter]] = {}
-    for letter in reversed(found):
+    for letter in reversed(all_letters):
         trees.setdefault(get_root_id(letter.token.execution_id), []).append(letter)
-    chosen = [each async for each in iter_letters(archive, criteria)]
+    chosen = [letter async for letter in iter_letters(archive, criteria)]
     for letter in reversed(chosen):
         roots[get_root_id(letter.token.execution_id)] = None
     return {root: trees[root] for root in roots if root in trees}
 
 
-async def retry_each_root(
-    client: RerunClient,
-    archive: Archive,
-    letters_per_root: Mapping[ExecutionId, Sequence[DeadLetter]],
-    *,
-    configs: Mapping[str, Json] | None = None,
-) -> AsyncIterator[RetryResult]:
-    """One after the other; what can't be retried is told, and the others are."""
-    for root, letters in letters_per_root.items():
-        try:
-            new_id = await retry_letters(client, archive, letters, configs=configs)
-        except InputError as error:
-            yield RetryResult(root=root, letters=letters, error=error)
-        else:
-            yield RetryResult(root=root, letters=letters, execution_id=new_id)
-
-
 async def _read_page_after(
     archive: Archive, criteria: DeadLetterFilter, cursor: _LetterCursor
 ) -> Sequence[DeadLetter]:
-    """When its last letter is gone, those of the same moment come again rather than never."""
+    """If the last letter was deleted, letters of the same time are repeated, not left out."""
     before = min(criteria.before, nextafter(cursor.at, inf))
-    rest = msgspec.structs.replace(criteria, before=before)
-    found: list[DeadLetter] = []
-    async for letter in iter_letters(archive, rest):
+    remaining = msgspec.structs.replace(criteria, before=before)
+    letters: list[DeadLetter] = []
+    async for letter in iter_letters(archive, remaining):
         if letter.rejected_at == cursor.at and compute_letter_digest(letter) == cursor.digest:
-            found.clear()
+            letters.clear()
             continue
-        if letter.rejected_at < cursor.at and len(found) >= criteria.limit:
+        if letter.rejected_at < cursor.at and len(letters) >= criteria.limit:
             break
-        found.append(letter)
-    return found[: criteria.limit]
+        letters.append(letter)
+    return letters[: criteria.limit]
 
 
 def _encode_cursor(letter: DeadLetter) -> str:

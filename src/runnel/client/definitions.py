@@ -1,27 +1,39 @@
-"""The workflow definitions that a client has met: validated, hashed and stored once each."""
+"""Workflow definitions: a cache that validates, hashes and stores them once, and the library."""
+
+from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from runnel.client.listing import iter_headers, list_newest_headers
+from runnel.client.listing import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.validation import build_graph, find_problems
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
-from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
+from runnel.core.workflow import (
+    Workflow,
+    decode_workflow,
+    encode_workflow,
+    hash_document,
+    hash_workflow,
+)
+from runnel.engine.graph_cache import GraphCache
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
 
-# For programs that make up their workflows as they go: what is forgotten is found out again.
+if TYPE_CHECKING:
+    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+
+# For programs that generate workflows: an evicted definition is loaded or validated again.
 DEFINITIONS_MAX = 1_000
 
-# How long a version is taken as stored: another process may delete the workflow.
+# A version is assumed to be stored for so long: another process may delete the workflow.
 VERSION_KNOWN_S = 1.0
 
 K = TypeVar("K")
@@ -35,36 +47,38 @@ class _KnownVersion(NamedTuple):
 
 
 class DefinitionCache:
-    def __init__(self, archive: Archive, clock: Clock) -> None:
+    def __init__(self, archive: Archive, clock: Clock, graphs: GraphCache | None = None) -> None:
         self._archive = archive
         self._clock = clock
-        self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
+        self._graphs = graphs or GraphCache(archive)
         self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
-        # One for each that is being stored right now.
+        # One event for each definition that is being stored right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        found = self._graphs.get(hash_)
-        if found is None:
-            definition = await self._archive.get_definition(hash_)
-            if definition is None:
-                raise NotFoundError("definition", hash_)
-            found = Graph(decode_workflow(definition.document))
-            _remember(self._graphs, hash_, found)
-        return found
+        graph = await self._graphs.find(hash_)
+        if graph is None:
+            raise NotFoundError("definition", hash_)
+        return graph
 
     async def load_newest_graph(self, name: str) -> Graph:
-        """The last version that was stored under this name; raises NotFoundError."""
+        """Loads the newest version of a workflow; raises NotFoundError."""
         for definition in await self._archive.list_versions(name, limit=1):
             return await self.load_graph(definition.hash)
         raise NotFoundError("workflow", escape_unprintable(name))
 
+    def add(self, graph: Graph) -> Workflow:
+        """Remembers a graph that `compile_canonical` has made; returns its workflow."""
+        self._graphs.add(graph.hash, graph)
+        _remember(self._hashes, id(graph.workflow), (graph.workflow, graph.hash))
+        return graph.workflow
+
     def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
         """Raises InvalidWorkflowError.
 
-        Remembered by identity: hashing a large workflow for each of its executions would cost
-        more than starting them.
+        The hash is remembered by the identity of the workflow: hashing a large workflow for each
+        of its executions would cost more than starting them.
         """
         known = self._hashes.get(id(workflow))
         if known is None or known[0] is not workflow:
@@ -73,10 +87,10 @@ class DefinitionCache:
         return known[1]
 
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Its version; it is stored once, however many ask for that at the same time.
+        """Stores a definition and returns its version; concurrent calls store it once.
 
-        Those who waited for one that failed, or was cancelled, try by themselves. One that another
-        process has deleted is stored again VERSION_KNOWN_S later at most.
+        If that call fails or is cancelled, the waiting calls try again themselves. A definition
+        that another process has deleted is stored again after VERSION_KNOWN_S at most.
         """
         while (storing := self._storing.get(hash_)) is not None:
             await storing.wait()
@@ -95,20 +109,20 @@ class DefinitionCache:
         return known.version
 
     async def store_again_if_deleted(self, hash_: DefinitionHash, workflow: Workflow) -> None:
-        """Stores it again if it was deleted here meanwhile: who has just used it came later."""
+        """Stores a definition again that was deleted while it was used: the use came later."""
         if hash_ not in self._versions:
             await self.store(hash_, workflow)
 
     def forget_versions(self, name: str) -> None:
-        """Versions of this name are asked for again."""
+        """Makes the next `store` of a workflow of this name ask the archive again."""
         for hash_ in [each for each, known in self._versions.items() if known.name == name]:
             del self._versions[hash_]
 
     def _validate(self, workflow: Workflow) -> DefinitionHash:
-        """Validates what does not equal a known workflow.
+        """Validates a workflow unless an equal one is known; returns its hash.
 
-        Hashing first, because it takes a fifth of the time; but an equal hash is not enough,
-        because NaN is encoded as null.
+        It hashes first, which takes a fifth of the time. An equal hash is not enough, because NaN
+        is encoded as null.
         """
         try:
             hash_ = hash_workflow(workflow)
@@ -116,22 +130,21 @@ class DefinitionCache:
             problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
             source = f"workflow {describe_value(workflow.name)}"
             raise InvalidWorkflowError(problems, source=source) from error
-        known = self._graphs.get(hash_)
+        known = self._graphs.get_cached(hash_)
         if known is None or known.workflow != workflow:
-            _remember(self._graphs, hash_, build_graph(workflow))
+            self._graphs.add(hash_, build_graph(workflow))
         return hash_
 
     async def _store_with_children(self, workflow: Workflow) -> int:
         for node in workflow.nodes:
             if node.child is not None:
                 await self._store_with_children(node.child)
-        return await self._archive.put_definition(
-            workflow.name, hash_workflow(workflow), encode_workflow(workflow)
-        )
+        document = encode_workflow(workflow)
+        return await self._archive.put_definition(workflow.name, hash_document(document), document)
 
 
 def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
-    """The one that was added first leaves when there are too many."""
+    """Evicts the oldest entry of a cache that is full."""
     cache[key] = value
     if len(cache) > DEFINITIONS_MAX:
         cache.popitem(last=False)
@@ -143,7 +156,7 @@ UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINA
 
 
 class StoredVersion(NamedTuple):
-    """A version of a workflow."""
+    """A version of a workflow with its compiled graph."""
 
     name: str
     version: int
@@ -155,58 +168,75 @@ class WorkflowLibrary:
         self._archive = archive
         self._definitions = definitions
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
         """The newest version of each, by name; `after` is the last name of the previous page."""
-        return await self._archive.list_workflows(after=after, limit=limit)
+        definitions = await self._archive.list_workflows(after=after, limit=limit)
+        return [build_stored_workflow(definition) for definition in definitions]
 
-    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Newest first; raises NotFoundError."""
-        _check_name(name)
-        found = await self._archive.list_versions(name, limit=limit)
-        if not found:
-            raise _workflow_not_found_error(name)
-        return found
+        definitions = await self.list_definitions(name, limit=limit)
+        return [build_stored_workflow(definition) for definition in definitions]
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
-        """The newest version, or the one that is asked for; raises NotFoundError."""
-        if version is None:
-            found = (await self.versions(name, limit=1))[0]
-        else:
-            found = await self.get(name, version)
-        return StoredVersion(found.name, found.version, await self.load_graph(found.hash))
+        """Finds a version, by default the newest, with its graph; raises NotFoundError."""
+        definition = await self._find_definition(name, version)
+        graph = await self.load_graph(definition.hash)
+        return StoredVersion(definition.name, definition.version, graph)
 
-    async def get(self, name: str, version: int) -> Definition:
-        """Raises NotFoundError."""
+    async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
+        """By default the newest version; raises NotFoundError."""
+        return build_workflow_view(await self._find_definition(name, version))
+
+    async def _find_definition(self, name: str, version: int | None) -> Definition:
+        if version is None:
+            return (await self.list_definitions(name, limit=1))[0]
         _check_name(name)
         definition = await self._archive.find_version(name, version)
         if definition is None:
             raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
         return definition
 
+    async def list_definitions(self, name: str, *, limit: int) -> Sequence[Definition]:
+        """Lists the stored versions, newest first; raises NotFoundError."""
+        _check_name(name)
+        definitions = await self._archive.list_versions(name, limit=limit)
+        if not definitions:
+            raise _workflow_not_found_error(name)
+        return definitions
+
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         return await self._definitions.load_graph(hash_)
 
-    async def store(self, workflow: Workflow) -> StoredVersion:
-        """Under the version that its content has, or else the next; raises InvalidWorkflowError.
+    async def store(self, workflow: Workflow) -> StoredWorkflow:
+        """Stores a workflow under the version of its content, or else under the next version.
 
-        Whatever was deleted is there again then.
+        A deleted workflow exists again afterwards. Raises InvalidWorkflowError.
         """
+        from runnel.views.workflow import StoredWorkflow
+
         hash_ = self._definitions.validate_and_hash(workflow)
         self._definitions.forget_versions(workflow.name)
         version = await self._definitions.store(hash_, workflow)
-        return StoredVersion(workflow.name, version, await self.load_graph(hash_))
+        return StoredWorkflow(
+            name=workflow.name,
+            version=version,
+            workflow_definition_id=hash_,
+            nodes=len(workflow.nodes),
+        )
 
     async def delete(self, name: str) -> int:
-        """How many versions; raises WrongStateError while executions of it are not final.
+        """Deletes all versions, and returns their number.
 
-        None is found by its name any more: who runs it by that is refused from then on. Executions
-        that have ended keep their definition, and whoever submits the same again makes the next
-        version, also who does so while it is deleted. Of an execution that was begun while this
-        looked for such, the version is there again, as the next.
+        Raises WrongStateError while an execution of the workflow is not final. A run by name is
+        refused from then on. Final executions keep their definition. A later submit of the same
+        content makes the next version, also one that comes during the deletion. If an execution
+        begins while this method searches for unfinished ones, its version is stored again, as the
+        next one.
         """
-        await self.versions(name, limit=1)
+        await self.list_definitions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
-        if await list_newest_headers(self._archive, structs.replace(unfinished, limit=1)):
+        async for _ in iter_headers(self._archive, unfinished):
             raise _workflow_in_use_error(
                 name, (await self._archive.count_headers(unfinished)).values()
             )
@@ -223,6 +253,25 @@ class WorkflowLibrary:
             await self._archive.put_definition(definition.name, hash_, definition.document)
 
 
+def build_workflow_view(definition: Definition) -> WorkflowDocument:
+    from runnel.authoring.documents.export import to_document
+    from runnel.views.workflow import WorkflowDocument
+
+    document = to_document(decode_workflow(definition.document))
+    return WorkflowDocument(**structs.asdict(build_stored_workflow(definition)), document=document)
+
+
+def build_stored_workflow(definition: Definition) -> StoredWorkflow:
+    from runnel.views.workflow import StoredWorkflow
+
+    return StoredWorkflow(
+        name=definition.name,
+        version=definition.version,
+        workflow_definition_id=definition.hash,
+        nodes=len(decode_workflow(definition.document).nodes),
+    )
+
+
 def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> WrongStateError:
     number = sum(each.number for each in counts)
     least = "at least " if any(each.is_least for each in counts) else ""
@@ -234,7 +283,7 @@ def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> Wro
 
 
 def _check_name(name: str) -> None:
-    """Half a surrogate pair is in no name, and no store takes it."""
+    """Raises NotFoundError for half a surrogate pair, which no name has."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -245,7 +294,7 @@ def _workflow_not_found_error(name: str) -> NotFoundError:
     return NotFoundError("workflow", escape_unprintable(name))
 
 
-# The workflow that somebody names for a trigger: found, or refused with the one that was meant.
+# The workflow of a trigger; the error for an unknown name suggests a known one.
 
 SUGGESTION_CANDIDATES_MAX = 1_000
 
@@ -253,7 +302,7 @@ SUGGESTION_CANDIDATES_MAX = 1_000
 async def find_workflow_or_suggest(
     library: WorkflowLibrary, name: str, version: int | None
 ) -> Workflow:
-    """The newest version without one; raises NotFoundError."""
+    """Finds a version, by default the newest; raises NotFoundError with a suggestion."""
     try:
         return (await library.find(name, version)).graph.workflow
     except NotFoundError as error:

@@ -1,4 +1,4 @@
-"""Views of executions, built from what is stored."""
+"""Builds the views of executions from stored headers and histories."""
 
 import msgspec
 
@@ -13,7 +13,6 @@ from runnel.views.execution import (
     ExecutionView,
     NodeView,
     describe_wait,
-    format_time,
     summarize_waiting_items,
 )
 
@@ -36,7 +35,7 @@ def build_execution_summary(header: ExecutionHeader) -> ExecutionSummary:
 
 
 async def load_execution_view(execution: Execution, blobs: BlobStore) -> ExecutionView:
-    """Loads outputs that were written aside: a view shows what really is there."""
+    """Builds the view; loads the outputs that are stored as blobs."""
     nodes: dict[str, NodeView] = {}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
@@ -90,20 +89,3 @@ async def _load_content(value: Value | None, blobs: BlobStore) -> Json:
 
 def _to_text(error: object) -> str | None:
     return None if error is None else str(error)
-
-
-def build_header_document(header: ExecutionHeader) -> dict[str, Json]:
-    """An execution as lists have it, from `--json` and over HTTP."""
-    return {
-        "execution_id": header.execution_id,
-        "workflow": header.workflow,
-        "version": header.version,
-        "status": header.state,
-        "error": header.error,
-        "created_at": format_time(header.created_at),
-        "started_at": format_time(header.started_at),
-        "finished_at": format_time(header.finished_at),
-        "parent_id": header.parent_id,
-        "rerun_of": header.rerun_of,
-        "labels": header.labels,
-    }

@@ -1,4 +1,4 @@
-"""A Runnel server from outside: its workflows and executions, over HTTP."""
+"""`runnel.Client`: the workflows and executions of a server, over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,9 +18,11 @@ from runnel.authoring.payloads import encode_payload
 from runnel.authoring.python_files import load_workflow, parse_python_path
 from runnel.client.definitions import VERSION_KNOWN_S
 from runnel.client.http_resources import (
+    NO_VIEW,
+    PAGE_SIZE,
+    PAGE_SIZE_MAX,
     HttpBulk,
     HttpDeadLetters,
-    HttpFeed,
     HttpOperations,
     HttpSchedules,
     HttpTokens,
@@ -29,13 +31,10 @@ from runnel.client.http_resources import (
     build_filter_query,
     build_rerun_body,
     build_workflow_document,
-    parse_answer,
-    parse_header,
-    parse_header_page,
     parse_states,
 )
-from runnel.client.listing import check_execution_id, choose_by_prefix
-from runnel.client.nodes import ITEMS_PAGE_SIZE
+from runnel.client.listing import check_execution_id, choose_by_prefix, iter_executions
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -44,31 +43,40 @@ from runnel.client.transport import (
     quote_path_segment,
     resolve_server_address,
 )
-from runnel.core.codec import FORMAT_VERSION, HistoryEntry, decode_entry
+from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.errors import InputError, NotFoundError, WorkflowFailedError
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
-from runnel.ports.store import ExecutionHeader
-from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.errors import InputError, WorkflowFailedError
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
+from runnel.views.execution import (
+    AcceptedRequest,
+    ExecutionCounts,
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    HistoryView,
+    StateCount,
+    make_event_id,
+)
 from runnel.views.node import NodeDetail
 from runnel.views.operations import Readiness, ServerInfo
+from runnel.views.page import Listing, Page
 from runnel.views.workflow import StoredWorkflow
 
-# What can be run on a server: a name that is known there, or a workflow in any of its forms.
+# A server runs a workflow that it knows by name, or that the caller gives in any form.
 
-WorkflowSource: TypeAlias = Workflow | TracedWorkflow[..., Any] | WorkflowDAG | Path
+WorkflowSource: TypeAlias = Workflow | Graph | TracedWorkflow[..., Any] | WorkflowDAG | Path
 WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
 def load_remote_workflow(source: WorkflowSource) -> Workflow:
-    """Raises InvalidWorkflowError; a Python file is imported.
+    """Loads a workflow; imports a Python file. Raises InvalidWorkflowError.
 
-    Raises InputError for steps that are functions in this process: no server has them.
+    Raises InputError for steps that are functions of this process: a server does not have them.
     """
     workflow = _load_source(source)
     for node in workflow.nodes:
@@ -81,14 +89,11 @@ def load_remote_workflow(source: WorkflowSource) -> Workflow:
     return workflow
 
 
-def _build_entry(view: HistoryEvent) -> HistoryEntry:
-    event = {"type": view.event, **view.fields}
-    return decode_entry(msgspec.json.encode([FORMAT_VERSION, float(view.at), [event]]))
-
-
 def _load_source(source: WorkflowSource) -> Workflow:
     if isinstance(source, Workflow):
         return source
+    if isinstance(source, Graph):
+        return source.workflow
     if isinstance(source, TracedWorkflow | WorkflowDAG):
         return source.to_workflow()
     if isinstance(source, Path):
@@ -100,14 +105,10 @@ def _load_source(source: WorkflowSource) -> Workflow:
     )
 
 
-# `runnel.Client`: what a program can ask of a Runnel server.
-
-# A server holds a request for a minute at most.
+# A server answers a long poll after 60 s at most.
 LONG_POLL_S = 30.0
-PAGE_SIZE = 200
 DEFAULT_RETRIES = 4
-PAGE_SIZE_MAX = 500
-# So many ids make an address of 10 kB, which servers and proxies take.
+# So many ids make a URL of 10 kB, which servers and proxies accept.
 IDS_PER_LOOKUP = 200
 
 
@@ -119,16 +120,16 @@ class _KnownWorkflow(NamedTuple):
 
 
 class HttpClient:
-    """A server's workflows and executions; `async with` closes its connections.
+    """A client of a server; `async with` closes its connections.
 
-    `url` and `token` are those of RUNNEL_SERVER and RUNNEL_TOKEN unless given, and at last
-    http://127.0.0.1:8080 without a token. An answer is waited for `timeout_s`; what is safe to
-    repeat is tried `retries` times more.
+    `url` and `token` default to RUNNEL_SERVER and RUNNEL_TOKEN, and then to
+    http://127.0.0.1:8080 without a token. A request waits `timeout_s` for its answer. A request
+    that is safe to repeat is sent up to `retries` times more.
 
-    `schedules`, `webhooks`, `dead_letters`, `operations` and `many` have the rest of what a server
-    can do. Every method raises what the same call on this machine would: NotFoundError,
-    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`; and besides
-    NoServerError, NotAuthenticatedError, MissingScopeError, TooManyRequestsError.
+    `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens` and `library` are groups
+    of further methods. Every method raises the errors of the same call on a store: NotFoundError,
+    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`. Besides, it raises
+    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     def __init__(
@@ -154,7 +155,6 @@ class HttpClient:
         self.tokens = HttpTokens(self.transport)
         self.many = HttpBulk(self.transport)
         self.library = HttpWorkflows(self.transport)
-        self.changes = HttpFeed(self.transport)
         self._stored: _KnownWorkflow | None = None
         self._storing = asyncio.Lock()
 
@@ -181,10 +181,10 @@ class HttpClient:
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Begins an execution and returns its id, without waiting for its end.
+        """Starts an execution and returns its id; does not wait for its end.
 
-        A text is the name of a workflow that the server has, of which `version` may be chosen; a
-        Path is a file. With a key that was used before, it is the execution of then.
+        A text is the name of a workflow of the server, of which `version` may be chosen. A Path
+        is a file. With a key that was used before, it returns the execution of the first call.
         """
         name = workflow
         if not isinstance(name, str):
@@ -195,10 +195,8 @@ class HttpClient:
             "version": version,
         }
         key = idempotency_key or self._make_key()
-        begun = await self.transport.post(
-            f"/v1/workflows/{quote_path_segment(name)}/run", body, key=key
-        )
-        return ExecutionId(begun["execution_id"])
+        path = f"/v1/workflows/{quote_path_segment(name)}/run"
+        return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def run(
         self,
@@ -210,20 +208,20 @@ class HttpClient:
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionView:
-        """As `submit`, and waits until it has completed.
+        """Submits an execution, and waits until it has completed.
 
-        Raises WorkflowFailedError when it fails or is cancelled, TimeoutError when that takes
-        longer than `timeout_s`: it goes on then.
+        Raises WorkflowFailedError if it fails or is cancelled. Raises TimeoutError after
+        `timeout_s`; the execution continues then.
         """
         execution_id = await self.submit(
             workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
         )
-        found = await self.wait(execution_id, timeout_s=timeout_s)
-        if found.status is not ExecutionState.COMPLETED:
+        view = await self.wait(execution_id, timeout_s=timeout_s)
+        if view.status is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
-                found.execution_id, found.workflow, status=found.status, error=found.error
+                view.execution_id, view.workflow, status=view.status, error=view.error
             )
-        return found
+        return view
 
     async def hold(
         self, workflow: WorkflowSource, *, idempotency_key: str | None = None
@@ -231,45 +229,38 @@ class HttpClient:
         """Stores an execution that starts when it is triggered."""
         document = build_workflow_document(load_remote_workflow(workflow))
         key = idempotency_key or self._make_key()
-        held = await self.transport.post("/v1/workflow", document, key=key)
-        return ExecutionId(held["execution_id"])
+        held = await self.transport.post("/v1/workflow", AcceptedRequest, document, key=key)
+        return held.execution_id
 
     async def trigger(
         self, execution_id: str, input: Json = None, *, idempotency_key: str | None = None
     ) -> None:
-        """Starts one that is held; raises WrongStateError when it was started before.
+        """Starts a held execution; raises WrongStateError if it was started before.
 
-        Called again with the same key and input, nothing happens.
+        A repeated call with the same key and input has no effect.
         """
         body = {"input_params": msgspec.Raw(encode_payload(input, where="input"))}
         key = idempotency_key or self._make_key()
-        await self.transport.post(
-            f"/v1/workflow/trigger/{quote_path_segment(execution_id)}", body, key=key
-        )
+        path = f"/v1/workflow/trigger/{quote_path_segment(execution_id)}"
+        await self.transport.post(path, NO_VIEW, body, key=key)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
-        """The execution once it is final; raises TimeoutError when that takes longer."""
+        """Returns the execution once it is final; raises TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        path = _build_path(execution_id, "/wait")
         while True:
-            left_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
-            poll_s = max(0.0, min(LONG_POLL_S, left_s))
-            found = parse_answer(
-                await self.transport.get(
-                    f"/v1/executions/{quote_path_segment(execution_id)}/wait",
-                    [("timeout", f"{poll_s:.3f}")],
-                    long_poll_s=poll_s,
-                ),
-                ExecutionView,
-            )
-            if found.status in FINAL_EXECUTION_STATES:
-                return found
-            if left_s <= 0:
+            remaining_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
+            poll_s = max(0.0, min(LONG_POLL_S, remaining_s))
+            query = [("timeout", f"{poll_s:.3f}")]
+            view = await self.transport.get(path, ExecutionView, query, long_poll_s=poll_s)
+            if view.status in FINAL_EXECUTION_STATES:
+                return view
+            if remaining_s <= 0:
                 raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
 
     async def get(self, execution_id: str) -> ExecutionView:
-        """With its nodes and their outputs."""
-        path = f"/v1/executions/{quote_path_segment(execution_id)}"
-        return parse_answer(await self.transport.get(path), ExecutionView)
+        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
+        return await self.transport.get(_build_path(execution_id), ExecutionView)
 
     async def node(
         self,
@@ -280,40 +271,40 @@ class HttpClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
 
-        Items come in pages, behind `items_after`.
+        Items come in pages, after `items_after`.
         """
         query = [("items_after", str(items_after)), ("items_limit", str(items_limit))]
         query += [] if item is None else [("item", str(item))]
-        path = (
-            f"/v1/executions/{quote_path_segment(execution_id)}/nodes/{quote_path_segment(node_id)}"
-        )
-        return parse_answer(await self.transport.get(path, query), NodeDetail)
+        path = _build_path(execution_id, f"/nodes/{quote_path_segment(node_id)}")
+        return await self.transport.get(path, NodeDetail, query)
 
     async def history(self, execution_id: str) -> list[HistoryEvent]:
-        """Everything that has happened in it, in order."""
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
-        answer = await self.transport.get(path)
-        return parse_answer(answer["items"], list[HistoryEvent])
+        """Returns all events of an execution, in order; raises NotFoundError."""
+        history = await self.transport.get(_build_path(execution_id, "/history"), HistoryView)
+        return [*history.items]
 
-    async def follow(self, execution_id: str) -> AsyncIterator[HistoryEvent]:
-        """Everything that happens in it, from its beginning, as it happens; until it is final."""
-        async for each in self.transport.stream(
-            f"/v1/executions/{quote_path_segment(execution_id)}/events"
-        ):
-            if each.event == "end":
+    async def follow(self, execution_id: str, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
+        """Yields the events after the first `after` as they happen, until the execution is final.
+
+        By default all events, from the first one on; raises NotFoundError.
+        """
+        path = _build_path(execution_id, "/events")
+        async for message in self.transport.stream(path, make_event_id(after) if after else None):
+            if message.event == "end":
                 return
-            yield parse_answer(each.data, HistoryEvent)
+            yield self.transport.decode(message.data, HistoryEvent)
 
-    async def list_executions(self, criteria: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
-        """One page, newest first; of 500 at most, whatever the `limit`."""
+    async def list_executions(
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Page[ExecutionSummary]:
+        """Returns one page, newest first; it has 500 executions at most, whatever the `limit`."""
         limited = msgspec.structs.replace(criteria, limit=min(PAGE_SIZE_MAX, criteria.limit))
-        return parse_header_page(
-            await self.transport.get("/v1/executions", build_filter_query(limited))
-        )
+        query = build_filter_query(limited)
+        return await self.transport.get("/v1/executions", Page[ExecutionSummary], query)
 
-    async def executions(
+    def executions(
         self,
         *,
         states: Sequence[ExecutionState | str] = (),
@@ -323,12 +314,12 @@ class HttpClient:
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         with_children: bool = False,
-    ) -> AsyncIterator[ExecutionHeader]:
-        """All that are so, newest first, page by page.
+    ) -> AsyncIterator[ExecutionSummary]:
+        """Yields all executions that match, newest first.
 
         `text` is part of an id, a workflow's name, a label's value or an error.
         """
-        wanted = ExecutionFilter(
+        criteria = ExecutionFilter(
             states=parse_states(states),
             workflow=workflow,
             labels=dict(labels or {}),
@@ -338,59 +329,36 @@ class HttpClient:
             with_children=with_children,
             limit=PAGE_SIZE,
         )
-        while True:
-            page = await self.list_executions(wanted)
-            for header in page:
-                yield header
-            if page.next is None:
-                return
-            wanted = msgspec.structs.replace(wanted, after=page.next)
+        return iter_executions(self, criteria)
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
-        """How many there are in each state, or how many at least."""
+    ) -> Mapping[ExecutionState, StateCount]:
+        """Counts the executions in each state, up to a maximum."""
         query = build_filter_query(criteria, with_page=False)
-        found = await self.transport.get("/v1/executions/count", query)
-        return parse_answer(found["states"], dict[ExecutionState, ExecutionCount])
+        return (await self.transport.get("/v1/executions/count", ExecutionCounts, query)).states
 
     async def find(self, text: str) -> ExecutionId:
-        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        """Returns the execution with this id, or the only one whose id begins with the text."""
         check_execution_id(text)
-        headers = await self._look_up([("begins", text)])
-        return choose_by_prefix(text, [header.execution_id for header in headers][:2])
+        summaries = await self._look_up([("begins", text)])
+        return choose_by_prefix(text, [summary.execution_id for summary in summaries][:2])
 
-    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
-        """Of the ids that exist."""
-        headers: dict[ExecutionId, ExecutionHeader] = {}
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
+        """Returns the summaries of the ids that exist."""
+        summaries: dict[ExecutionId, ExecutionSummary] = {}
         for first in range(0, len(ids), IDS_PER_LOOKUP):
             page = await self._look_up([("id", id_) for id_ in ids[first : first + IDS_PER_LOOKUP]])
-            headers |= {header.execution_id: header for header in page}
-        return headers
+            summaries |= {summary.execution_id: summary for summary in page}
+        return summaries
 
-    async def _look_up(self, query: Query) -> list[ExecutionHeader]:
-        answer = await self.transport.get("/v1/executions/lookup", query)
-        return [parse_header(each) for each in answer["items"]]
-
-    async def read_entries(
-        self, execution_id: ExecutionId, *, after: int = 0
-    ) -> Sequence[HistoryEntry]:
-        """The history after its first `after` events, each of which is an entry here.
-
-        Empty for an unknown execution. Times are known to the millisecond.
-        """
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
-        try:
-            answer = await self.transport.get(path, [("after", str(after))] if after else ())
-        except NotFoundError:
-            return ()
-        events = parse_answer(answer["items"], list[HistoryEvent])
-        return [_build_entry(event) for event in events]
+    async def _look_up(self, query: Query) -> Listing[ExecutionSummary]:
+        return await self.transport.get("/v1/executions/lookup", Listing[ExecutionSummary], query)
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
-        """Clean-up nodes still run, unless it `is_forced`."""
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/cancel"
-        await self.transport.post(path, {"reason": reason, "force": is_forced})
+        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`."""
+        body = {"reason": reason, "force": is_forced}
+        await self.transport.post(_build_path(execution_id, "/cancel"), NO_VIEW, body)
 
     async def signal(
         self,
@@ -400,21 +368,15 @@ class HttpClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Tells it what one of its nodes waits for; the same `signal_id` is one signal."""
+        """Sends the signal that a node waits for; the same `signal_id` counts once."""
         id_ = signal_id or self._make_key()
         body = {
             "name": name,
             "payload": msgspec.Raw(encode_payload(payload, where="payload")),
             "signal_id": id_,
         }
-        await self.transport.send(
-            ServerRequest(
-                method="POST",
-                path=f"/v1/executions/{quote_path_segment(execution_id)}/signal",
-                body=msgspec.json.encode(body),
-                is_repeatable=True,
-            )
-        )
+        path = _build_path(execution_id, "/signal")
+        await self.transport.post(path, NO_VIEW, body, is_repeatable=True)
 
     async def rerun(
         self,
@@ -424,77 +386,57 @@ class HttpClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Begins a new execution that takes over what a finished one had completed.
+        """Starts a new execution that reuses the completed nodes of a final one.
 
-        With the input of that one, unless another is given.
+        It has the same input, unless another one is given.
         """
         body = {
             **build_rerun_body(options or RerunSpec()),
             "input": msgspec.Raw(encode_payload(input, where="input")),
         }
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/rerun"
-        begun = await self.transport.post(path, body, key=idempotency_key or self._make_key())
-        return ExecutionId(begun["execution_id"])
+        path, key = _build_path(execution_id, "/rerun"), idempotency_key or self._make_key()
+        return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def store(self, workflow: WorkflowSource) -> StoredWorkflow:
-        """Under the version that its content has, or else the next; nothing is run."""
-        document = build_workflow_document(load_remote_workflow(workflow))
-        call = ServerRequest(
-            method="POST",
-            path="/v1/workflows",
-            body=encode_payload(document, where="workflow"),
-            is_repeatable=True,
-        )
-        return parse_answer(await self.transport.send(call), StoredWorkflow)
+        """Stores a workflow under the version of its content, or else the next; runs nothing."""
+        return await self.library.store(load_remote_workflow(workflow))
 
     async def delete_workflow(self, name: str) -> int:
-        """How many versions it had; executions that have ended stay readable.
+        """Deletes a workflow, and returns the number of its versions; final executions stay.
 
         Raises WrongStateError while executions of it are not final.
         """
-        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
-        return parse_answer((await self.transport.send(call))["versions"], int)
+        return await self.library.delete(name)
 
-    async def workflows(self) -> AsyncIterator[StoredWorkflow]:
-        """The newest version of each, by name."""
-        after: str | None = None
-        while True:
-            query = [("limit", str(PAGE_SIZE))] + ([] if after is None else [("after", after)])
-            page = await self.transport.get("/v1/workflows", query)
-            for each in parse_answer(page["items"], list[StoredWorkflow]):
-                yield each
-            after = page["next"]
-            if after is None:
-                return
+    def workflows(self) -> AsyncIterator[StoredWorkflow]:
+        """Yields the newest version of each workflow, by name."""
+        query = [("limit", str(PAGE_SIZE))]
+        return self.transport.iter_items("/v1/workflows", Page[StoredWorkflow], query)
 
     async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
-        """Newest first."""
-        path = f"/v1/workflows/{quote_path_segment(name)}/versions"
-        page = await self.transport.get(path, [("limit", str(limit))])
-        return parse_answer(page["items"], list[StoredWorkflow])
+        """Lists the versions of a workflow, newest first."""
+        return [*await self.library.versions(name, limit=limit)]
 
     async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
-        """A workflow as it could be written in a file; by default the newest version."""
-        query = [] if version is None else [("version", str(version))]
-        found = await self.transport.get(f"/v1/workflows/{quote_path_segment(name)}", query)
-        return parse_answer(found["document"], dict[str, Json])
+        """Returns a workflow as a file would have it; by default the newest version."""
+        return (await self.library.get(name, version)).document
 
     async def server(self) -> ServerInfo:
-        """What the server is."""
-        return parse_answer(await self.transport.get("/v1/server"), ServerInfo)
+        """Returns the version and the kind of the server."""
+        return await self.transport.get("/v1/server", ServerInfo)
 
     async def ready(self) -> Readiness:
-        """Whether the server can be given work, and if not, which part of it can't be reached."""
-        call = ServerRequest(
+        """Returns whether the server is ready, and which of its parts can't be reached."""
+        request = ServerRequest(
             method="GET",
             path="/health/ready",
             is_repeatable=True,
             accepted_statuses=[HTTPStatus.SERVICE_UNAVAILABLE],
         )
-        return parse_answer(await self.transport.send(call), Readiness)
+        return await self.transport.send(request, Readiness)
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
-        """A batch submits the same workflow again and again: it is stored once a second."""
+        """Stores a workflow once a second at most: a batch submits the same one many times."""
         async with self._storing:
             known, now = self._stored, self._clock.monotonic()
             if known is None or known.source is not workflow or now >= known.until:
@@ -505,3 +447,7 @@ class HttpClient:
 
     def _make_key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"
+
+
+def _build_path(execution_id: str, suffix: str = "") -> str:
+    return f"/v1/executions/{quote_path_segment(execution_id)}{suffix}"

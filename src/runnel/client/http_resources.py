@@ -1,8 +1,8 @@
-"""The groups of `HttpClient`: what a server knows and does, by one request each."""
+"""The groups of `HttpClient`; each method sends one request, or one for each page."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
-from typing import TypeVar
 
 import msgspec
 
@@ -10,155 +10,100 @@ from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
-from runnel.client.definitions import StoredVersion
+from runnel.client.listing import iter_pages
 from runnel.client.reruns import RerunSpec
-from runnel.client.transport import (
-    Query,
-    ResponseObject,
-    ServerRequest,
-    Transport,
-    quote_path_segment,
-)
+from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
-from runnel.core.workflow import Workflow, encode_workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import InputError
-from runnel.ports.archive import ALL_EXECUTIONS, Definition, ExecutionFilter, HeaderPage, PageCursor
-from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
-from runnel.ports.store import ExecutionHeader
-from runnel.views import Timestamp, convert_view
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.views.dead_letter import (
     BulkRetryResult,
+    DeadLetterCount,
     DeadLetterDetail,
     DeadLetterView,
+    PurgedLetters,
     RetriedLetters,
 )
-from runnel.views.execution import ExecutionSummary, format_time
-from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
-from runnel.views.page import BulkStep
+from runnel.views.execution import format_time
+from runnel.views.operations import (
+    ConcurrencyKeyView,
+    PartitionView,
+    QueueView,
+    WorkerView,
+)
+from runnel.views.page import BulkStep, Listing, Page
 from runnel.views.token import NewTokenView, Scope, TokenView
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+from runnel.views.workflow import (
+    DeletedWorkflow,
+    StoredWorkflow,
+    WorkflowDocument,
+)
 
-# What a server answers, as the values that a local client returns.
-
-T = TypeVar("T")
-
-
-def parse_header(document: Mapping[str, Json]) -> ExecutionHeader:
-    view = parse_answer(document, ExecutionSummary)
-    return ExecutionHeader(
-        execution_id=view.execution_id,
-        workflow=view.workflow,
-        version=view.version,
-        state=view.status,
-        error=view.error,
-        created_at=float(view.created_at),
-        started_at=_to_seconds(view.started_at),
-        finished_at=_to_seconds(view.finished_at),
-        parent_id=view.parent_id,
-        rerun_of=view.rerun_of,
-        labels=view.labels,
-        definition=view.workflow_definition_id,
-    )
-
-
-def _to_seconds(time: Timestamp | None) -> float | None:
-    return None if time is None else float(time)
-
-
-def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
-    after = document["next"]
-    return HeaderPage(
-        headers=[parse_header(each) for each in document["items"]],
-        next=None if after is None else PageCursor(after),
-    )
-
-
-def parse_answer(document: Json, kind: type[T]) -> T:
-    """Raises NotRunnelError for an answer that no Runnel gives."""
-    try:
-        return convert_view(document, kind)
-    except msgspec.ValidationError as error:
-        if isinstance(document, ResponseObject):
-            raise document.not_runnel_error(f"something else than expected: {error}") from error
-        raise
-
-
-DEAD_LETTERS_PATH = "/v1/dead-letters"
 PAGE_SIZE = 200
+PAGE_SIZE_MAX = 500
+# The answer of a request that returns nothing.
+NO_VIEW = dict[str, Json]
 
 
-class HttpDeadLetters:
+class HttpGroup:
+    """Methods of a server that belong together."""
+
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def list(
+
+class HttpDeadLetters(HttpGroup):
+    """`DeadLetters` of a server."""
+
+    _PATH = "/v1/dead-letters"
+
+    def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> AsyncIterator[DeadLetterView]:
-        """Newest first, page by page; `execution` is the beginning of an id."""
-        place: str | None = None
-        while True:
-            query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
-            query += [] if place is None else [("after", place)]
-            page = await self._transport.get(DEAD_LETTERS_PATH, query)
-            for each in parse_answer(page["items"], list[DeadLetterView]):
-                yield each
-            place = page["next"]
-            if place is None:
-                return
+        """Yields letters, newest first; `execution` is the beginning of an execution id."""
+        query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
+        return self._transport.iter_items(self._PATH, Page[DeadLetterView], query)
 
     async def count(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> int:
-        answer = await self._transport.get(
-            f"{DEAD_LETTERS_PATH}/count", _build_letter_query(queue, workflow, execution)
-        )
-        return parse_answer(answer["count"], int)
+        query = _build_letter_query(queue, workflow, execution)
+        return (await self._transport.get(f"{self._PATH}/count", DeadLetterCount, query)).count
 
     async def get(self, name: str) -> DeadLetterDetail:
-        """By its name, in which the first characters of the execution do."""
-        path = f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"
-        return parse_answer(await self._transport.get(path), DeadLetterDetail)
+        """Returns the letter of a name, in which the execution id may be shortened."""
+        path = f"{self._PATH}/{quote_path_segment(name)}"
+        return await self._transport.get(path, DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
-        """Runs again what failed in its execution, with other configs of its nodes if given.
+        """Reruns the failed nodes of the letter's execution, with other configs if given.
 
         Raises WrongStateError while that execution is not final.
         """
-        given = {
-            node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
-            for node, config in (configs or {}).items()
-        }
-        body = {"configs": given}
-        return parse_answer(
-            await self._transport.post(
-                f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}/retry", body
-            ),
-            RetriedLetters,
+        path = f"{self._PATH}/{quote_path_segment(name)}/retry"
+        return await self._transport.post(
+            path, RetriedLetters, {"configs": _encode_configs(configs or {})}
         )
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
-        """Those of `limit` executions at most, the oldest first."""
+        """Retries the letters of at most `limit` executions, oldest first."""
         body = {**_build_selection_body(selection), "limit": limit}
-        return parse_answer(
-            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), BulkRetryResult
-        )
+        return await self._transport.post(f"{self._PATH}/retry", BulkRetryResult, body)
 
     async def purge(self, name: str) -> None:
-        """Removes it for good; its execution stays as it is."""
-        await self._transport.send(
-            ServerRequest(method="DELETE", path=f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}")
-        )
+        """Deletes a letter; its execution does not change."""
+        await self._transport.delete(f"{self._PATH}/{quote_path_segment(name)}", NO_VIEW)
 
     async def purge_many(self, selection: LettersOf) -> int:
-        """How many were removed."""
-        answer = await self._transport.post(
-            f"{DEAD_LETTERS_PATH}/purge", _build_selection_body(selection)
-        )
-        return parse_answer(answer["purged"], int)
+        """Deletes letters, and returns their number."""
+        body = _build_selection_body(selection)
+        return (await self._transport.post(f"{self._PATH}/purge", PurgedLetters, body)).purged
 
 
 def _build_letter_query(queue: str | None, workflow: str | None, execution: str) -> Query:
@@ -172,7 +117,11 @@ def _build_selection_body(selection: LettersOf) -> dict[str, Json]:
     return fields
 
 
-# What of an execution is to run again, as requests have it.
+def _encode_configs(configs: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
+        for node, config in configs.items()
+    }
 
 
 def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
@@ -180,183 +129,122 @@ def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
         "nodes": list(options.again),
         "whole": options.is_whole,
         "newest": options.is_newest,
-        "configs": {
-            node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
-            for node, config in options.configs.items()
-        },
+        "configs": _encode_configs(options.configs),
     }
 
 
-# `Client.many`: what is done to all executions that a filter finds, in steps of the server.
+class HttpBulk(HttpGroup):
+    """`Bulk` of a server. An empty filter means every execution, and has to be given to say so.
 
-
-class HttpBulk:
-    """A filter without anything in it means every execution, and has to be given to say so.
-
-    Each step that was done is told, with those that could not be done; who stops in between has
-    done the others.
+    Each step is yielded once the server has carried it out, with the executions that failed in it.
+    A caller that stops in between has the effect of the steps that it got.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def cancel(
+    def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
-        """Ends those that are not final, from the newest on, 500 in each step."""
+        """Cancels the executions that are not final, newest first, 500 in each step."""
         body = {"reason": reason, "force": is_forced}
-        async for each in self._iter_steps("/v1/executions/cancel", criteria, body):
-            yield each
+        return iter_pages(partial(self._send_step, "cancel", body), criteria)
 
-    async def rerun(
+    def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        """Reruns those that have failed, or are in the states of the filter, 100 in each step.
+        """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        Each once for each `key`, however often this is called.
+        An execution has one such rerun for each `key`, however often this is called.
         """
         body = {**build_rerun_body(options or RerunSpec()), "key": key}
-        async for each in self._iter_steps("/v1/executions/rerun", criteria, body):
-            yield each
+        return iter_pages(partial(self._send_step, "rerun", body), criteria)
 
-    async def _iter_steps(
-        self, path: str, criteria: ExecutionFilter, body: Mapping[str, Json]
-    ) -> AsyncIterator[BulkStep]:
-        after: str | None = criteria.after
-        while True:
-            given = {**_build_filter_body(criteria), **body, "after": after}
-            found = parse_answer(await self._transport.post(path, given), BulkStep)
-            yield found
-            after = None if found.next is None else PageCursor(found.next)
-            if after is None:
-                return
+    async def _send_step(
+        self, action: str, body: Mapping[str, Json], criteria: ExecutionFilter
+    ) -> BulkStep:
+        request = {**_build_filter_body(criteria), **body, "after": criteria.after}
+        return await self._transport.post(f"/v1/executions/{action}", BulkStep, request)
 
 
-def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
-    begin, end = criteria.created_from, criteria.created_before
-    return {
-        "status": [state.value for state in criteria.states],
-        "workflow": criteria.workflow,
-        "label": [f"{key}={value}" for key, value in criteria.labels.items()],
-        "created_from": format_time(begin) if isfinite(begin) else None,
-        "created_before": format_time(end) if isfinite(end) else None,
-        "text": criteria.text,
-        "rerun_of": criteria.rerun_of,
-        "parent": criteria.parent,
-        "children": criteria.with_children,
-        "every": criteria == ALL_EXECUTIONS,
-    }
-
-
-# `Client.operations`: workers, queues, concurrency keys and partitions of a server.
-
-OPERATIONS_PAGE_SIZE = 200
-
-
-class HttpOperations:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class HttpOperations(HttpGroup):
+    """`Operations` of a server."""
 
     async def workers(self) -> list[WorkerView]:
-        """The living first, by name, then those that were found dead lately."""
-        return parse_answer((await self._transport.get("/v1/workers"))["items"], list[WorkerView])
+        """Lists living workers by name, then workers that died recently."""
+        return [*await self._transport.get("/v1/workers", Listing[WorkerView])]
 
     async def worker(self, name: str) -> WorkerView:
-        return parse_answer(
-            await self._transport.get(f"/v1/workers/{quote_path_segment(name)}"), WorkerView
-        )
+        return await self._transport.get(f"/v1/workers/{quote_path_segment(name)}", WorkerView)
 
     async def drain(self, worker: str) -> None:
-        """Lets it finish what it runs, and end: it is told with its next heartbeat."""
-        await self._transport.post(f"/v1/workers/{quote_path_segment(worker)}/drain")
+        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
+        path = f"/v1/workers/{quote_path_segment(worker)}/drain"
+        await self._transport.post(path, NO_VIEW)
 
     async def queues(self) -> list[QueueView]:
-        """By name."""
-        return parse_answer((await self._transport.get("/v1/queues"))["items"], list[QueueView])
+        """Lists the queues by name."""
+        return [*await self._transport.get("/v1/queues", Listing[QueueView])]
 
-    async def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
-        """The concurrency keys that somebody holds or waits for, by key."""
-        after: str | None = None
-        while True:
-            query = [("limit", str(OPERATIONS_PAGE_SIZE))] + (
-                [] if after is None else [("after", after)]
-            )
-            page = await self._transport.get("/v1/limits", query)
-            for each in parse_answer(page["items"], list[ConcurrencyKeyView]):
-                yield each
-            after = page["next"]
-            if after is None:
-                return
+    def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
+        """Yields the concurrency keys that tasks hold or wait for, by key."""
+        query = [("limit", str(PAGE_SIZE))]
+        return self._transport.iter_items("/v1/limits", Page[ConcurrencyKeyView], query)
 
     async def partitions(self) -> list[PartitionView]:
-        """By number."""
-        return parse_answer(
-            (await self._transport.get("/v1/partitions"))["items"], list[PartitionView]
-        )
+        """Lists the partitions by number."""
+        return [*await self._transport.get("/v1/partitions", Listing[PartitionView])]
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
-        """The partition that decides an execution."""
+        """Returns the partition of an execution, with its owner."""
         path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
-        return parse_answer(await self._transport.get(path), PartitionView)
+        return await self._transport.get(path, PartitionView)
 
 
-# The workflows that a server has.
-
-DEFINITIONS_PAGE_SIZE = 500
-
-
-class HttpWorkflows:
+class HttpWorkflows(HttpGroup):
     """`Workflows` of a server."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    _PATH = "/v1/workflows"
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        definitions: list[Definition] = []
-        cursor: str | None = after or None
-        while len(definitions) < limit:
-            page_size = min(DEFINITIONS_PAGE_SIZE, limit - len(definitions))
-            query = [("limit", str(page_size)), ("documents", "true")]
-            query += [] if cursor is None else [("after", cursor)]
-            page = await self._transport.get("/v1/workflows", query)
-            definitions += map(_parse_definition, page["items"])
-            cursor = page["next"]
-            if cursor is None:
-                break
-        return definitions
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
+        """Lists the newest versions by name; `after` is the last name of the previous page."""
+        workflows: list[StoredWorkflow] = []
+        cursor: str | None = after
+        while cursor is not None and len(workflows) < limit:
+            page_size = min(PAGE_SIZE_MAX, limit - len(workflows))
+            query = _build_page_query(cursor, page_size)
+            page = await self._transport.get(self._PATH, Page[StoredWorkflow], query)
+            workflows += page.items
+            cursor = page.next
+        return workflows
 
-    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        query = [("limit", str(min(DEFINITIONS_PAGE_SIZE, limit))), ("documents", "true")]
-        path = f"/v1/workflows/{quote_path_segment(name)}/versions"
-        page = await self._transport.get(path, query)
-        return [_parse_definition(each) for each in page["items"]]
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
+        """Lists the versions, newest first; raises NotFoundError."""
+        path = f"{self._PATH}/{quote_path_segment(name)}/versions"
+        query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
+        return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
-    async def get(self, name: str, version: int) -> Definition:
-        path = f"/v1/workflows/{quote_path_segment(name)}"
-        return _parse_definition(await self._transport.get(path, [("version", str(version))]))
+    async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
+        """Returns a version, by default the newest; raises NotFoundError."""
+        query = [] if version is None else [("version", str(version))]
+        path = f"{self._PATH}/{quote_path_segment(name)}"
+        return await self._transport.get(path, WorkflowDocument, query)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
+        """Loads the definition that an execution runs; raises NotFoundError."""
         path = f"/v1/definitions/{quote_path_segment(hash_)}"
-        return _parse_graph(await self._transport.get(path))
+        return Graph(read_document((await self._transport.get(path, WorkflowDocument)).document))
 
-    async def store(self, workflow: Workflow) -> StoredVersion:
-        document = build_workflow_document(workflow)
-        call = ServerRequest(
-            method="POST",
-            path="/v1/workflows",
-            body=encode_payload(document, where="workflow"),
-            is_repeatable=True,
-        )
-        answer = await self._transport.send(call)
-        return StoredVersion(workflow.name, parse_answer(answer["version"], int), Graph(workflow))
+    async def store(self, workflow: Workflow) -> StoredWorkflow:
+        """Stores a workflow under the version of its content, or else under the next version."""
+        body = msgspec.Raw(encode_payload(build_workflow_document(workflow), where="workflow"))
+        return await self._transport.post(self._PATH, StoredWorkflow, body, is_repeatable=True)
 
     async def delete(self, name: str) -> int:
-        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
-        return parse_answer((await self._transport.send(call))["versions"], int)
+        """Deletes all versions, and returns their number; raises WrongStateError."""
+        path = f"{self._PATH}/{quote_path_segment(name)}"
+        return (await self._transport.delete(path, DeletedWorkflow)).versions
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
-    """With each node's whole retry policy: what is left out would be that of the server."""
+    """Writes each node's complete retry policy; the server would fill in its own defaults."""
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
         written["retry"] = msgspec.structs.asdict(node.retry)
@@ -365,61 +253,10 @@ def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
     return document
 
 
-def _parse_definition(answer: Mapping[str, Json]) -> Definition:
-    return Definition(
-        hash=DefinitionHash(answer["workflow_definition_id"]),
-        name=answer["name"],
-        version=answer["version"],
-        document=encode_workflow(read_document(answer["document"])),
-    )
+class HttpSchedules(HttpGroup):
+    """`Schedules` of a server; the labels that Runnel itself sets are not sent."""
 
-
-def _parse_graph(answer: Mapping[str, Json]) -> Graph:
-    return Graph(read_document(answer["document"]))
-
-
-# The feed of a server: asked for what is new, it answers when something is.
-
-CHANGES_PATH = "/v1/changes"
-CHANGES_WAIT_S_MAX = 30.0
-
-
-class HttpFeed:
-    """The `Feed` port of a server."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def end(self) -> FeedPosition:
-        return FeedPosition((await self._transport.get(CHANGES_PATH))["position"])
-
-    async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
-        """As many as the server gives, whatever the `limit`."""
-        wait_s = min(wait_s, CHANGES_WAIT_S_MAX)
-        query = [("after", after), ("wait", str(wait_s))]
-        answer = await self._transport.get(CHANGES_PATH, query, long_poll_s=wait_s)
-        changes = [
-            ExecutionChange(
-                ExecutionId(each["execution_id"]),
-                None if each["status"] is None else ExecutionState(each["status"]),
-                FeedPosition(each["position"]),
-            )
-            for each in answer["items"]
-        ]
-        position = FeedPosition(answer["position"])
-        return FeedPage(changes=changes, position=position, has_gap=answer["has_gap"])
-
-
-# Schedules and webhooks of a server, as commands keep those of a store.
-
-SCHEDULES_PATH, WEBHOOKS_PATH = "/v1/schedules", "/v1/webhooks"
-
-
-class HttpSchedules:
-    """Raises what the server does; labels of Runnel's own are not sent along."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    _PATH = "/v1/schedules"
 
     async def add(self, schedule: Schedule) -> ScheduleView:
         body = {
@@ -437,36 +274,30 @@ class HttpSchedules:
             "starts_at": format_time(schedule.starts_at),
             "ends_at": format_time(schedule.ends_at),
         }
-        return parse_answer(await self._transport.post(SCHEDULES_PATH, body), ScheduleView)
+        return await self._transport.post(self._PATH, ScheduleView, body)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
-        query = [("limit", str(limit)), *([("after", after)] if after else [])]
-        answer = await self._transport.get(SCHEDULES_PATH, query)
-        return parse_answer(answer["items"], list[ScheduleView])
+        query = _build_page_query(after, limit)
+        return (await self._transport.get(self._PATH, Page[ScheduleView], query)).items
 
     async def get(self, schedule_id: str) -> ScheduleView:
-        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}"
-        return parse_answer(await self._transport.get(path), ScheduleView)
+        path = f"{self._PATH}/{quote_path_segment(schedule_id)}"
+        return await self._transport.get(path, ScheduleView)
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
         action = "pause" if is_paused else "resume"
-        path = f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{action}"
-        return parse_answer(await self._transport.post(path), ScheduleView)
+        path = f"{self._PATH}/{quote_path_segment(schedule_id)}/{action}"
+        return await self._transport.post(path, ScheduleView)
 
     async def remove(self, schedule_id: str) -> None:
-        await self._transport.send(
-            ServerRequest(
-                method="DELETE", path=f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}"
-            )
-        )
+        await self._transport.delete(f"{self._PATH}/{quote_path_segment(schedule_id)}", NO_VIEW)
 
 
-class HttpWebhooks:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class HttpWebhooks(HttpGroup):
+    """`Webhooks` of a server."""
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Without `replaces`, raises ConflictError when the workflow has one."""
+        """Without `replaces`, raises ConflictError if the workflow has a webhook."""
         body = {
             "version": webhook.version,
             "kind": webhook.kind.value,
@@ -476,40 +307,33 @@ class HttpWebhooks:
             "delivery_id": webhook.delivery_id,
             "labels": webhook.labels,
         }
-        query = [] if replaces else [("is_new", "true")]
-        data = msgspec.json.encode(body)
-        path = _build_webhook_path(webhook.workflow)
-        call = ServerRequest(method="PUT", path=path, query=query, body=data)
-        return parse_answer(await self._transport.send(call), WebhookView)
+        request = ServerRequest(
+            method="PUT",
+            path=_build_webhook_path(webhook.workflow),
+            query=[] if replaces else [("is_new", "true")],
+            body=msgspec.json.encode(body),
+        )
+        return await self._transport.send(request, WebhookView)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
-        query = [("limit", str(limit)), *([("after", after)] if after else [])]
-        answer = await self._transport.get(WEBHOOKS_PATH, query)
-        return parse_answer(answer["items"], list[WebhookView])
+        query = _build_page_query(after, limit)
+        return (await self._transport.get("/v1/webhooks", Page[WebhookView], query)).items
 
     async def get(self, workflow: str) -> WebhookView:
-        return parse_answer(await self._transport.get(_build_webhook_path(workflow)), WebhookView)
+        return await self._transport.get(_build_webhook_path(workflow), WebhookView)
 
     async def remove(self, workflow: str) -> None:
-        await self._transport.send(
-            ServerRequest(method="DELETE", path=_build_webhook_path(workflow))
-        )
+        await self._transport.delete(_build_webhook_path(workflow), NO_VIEW)
 
 
 def _build_webhook_path(workflow: str) -> str:
     return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
 
 
-# The tokens that a server takes.
-
-TOKENS_PATH = "/v1/tokens"
-
-
-class HttpTokens:
+class HttpTokens(HttpGroup):
     """`Tokens` of a server."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    _PATH = "/v1/tokens"
 
     async def create(
         self,
@@ -520,23 +344,25 @@ class HttpTokens:
         per_minute: int | None = None,
     ) -> NewTokenView:
         body = {"name": name, "scopes": scopes, "days": days, "per_minute": per_minute}
-        return parse_answer(await self._transport.post(TOKENS_PATH, body), NewTokenView)
+        return await self._transport.post(self._PATH, NewTokenView, body)
 
     async def list(self) -> Sequence[TokenView]:
-        answer = await self._transport.get(TOKENS_PATH)
-        return parse_answer(answer["items"], list[TokenView])
+        return (await self._transport.get(self._PATH, Listing[TokenView])).items
 
     async def revoke(self, token_id: str) -> None:
         """Raises NotFoundError."""
-        path = f"{TOKENS_PATH}/{quote_path_segment(token_id)}"
-        await self._transport.send(ServerRequest(method="DELETE", path=path))
+        await self._transport.delete(f"{self._PATH}/{quote_path_segment(token_id)}", NO_VIEW)
 
 
-# Which executions are meant, as parameters of a request.
+def _build_page_query(after: str, limit: int) -> Query:
+    return [("limit", str(limit)), *([("after", after)] if after else [])]
+
+
+# Filters of executions, as requests have them.
 
 
 def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
-    """In capital letters or not; raises InputError."""
+    """Parses names of states in upper or lower case; raises InputError."""
     known = {state.value: state for state in ExecutionState}
     for name in names:
         if name.upper() not in known:
@@ -549,20 +375,36 @@ def build_filter_query(
     criteria: ExecutionFilter, *, with_page: bool = True
 ) -> list[tuple[str, str]]:
     query = [("status", state.value) for state in criteria.states]
-    query += [("label", f"{key}={value}") for key, value in criteria.labels.items()]
-    single = {
+    query += [("label", label) for label in _format_labels(criteria)]
+    fields = _build_single_fields(criteria) | {
+        "children": "true" if criteria.with_children else None
+    }
+    if with_page:
+        fields |= {"limit": str(criteria.limit), "after": criteria.after}
+    return query + [(name, value) for name, value in fields.items() if value]
+
+
+def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
+    return {
+        "status": [state.value for state in criteria.states],
+        "label": _format_labels(criteria),
+        **_build_single_fields(criteria),
+        "children": criteria.with_children,
+        "every": msgspec.structs.replace(criteria, after=None) == ALL_EXECUTIONS,
+    }
+
+
+def _format_labels(criteria: ExecutionFilter) -> list[str]:
+    return [f"{key}={value}" for key, value in criteria.labels.items()]
+
+
+def _build_single_fields(criteria: ExecutionFilter) -> dict[str, str | None]:
+    begin, end = criteria.created_from, criteria.created_before
+    return {
         "workflow": criteria.workflow,
         "text": criteria.text,
         "rerun_of": criteria.rerun_of,
         "parent": criteria.parent,
-        "created_from": format_time(criteria.created_from)
-        if isfinite(criteria.created_from)
-        else None,
-        "created_before": (
-            format_time(criteria.created_before) if isfinite(criteria.created_before) else None
-        ),
-        "children": "true" if criteria.with_children else None,
+        "created_from": format_time(begin) if isfinite(begin) else None,
+        "created_before": format_time(end) if isfinite(end) else None,
     }
-    if with_page:
-        single |= {"limit": str(criteria.limit), "after": criteria.after}
-    return query + [(name, value) for name, value in single.items() if value]

@@ -1,7 +1,8 @@
-"""Executions, page after page, for callers that want them all or a certain number."""
+"""Lists of executions over several pages, and execution ids as callers give them."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -9,84 +10,89 @@ from runnel.authoring.payloads import check_labels, check_text
 from runnel.core.ids import ExecutionId
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
-from runnel.ports.archive import Archive, ExecutionFilter, HeaderPage
-from runnel.ports.store import ExecutionHeader
+from runnel.ports.archive import PageCursor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from runnel.ports.archive import Archive, ExecutionFilter
+    from runnel.ports.store import ExecutionHeader
+    from runnel.views.execution import ExecutionSummary
+    from runnel.views.page import Page
 
 TEXT_CHARS_MAX = 2_000
 
 
 def check_filter(criteria: ExecutionFilter) -> None:
-    """Raises PayloadError for a text that no store can look for."""
+    """Raises PayloadError for a text that a store can't search for."""
     check_text(criteria.text, "the text to search for", chars_max=TEXT_CHARS_MAX, chars_min=0)
     for name in ("workflow", "rerun_of", "parent"):
         check_text(getattr(criteria, name) or "", name, chars_max=TEXT_CHARS_MAX, chars_min=0)
     check_labels(criteria.labels)
 
 
+class PartOfList(Protocol):
+    """A page of a list, or a step of a bulk command: `next` is None in the last one."""
+
+    @property
+    def next(self) -> str | None: ...
+
+
+PartT = TypeVar("PartT", bound=PartOfList)
+
+
+async def iter_pages(
+    read: Callable[[ExecutionFilter], Awaitable[PartT]], criteria: ExecutionFilter
+) -> AsyncIterator[PartT]:
+    """Yields all pages of a filter, newest first; `limit` is the size of a page."""
+    while True:
+        page = await read(criteria)
+        yield page
+        if page.next is None:
+            return
+        criteria = structs.replace(criteria, after=PageCursor(page.next))
+
+
 async def iter_headers(
     archive: Archive, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionHeader]:
-    """Newest first; `limit` is how many are asked for at once."""
-    while True:
-        page = await archive.list_headers(criteria)
+    async for page in iter_pages(archive.list_headers, criteria):
         for header in page:
             yield header
-        if page.next is None:
-            return
-        criteria = structs.replace(criteria, after=page.next)
 
 
 class ExecutionLister(Protocol):
     """A client, as far as it lists executions."""
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage: ...
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]: ...
 
 
 async def iter_executions(
     client: ExecutionLister, criteria: ExecutionFilter
-) -> AsyncIterator[ExecutionHeader]:
+) -> AsyncIterator[ExecutionSummary]:
     """Yields all executions of a filter, newest first; `limit` is the size of a page."""
-    while True:
-        page = await client.list_executions(criteria)
-        for header in page:
-            yield header
-        if page.next is None:
-            return
-        criteria = structs.replace(criteria, after=page.next)
+    async for page in iter_pages(client.list_executions, criteria):
+        for summary in page:
+            yield summary
 
 
 async def list_newest_executions(
     client: ExecutionLister, criteria: ExecutionFilter
-) -> list[ExecutionHeader]:
+) -> list[ExecutionSummary]:
     """Returns `limit` executions if there are so many, however many pages that takes."""
-    headers: list[ExecutionHeader] = []
-    while True:
-        page = await client.list_executions(criteria)
-        headers += page
-        missing = criteria.limit - len(page.headers)
-        if page.next is None or missing <= 0:
-            return headers
-        criteria = structs.replace(criteria, after=page.next, limit=missing)
-
-
-async def list_newest_headers(archive: Archive, criteria: ExecutionFilter) -> list[ExecutionHeader]:
-    """As many as `limit` says, if there are, whatever has to be looked through to find them."""
-    found: list[ExecutionHeader] = []
-    after = criteria.after
-    while True:
-        left = criteria.limit - len(found)
-        page = await archive.list_headers(structs.replace(criteria, after=after, limit=left))
-        found += page
-        after = page.next
-        if after is None or len(found) >= criteria.limit:
-            return found
+    summaries: list[ExecutionSummary] = []
+    async for page in iter_pages(client.list_executions, criteria):
+        summaries += page
+        if len(summaries) >= criteria.limit:
+            break
+    return summaries[: criteria.limit]
 
 
 # Ids of executions as callers give them.
 
 
 def check_execution_id(text: str) -> None:
-    """Half a surrogate pair (an argument that is not UTF-8) is in no id, and no store takes it."""
+    """Raises NotFoundError for half a surrogate pair, as in an argument that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -102,7 +108,7 @@ def execution_not_found_error(name: str) -> NotFoundError:
 def choose_by_prefix(text: str, ids: Sequence[ExecutionId]) -> ExecutionId:
     """Returns the execution that `text` names among those whose ids begin with it.
 
-    Raises NotFoundError when there is none, and when there are several and none is `text`.
+    Raises NotFoundError if no id begins with it, or several do and none is equal to it.
     """
     if len(ids) > 1 and text not in ids:
         raise NotFoundError(

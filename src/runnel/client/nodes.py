@@ -1,20 +1,24 @@
-"""One node of an execution, in all detail: its attempts, what it got, what came out."""
+"""Builds the detail of one node: its attempts, config, inputs, output and items."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from runnel.client.values import RESOLVE_ERRORS, ConfigResolver
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
+from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
+from runnel.core.ids import NO_ITEM, NodeId
 from runnel.core.states import NodeState
+from runnel.core.templates.errors import TemplateError
+from runnel.core.templates.template import TemplateTree, compile_tree
 from runnel.core.values import Json, Value
 from runnel.core.wording import escape_unprintable, suggest_or_list_names
-from runnel.errors import NotFoundError
+from runnel.errors import NotFoundError, PayloadError
 from runnel.ports import Backend
-from runnel.views import build_document, make_timestamp
+from runnel.ports.records import BlobStore
+from runnel.views import make_timestamp
 from runnel.views.execution import describe_wait, summarize_waiting_items
 from runnel.views.node import (
     AttemptOutcome,
@@ -28,10 +32,12 @@ from runnel.views.node import (
     iter_node_events,
 )
 
-ITEMS_PAGE_SIZE = 50
-# A larger value is not loaded to be shown: its size is.
+# The size of a larger value is shown instead of the value.
 SHOWN_BYTES_MAX = 1024 * 1024
 
+T = TypeVar("T")
+
+RESOLVE_ERRORS = (TemplateError, PayloadError)
 NO_ATTEMPT = AttemptView(number=0, outcome=AttemptOutcome.QUEUED)
 
 _STATE_BY_OUTCOME = {
@@ -47,45 +53,36 @@ _STATE_BY_OUTCOME = {
 }
 
 
-class NodeReader:
-    def __init__(
-        self, backend: Backend, load: Callable[[ExecutionId], Awaitable[Execution]]
-    ) -> None:
-        self._backend = backend
-        self._load = load
-
-    async def get(
-        self,
-        execution_id: ExecutionId,
-        node_id: str,
-        *,
-        item: int | None = None,
-        items_after: int = -1,
-        items_limit: int = ITEMS_PAGE_SIZE,
-    ) -> NodeDetail:
-        """Raises NotFoundError for an execution, a node or an item that there is not."""
-        execution = await self._load(execution_id)
-        index = execution.graph.index.get(NodeId(node_id))
-        if index is None:
-            hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
-            raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
-        if item is not None:
-            _check_item(execution, index, item)
-        entries = await self._backend.archive.load(execution_id)
-        look = _NodeInspector(execution, index, entries, self._backend)
-        number = NO_ITEM if item is None else item
-        page = None
-        if item is None and index in execution.maps:
-            page = await look.build_items_page(items_after, items_limit)
-        return await look.build_detail(number, page)
+async def read_node(
+    backend: Backend,
+    execution: Execution,
+    node_id: str,
+    *,
+    item: int | None,
+    items_after: int,
+    items_limit: int,
+) -> NodeDetail:
+    """Raises NotFoundError for a node or an item that the execution does not have."""
+    index = execution.graph.index.get(NodeId(node_id))
+    if index is None:
+        hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
+        raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
+    if item is not None:
+        _check_item(execution, index, item)
+    entries = await backend.archive.load(execution.id)
+    inspector = _NodeInspector(execution, index, entries, backend)
+    page = None
+    if item is None and index in execution.maps:
+        page = await inspector.build_items_page(items_after, items_limit)
+    return await inspector.build_detail(NO_ITEM if item is None else item, page)
 
 
 def _check_item(execution: Execution, index: int, item: int) -> None:
-    found = execution.maps.get(index)
-    if found is None or not 0 <= item < found.count:
-        there = "it is no map" if found is None else f"it has {found.count:,}"
+    map_run = execution.maps.get(index)
+    if map_run is None or not 0 <= item < map_run.count:
+        reason = "it is no map" if map_run is None else f"it has {map_run.count:,}"
         name = f"{execution.graph.nodes[index].node.id}[{item}]"
-        raise NotFoundError("item", name, hint=there)
+        raise NotFoundError("item", name, hint=reason)
 
 
 class _NodeInspector:
@@ -135,20 +132,20 @@ class _NodeInspector:
         )
 
     async def build_items_page(self, after: int, limit: int) -> ItemsPage:
-        found = self._execution.maps[self._index]
-        wanted = range(max(0, after + 1), min(found.count, max(0, after + 1) + limit))
-        by_item: dict[int, list[TimedEvent]] = {item: [] for item in wanted}
-        for each in self._events:
-            item = getattr(each.event, "item", NO_ITEM)
+        map_run = self._execution.maps[self._index]
+        numbers = range(max(0, after + 1), min(map_run.count, max(0, after + 1) + limit))
+        by_item: dict[int, list[TimedEvent]] = {item: [] for item in numbers}
+        for timed in self._events:
+            item = getattr(timed.event, "item", NO_ITEM)
             if item in by_item:
-                by_item[item].append(each)
-        views = [await self._build_item_view(item, by_item[item]) for item in wanted]
-        is_last = not wanted or wanted[-1] == found.count - 1
+                by_item[item].append(timed)
+        views = [await self._build_item_view(item, by_item[item]) for item in numbers]
+        is_last = not numbers or numbers[-1] == map_run.count - 1
         return ItemsPage(
-            count=found.count,
-            settled=found.settled,
+            count=map_run.count,
+            settled=map_run.settled,
             items=views,
-            next=None if is_last else wanted[-1],
+            next=None if is_last else numbers[-1],
         )
 
     async def _build_item_view(self, item: int, events: Sequence[TimedEvent]) -> ItemView:
@@ -234,14 +231,14 @@ class _NodeInspector:
 
 
 def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
-    for each in events:
-        if isinstance(each.event, e.NodeCompleted) and each.event.item == item:
-            return each.event.output
+    for timed in events:
+        if isinstance(timed.event, e.NodeCompleted) and timed.event.item == item:
+            return timed.event.output
     return None
 
 
 def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
-    """Of a rerun: the items that the former execution had completed."""
+    """Returns the outputs of the items that a rerun has taken over from the former execution."""
     return {
         taken.item: taken.output
         for data in entries
@@ -253,7 +250,63 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
     }
 
 
-def build_node_document(detail: NodeDetail) -> dict[str, Json]:
-    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = build_document(detail)
-    return document
+# The config of a node is not stored. It is evaluated again, as for its task: the same templates
+# over the same outputs, which never change. Secrets are not stored either; their names are shown.
+
+# A task may load more; a person does not read so much.
+LOADED_BYTES_MAX = 16 * 1024 * 1024
+SECRETS_ROOT = "secrets"
+
+
+class ConfigResolver:
+    """Evaluates the configs of one execution; loads a blob when a template refers to it."""
+
+    def __init__(self, execution: Execution, blobs: BlobStore) -> None:
+        self._execution = execution
+        self._blobs = blobs
+        self._loaded: dict[str, bytes] = {}
+
+    def peek(self, key: str) -> bytes | None:
+        return self._loaded.get(key)
+
+    async def resolve_config(self, index: int, item: int = NO_ITEM) -> Json:
+        """Raises TemplateError, and PayloadError for blobs of more than 16 MB."""
+        given = self._execution.configs.get(index)
+        tree = self._execution.graph.nodes[index].config
+        if given is not None:
+            tree = compile_tree(msgspec.json.decode(given.raw))
+        value = NO_ITEM_VALUE if item == NO_ITEM else await self.resolve_item(index, item)
+        scope = _MaskedSecretsScope(self._execution, self, tree, value)
+        return await self._evaluate(lambda: tree.resolve(scope))
+
+    async def resolve_item(self, index: int, item: int) -> Json:
+        """Returns the element of the `for_each` list; raises as `resolve_config` does."""
+        expression = self._execution.graph.nodes[index].for_each
+        if expression is None:
+            return None
+        scope = ExecutionScope(self._execution, self)
+        items: Json = await self._evaluate(lambda: expression.evaluate(scope))
+        return items[item] if isinstance(items, list) and item < len(items) else None
+
+    async def _evaluate(self, evaluate: Callable[[], T]) -> T:
+        while True:
+            try:
+                return evaluate()
+            except BlobNeededError as needed:
+                self._loaded[needed.key] = await self._blobs.get(needed.key)
+            if sum(map(len, self._loaded.values())) > LOADED_BYTES_MAX:
+                raise PayloadError(f"more than {LOADED_BYTES_MAX:,} bytes would have to be loaded")
+
+
+class _MaskedSecretsScope(ExecutionScope):
+    def __init__(
+        self, execution: Execution, blobs: ConfigResolver, tree: TemplateTree, item: object
+    ) -> None:
+        super().__init__(execution, blobs, item=item)
+        names = [
+            each.path[0] for each in tree.references if each.root == SECRETS_ROOT and each.path
+        ]
+        self._secrets = {str(name): f"{{{{ secrets.{name} }}}}" for name in names}
+
+    def lookup(self, root: str) -> Json:
+        return self._secrets if root == SECRETS_ROOT else super().lookup(root)

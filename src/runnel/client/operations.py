@@ -8,7 +8,6 @@ from heapq import nsmallest
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
-from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable
 from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
@@ -18,7 +17,7 @@ from runnel.ports.store import LeaseRecord, Store, TaskQueue
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord, WorkerState
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
-from runnel.views import Timestamp, build_document
+from runnel.views import Timestamp
 from runnel.views.operations import (
     ConcurrencyKeyView,
     KeyHolder,
@@ -31,7 +30,7 @@ from runnel.views.operations import (
 
 
 def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
-    """`silent`: not dead yet, but its beats are overdue."""
+    """Returns the state; a `silent` worker is not dead yet, but its heartbeat is overdue."""
     timeout_s = settings.heartbeat_timeout_s
     is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
     if is_silent:
@@ -46,7 +45,7 @@ def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
 
 
 async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
-    """The living first, by name, then those that were found dead lately."""
+    """Lists living workers by name, then workers that died recently."""
     found = await tasks.workers(with_dead=True)
     return sorted(found, key=lambda each: (each.is_dead, each.worker))
 
@@ -60,9 +59,9 @@ async def find_worker(tasks: TaskQueue, name: str) -> WorkerRecord:
 
 
 async def drain_worker(tasks: TaskQueue, name: str) -> None:
-    """It takes no further task, finishes what it runs, and its process ends.
+    """Drains a worker: it claims no further task, finishes its tasks, and its process ends.
 
-    Raises NotFoundError, and WrongStateError for one that is dead.
+    Raises NotFoundError, and WrongStateError for a dead worker.
     """
     record = await find_worker(tasks, name)
     if record.is_dead:
@@ -72,7 +71,7 @@ async def drain_worker(tasks: TaskQueue, name: str) -> None:
 
 
 def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
-    """What is not known of it is None: it has not beaten yet, or is of an earlier version."""
+    """A field is None if the worker has sent no heartbeat yet, or is of an earlier version."""
     about = record.about
     info = about or WorkerInfo()
     return WorkerView(
@@ -105,30 +104,25 @@ def _build_running_task(task: RunningTaskInfo) -> RunningTask:
     )
 
 
-def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_worker_view(record, settings))
-    return document
-
-
 def _worker_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
         "worker", escape_unprintable(name), hint="'runnel workers' shows those that are there"
     )
 
 
-# Queues as people see them: what waits, since when, who takes it, and what is wrong with that.
+# Queues: waiting tasks, the workers that take them, and problems.
 
 INBOX_QUEUE = "inbox"
 _QUEUE_KEY_PREFIX = "tasks:"
 
 
 def to_queue_name(key: str) -> str:
-    """As people name it, in workflows and with --queues."""
+    """Returns the name of a queue as workflows and `--queues` have it."""
     return key.removeprefix(_QUEUE_KEY_PREFIX)
 
 
 def to_queue_key(name: str | None) -> str | None:
-    """As stores have it: commands that could not be decided are in the queue `inbox`."""
+    """Returns the key of a queue in stores; commands that can't be decided are in `inbox`."""
     if name is None or name == INBOX_QUEUE:
         return name
     return f"{_QUEUE_KEY_PREFIX}{to_queue_name(name)}"
@@ -170,18 +164,18 @@ def _describe_queue_problem(
     return ""
 
 
-# Partitions: who owns each one, and what lies there that has not been dealt with.
+# Partitions: their owners, and their unprocessed messages.
 
 
 class PartitionMonitor:
-    """Whether an owner lives is judged by what was seen before: a first look calls none silent."""
+    """Inspects partitions. An owner is silent if its lease did not change since an earlier call."""
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: float) -> None:
         self._store = store
         self._liveness: FailureDetector[int, tuple[str, int, int]] = FailureDetector(clock, lease_s)
 
     async def inspect(self) -> Sequence[PartitionView]:
-        """All of them, by number; raises StoreError."""
+        """Returns all partitions, by number; raises StoreError."""
         numbers = sorted(await self._store.partitions())
         self._liveness.retain_only(set(numbers))
         return await asyncio.gather(*[self.inspect_partition(number) for number in numbers])
@@ -207,7 +201,7 @@ class PartitionMonitor:
         return self._liveness.is_dead(lease.partition, sign)
 
 
-# Concurrency keys: who holds each one, and who waits for it.
+# Concurrency keys: the tasks that hold them or wait for them.
 
 HOLDERS_SHOWN_MAX = 100
 
@@ -215,7 +209,7 @@ HOLDERS_SHOWN_MAX = 100
 async def list_concurrency_keys(
     store: Store, *, after: str = "", limit: int = 50
 ) -> list[ConcurrencyKeyView]:
-    """Those that somebody holds or waits for, by key; `after` is the last key of a page."""
+    """Lists the keys that tasks hold or wait for, by key; `after` is the last key of a page."""
     found: list[ConcurrencyKeyView] = []
     while len(found) < limit:
         keys = await _load_next_keys(store, after, limit)
@@ -263,13 +257,21 @@ LIMITS_PAGE_SIZE = 200
 
 
 class StoreOperations:
-    """`Operations` of a store; its partition monitor judges owners by what it saw before."""
+    """`Operations` of a store; its partition monitor remembers what it saw before."""
 
-    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        settings: Settings,
+        partitions: PartitionMonitor | None = None,
+    ) -> None:
         self._store = backend.store
         self._tasks = backend.tasks
         self._settings = settings
-        self._partitions = PartitionMonitor(backend.store, clock, lease_s=settings.lease_s)
+        self._partitions = partitions or PartitionMonitor(
+            backend.store, clock, lease_s=settings.lease_s
+        )
 
     async def workers(self) -> list[WorkerView]:
         records = await list_workers(self._tasks)
@@ -302,20 +304,20 @@ class StoreOperations:
         return await self._partitions.inspect_partition(await self._store.route(execution_id))
 
 
-# Numbers that are read from the store when somebody asks for metrics, not counted on the way.
+# Gauges that are read from the store when a scraper asks for metrics.
 
-# However many ask, and however often: the store is asked once in so many seconds.
+# The store is read once in so many seconds, however often the metrics are scraped.
 GAUGES_CACHE_S = 5.0
-# Whoever asks gives up after ten.
+# A scraper gives up after 10 s.
 READ_TIMEOUT_S = 5.0
 
 WORKER_STATES: tuple[WorkerStatus, ...] = ("alive", "draining", "silent", "dead")
 
 
 class StoreGauges:
-    """Every process shows the same of one store: take the largest, not the sum.
+    """Gauges of a store; every process reports the same: use the maximum, not the sum.
 
-    A part that can't be reached is not up, and nothing is said about what it holds.
+    A part that can't be reached is reported as down, without its other gauges.
     """
 
     def __init__(
@@ -330,7 +332,7 @@ class StoreGauges:
         self._families_by_part: dict[str, Sequence[MetricFamily]] = {}
 
     async def refresh(self) -> None:
-        """Never raises for a store that is away."""
+        """Reads the gauges again, 5 s after the last read; raises nothing if the store is down."""
         async with self._refresh_lock:
             now = self._clock.monotonic()
             if self._refreshed_at is not None and now - self._refreshed_at < GAUGES_CACHE_S:
@@ -415,7 +417,7 @@ GAUGES: Mapping[str, tuple[str, str | None]] = {
     "runnel_commits_unarchived": ("Commits that the archive does not have yet.", None),
     "runnel_dead_letters": ("Dead letters that somebody has to look at.", None),
 }
-"""What each is, and by what it is told apart."""
+"""The help text and the label of each gauge."""
 
 
 def _build_gauge(name: str, values: Mapping[str, float]) -> MetricFamily:

@@ -1,121 +1,128 @@
-"""The client that commands and programs use: over a store, or over HTTP to a server.
+"""The protocol of the client that commands and programs use, over a store or over HTTP.
 
 `StoreClient` and `HttpClient` implement `Client`. The groups `Operations`, `Schedules`, `Webhooks`
 and `Tokens` are opened on their own: over a store they are built by packages above this one, or
 need less than a whole store. `HttpClient` has them all as attributes.
+
+The annotations are not evaluated: a command does not load the views that it does not use.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from __future__ import annotations
 
-from runnel.client.dead_letters import LettersOf
-from runnel.client.definitions import StoredVersion
-from runnel.client.nodes import ITEMS_PAGE_SIZE
-from runnel.client.reruns import RerunSpec
-from runnel.core.codec import HistoryEntry
-from runnel.core.graph import Graph
-from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import ExecutionState
-from runnel.core.values import Json
-from runnel.core.workflow import Workflow
-from runnel.ports.archive import (
-    ALL_EXECUTIONS,
-    Definition,
-    ExecutionCount,
-    ExecutionFilter,
-    HeaderPage,
-)
-from runnel.ports.feed import Feed
-from runnel.ports.store import ExecutionHeader
-from runnel.views.dead_letter import (
-    BulkRetryResult,
-    DeadLetterDetail,
-    DeadLetterView,
-    RetriedLetters,
-)
-from runnel.views.execution import ExecutionView, HistoryEvent
-from runnel.views.node import NodeDetail
-from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
-from runnel.views.page import BulkStep
-from runnel.views.token import NewTokenView, Scope, TokenView
-from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+from typing import TYPE_CHECKING, Protocol
+
+from runnel.ports.archive import ALL_EXECUTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from runnel.client.dead_letters import LettersOf
+    from runnel.client.reruns import RerunSpec
+    from runnel.core.graph import Graph
+    from runnel.core.ids import DefinitionHash, ExecutionId
+    from runnel.core.states import ExecutionState
+    from runnel.core.values import Json
+    from runnel.core.workflow import Workflow
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.views.dead_letter import (
+        BulkRetryResult,
+        DeadLetterDetail,
+        DeadLetterView,
+        RetriedLetters,
+    )
+    from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
+    from runnel.views.node import NodeDetail
+    from runnel.views.operations import ConcurrencyKeyView, PartitionView, QueueView, WorkerView
+    from runnel.views.page import BulkStep, Page
+    from runnel.views.token import NewTokenView, Scope, TokenView
+    from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+
+# Items of a map that one answer about a node has, unless the caller asks for another number.
+ITEMS_PAGE_SIZE = 50
 
 
 class Workflows(Protocol):
-    """The workflows that are stored, by name and version."""
+    """The stored workflows, by name and version."""
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        """The newest version of each, by name; `after` is the last name of the previous page."""
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
+        """Lists the newest versions by name; `after` is the last name of the previous page."""
 
-    async def versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        """Newest first; raises NotFoundError."""
+    async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
+        """Lists the versions, newest first; raises NotFoundError."""
 
-    async def get(self, name: str, version: int) -> Definition:
-        """Raises NotFoundError."""
+    async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
+        """Returns a version, by default the newest; raises NotFoundError."""
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        """The definition that an execution runs; raises NotFoundError."""
+        """Loads the definition that an execution runs; raises NotFoundError."""
 
-    async def store(self, workflow: Workflow) -> StoredVersion:
-        """Under the version that its content has, or else the next; raises InvalidWorkflowError."""
+    async def store(self, workflow: Workflow) -> StoredWorkflow:
+        """Stores a workflow under the version of its content, or else under the next version.
+
+        Raises InvalidWorkflowError.
+        """
 
     async def delete(self, name: str) -> int:
-        """How many versions; raises WrongStateError while executions of it are not final."""
+        """Deletes all versions, and returns their number.
+
+        Raises WrongStateError while executions of the workflow are not final.
+        """
 
 
 class DeadLetters(Protocol):
-    """Tasks that need a person."""
+    """Tasks that a person has to look after."""
 
     def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> AsyncIterator[DeadLetterView]:
-        """Newest first, page by page; `execution` is the beginning of an id."""
+        """Yields letters, newest first; `execution` is the beginning of an execution id."""
 
     async def count(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> int: ...
 
     async def get(self, name: str) -> DeadLetterDetail:
-        """By its name, in which the first characters of the execution do."""
+        """Returns the letter of a name, in which the execution id may be shortened."""
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
-        """Runs again what failed in its execution, with other configs of its nodes if given.
+        """Reruns the failed nodes of the letter's execution, with other configs if given.
 
         Raises WrongStateError while that execution is not final.
         """
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
-        """Those of `limit` executions at most, the oldest first."""
+        """Retries the letters of at most `limit` executions, oldest first."""
 
     async def purge(self, name: str) -> None:
-        """Removes it for good; its execution stays as it is."""
+        """Deletes a letter; its execution does not change."""
 
     async def purge_many(self, selection: LettersOf) -> int:
-        """How many were removed."""
+        """Deletes letters, and returns their number."""
 
 
 class Bulk(Protocol):
-    """What is done to all executions that a filter finds, step by step."""
+    """Commands on all executions of a filter, step by step."""
 
     def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
-        """Ends those that are not final, from the newest on, 500 in each step."""
+        """Cancels the executions that are not final, newest first, 500 in each step."""
 
     def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        """Reruns those that have failed, or are in the states of the filter, 100 in each step.
+        """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        Each once for each `key`, however often this is called.
+        An execution has one such rerun for each `key`, however often this is called.
         """
 
 
 class Client(Protocol):
     """Executions of a store or of a server.
 
-    Both implementations raise the same errors of `runnel.errors`; over HTTP besides NoServerError,
-    NotAuthenticatedError, MissingScopeError, TooManyRequestsError.
+    Both implementations raise the same errors of `runnel.errors`. Over HTTP, they also raise
+    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     @property
@@ -127,20 +134,19 @@ class Client(Protocol):
     @property
     def many(self) -> Bulk: ...
 
-    @property
-    def changes(self) -> Feed:
-        """Tells which executions have changed."""
-
     async def submit(
         self,
-        workflow: Workflow,
+        workflow: Workflow | Graph,
         input: Json = None,
         /,
         *,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores the workflow and begins an execution of it, without waiting for its end."""
+        """Stores the workflow and starts an execution of it; does not wait for its end.
+
+        A graph must come from `compile_canonical`; this process does not compile it again.
+        """
 
     async def hold(
         self, workflow: Workflow, /, *, idempotency_key: str | None = None
@@ -165,12 +171,12 @@ class Client(Protocol):
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Begins a new execution that takes over what a finished one had completed."""
+        """Starts a new execution that reuses the completed nodes of a final one."""
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
     ) -> None:
-        """Clean-up nodes still run, unless it `is_forced`."""
+        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`."""
 
     async def signal(
         self,
@@ -180,15 +186,15 @@ class Client(Protocol):
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Tells it what one of its nodes waits for; the same `signal_id` is one signal."""
+        """Sends the signal that a node waits for; the same `signal_id` counts once."""
 
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """The execution once it is final; raises TimeoutError when that takes longer."""
+        """Returns the execution once it is final; raises TimeoutError after `timeout_s`."""
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
-        """With its nodes and their outputs."""
+        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
 
     async def node(
         self,
@@ -199,71 +205,72 @@ class Client(Protocol):
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """One node, or an item of a map; items come in pages, after `items_after`."""
+        """Returns one node, or an item of a map; items come in pages, after `items_after`."""
 
     async def history(self, execution_id: ExecutionId) -> list[HistoryEvent]:
-        """Everything that has happened in it, in order; raises NotFoundError."""
+        """Returns all events of an execution, in order; raises NotFoundError."""
 
-    async def read_entries(
-        self, execution_id: ExecutionId, *, after: int = 0
-    ) -> Sequence[HistoryEntry]:
-        """The history after its first `after` entries; empty for an unknown execution."""
+    def follow(self, execution_id: ExecutionId, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
+        """Yields the events after the first `after` as they happen, until the execution is final.
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage:
-        """One page, newest first; raises InputError."""
+        Raises NotFoundError. An execution that could not be created ends without an event.
+        """
+
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
+        """Returns one page, newest first; raises InputError."""
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
-        """How many there are in each state, or how many at least."""
+    ) -> Mapping[ExecutionState, StateCount]:
+        """Counts the executions in each state, up to a maximum."""
 
     async def find(self, text: str) -> ExecutionId:
-        """The execution that this text names: its id, or the beginning of it if that is unique.
+        """Returns the execution with this id, or the only one whose id begins with the text.
 
         Raises NotFoundError.
         """
 
-    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
-        """Of the ids that exist."""
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
+        """Returns the summaries of the ids that exist."""
 
 
 class Operations(Protocol):
     """Workers, queues, concurrency keys and partitions."""
 
     async def workers(self) -> list[WorkerView]:
-        """The living first, by name, then those that were found dead lately."""
+        """Lists living workers by name, then workers that died recently."""
 
     async def worker(self, name: str) -> WorkerView:
         """Raises NotFoundError."""
 
     async def drain(self, worker: str) -> None:
-        """Lets it finish what it runs, and end: it is told with its next heartbeat."""
+        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
 
     async def queues(self) -> list[QueueView]:
         """By name."""
 
     def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
-        """The concurrency keys that somebody holds or waits for, by key."""
+        """Yields the concurrency keys that tasks hold or wait for, by key."""
 
     async def partitions(self) -> Sequence[PartitionView]:
         """By number."""
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
-        """The partition that decides an execution, and its owner."""
+        """Returns the partition of an execution, with its owner."""
 
 
 class Schedules(Protocol):
-    """Workflows that are run by the clock."""
+    """Schedules, which run workflows at given times."""
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        """Its first tick is the next one from now on.
+        """Adds a schedule; its first tick is the next one from now on.
 
         Raises InvalidTriggerError, NotFoundError for an unknown workflow, InvalidInputError for an
-        input that it does not take, ConflictError when there is a schedule of this id.
+        input that the workflow refuses, and ConflictError if the id is in use.
         """
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
-        """By id; `after` is the last id of the previous page."""
+        """Lists schedules by id; `after` is the last id of the previous page."""
 
     async def get(self, schedule_id: str) -> ScheduleView:
         """Raises NotFoundError."""
@@ -272,19 +279,21 @@ class Schedules(Protocol):
         """Pauses a schedule, or resumes it; raises NotFoundError."""
 
     async def remove(self, schedule_id: str) -> None:
-        """What it has started continues; raises NotFoundError."""
+        """Removes a schedule; its executions continue; raises NotFoundError."""
 
 
 class Webhooks(Protocol):
-    """Workflows that are run when another service calls; one for each workflow."""
+    """Webhooks, by which other services run workflows; a workflow has at most one."""
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Raises InvalidTriggerError, NotFoundError for an unknown workflow, and ConflictError
-        when it has a webhook, unless that is to be replaced.
+        """Adds the webhook of a workflow, or replaces it with `replaces`.
+
+        Raises InvalidTriggerError, NotFoundError for an unknown workflow, and ConflictError if the
+        workflow has a webhook that must not be replaced.
         """
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
-        """By workflow; `after` is the last one of the previous page."""
+        """Lists webhooks by workflow; `after` is the last workflow of the previous page."""
 
     async def get(self, workflow: str) -> WebhookView:
         """Raises NotFoundError."""
@@ -304,7 +313,7 @@ class Tokens(Protocol):
         days: int | None = None,
         per_minute: int | None = None,
     ) -> NewTokenView:
-        """`token` of the view can't be shown again."""
+        """Creates a token; its text is only in this view."""
 
     async def list(self) -> Sequence[TokenView]: ...
 
@@ -313,6 +322,6 @@ class Tokens(Protocol):
 
 
 async def find_owner(operations: Operations, execution_id: ExecutionId) -> str | None:
-    """The process that runs an execution; None when no living process has it."""
+    """Returns the name of the process that runs an execution; None if no living process has it."""
     partition = await operations.partition_of(execution_id)
     return None if partition.is_silent else partition.owner

@@ -1,6 +1,7 @@
-"""A finished execution once more: the commands that make it, from what the caller wants."""
+"""Reruns of final executions: their options, and the commands that create them."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -19,21 +20,22 @@ from runnel.core.workflow import CORE_HANDLERS, ReusedResult
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
 from runnel.ports.store import NO_BLOBS
 
-# Of one command, which is one message and one history entry; and of what it refers to.
+# Limits of one command, which is one message and one history entry, and of its blobs.
 PART_BYTES_MAX = 256 * 1024
 PART_BLOB_BYTES_MAX = 8 * 1024 * 1024
-# Sent together: each is at most a few hundred kilobytes.
+# Messages that are sent together; each has a few hundred kilobytes at most.
 MESSAGES_PER_PAGE = 16
 
 _encode = msgspec.json.encode
 
 
 class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run again: what did not complete, the nodes named in `again`, and all behind.
+    """Options of a rerun: it runs the nodes that did not complete, those in `again`, and all nodes
+    that depend on them.
 
-    `is_whole` runs everything; None leaves that to the execution: a completed one, or one that
-    gets another input, is run whole unless nodes are named. `configs` replace those of nodes.
-    `is_newest` follows the newest version of the workflow: what that has changed is run, too.
+    `is_whole` runs every node. By default, a completed execution and one with another input run
+    whole, unless `again` has nodes. `configs` replace the configs of nodes. `is_newest` uses the
+    newest version of the workflow, and runs the nodes that have changed.
     """
 
     again: Sequence[str] = ()
@@ -42,8 +44,22 @@ class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
     configs: Mapping[str, Json] = {}
 
 
+class RerunClient(Protocol):
+    """A client, as far as bulk commands and retries of dead letters need it."""
+
+    async def load(self, execution_id: ExecutionId) -> Execution: ...
+
+    async def rerun(
+        self,
+        execution_id: ExecutionId,
+        options: RerunSpec | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId: ...
+
+
 def check_rerunnable(former: Execution) -> None:
-    """Raises WrongStateError."""
+    """Raises WrongStateError for a child, and for an execution that is not final."""
     if former.parent is not None:
         raise WrongStateError(
             f"execution {former.id} is a child of {former.parent.execution_id}: rerun that one, "
@@ -64,7 +80,7 @@ def build_take_overs(
     *,
     has_input: bool,
 ) -> list[TakeOver]:
-    """What a new execution of `graph` is told before it starts; raises InputError."""
+    """Builds the commands that give a rerun the results it reuses; raises InputError."""
     again = [*options.again, *options.configs]
     unknown = next((name for name in again if name not in graph.index), None)
     if unknown is not None:
@@ -95,7 +111,7 @@ async def iter_command_pages(
     payloads: PayloadStorage,
     blobs: Mapping[str, bytes],
 ) -> AsyncIterator[tuple[Sequence[Command], Mapping[str, bytes]]]:
-    """All messages of a rerun, and the blobs to be sent with them; `blobs` are the command's."""
+    """Yields the messages of a rerun in pages, with their blobs; `blobs` belong to `command`."""
     page: list[Command] = [command]
     for part in parts:
         own, part_blobs = await _copy_blobs(part, payloads)
@@ -112,7 +128,7 @@ async def iter_command_pages(
 async def _copy_blobs(
     part: TakeOver, payloads: PayloadStorage
 ) -> tuple[TakeOver, Mapping[str, bytes]]:
-    """The same with large outputs as blobs of the new execution, and those blobs."""
+    """Copies the large outputs to blobs of the new execution; returns the command and the blobs."""
     taken: list[ReusedResult] = []
     blobs: dict[str, bytes] = {}
     for each in part.taken:
@@ -144,7 +160,7 @@ def _get_blob_size(taken: ReusedResult) -> int:
 
 
 def _validate_configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId, msgspec.Raw]:
-    """Judged as if the workflow had them; raises InvalidWorkflowError."""
+    """Validates the configs as part of the workflow; raises InvalidWorkflowError."""
     if not configs:
         return {}
     nodes = []

@@ -1,10 +1,13 @@
-"""What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
+"""The client over a store: submits, triggers, cancels, signals, reads and waits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import check_input
+from runnel.authoring.input_schema import CheckedInput, check_input
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -13,29 +16,15 @@ from runnel.authoring.payloads import (
     encode_payload,
     shorten_reason,
 )
-from runnel.client.bulk import StoreBulk
-from runnel.client.dead_letters import StoreDeadLetters
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
-from runnel.client.execution_views import load_execution_view
-from runnel.client.idempotency import (
-    TriggerGuard,
-    build_key_labels,
-    build_trigger_key,
-    check_same_rerun,
-    check_same_submit,
-    derive_execution_id,
-    remove_key_labels,
-)
 from runnel.client.listing import (
     check_execution_id,
     check_filter,
     choose_by_prefix,
     execution_not_found_error,
 )
-from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeReader
-from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
+from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.values import PayloadStorage
-from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
@@ -44,23 +33,36 @@ from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.core.values import EMPTY_OBJECT, Json
-from runnel.core.workflow import Workflow
+from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import WrongStateError
-from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
-from runnel.ports import Backend
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
-from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.feed import Feed
-from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
-from runnel.views.execution import ExecutionView, HistoryEvent, decode_history
-from runnel.views.node import NodeDetail
+from runnel.notify.waiter import CompletionSources, ExecutionWaiter
+from runnel.ports.archive import ALL_EXECUTIONS
+from runnel.ports.store import NO_BLOBS, make_pending_header
 
-# An execution without a history: its partition's owner has not seen it, or can't make it.
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from runnel.client.bulk import StoreBulk
+    from runnel.client.dead_letters import StoreDeadLetters
+    from runnel.client.reruns import RerunSpec
+    from runnel.core.values import Json
+    from runnel.core.workflow import Workflow
+    from runnel.engine.graph_cache import GraphCache
+    from runnel.notify.feed_reader import FeedBroadcaster
+    from runnel.notify.waiter import Completion
+    from runnel.ports import Backend
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.ports.clock import Clock, IdGenerator
+    from runnel.ports.store import ExecutionHeader
+    from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent, StateCount
+    from runnel.views.node import NodeDetail
+    from runnel.views.page import Page
+
+# An execution without a history: the owner of its partition has not read it, or can't create it.
 
 
 def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Execution:
-    """As its header tells of it; without the input, which nobody knows yet."""
+    """Builds the execution from its header; the input is not known yet."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
         workflow=header.workflow,
@@ -80,20 +82,22 @@ def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Executio
 
 
 def _parse_error(text: str) -> ErrorInfo:
-    """`str` of it is the text again."""
+    """Parses an error; its `str` is the text again."""
     type_, _, message = text.partition(": ")
     return ErrorInfo(type=type_, message=message)
 
 
-# An execution's owner reads what was submitted within milliseconds, if it has an owner.
+# The owner of the partition, if there is one, reads a submitted execution within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
 
 
 class StoreClient:
-    """Every call returns after its write is stored; whoever owns the partition acts on it then.
+    """A call returns after its write is stored; the owner of the partition acts on it then.
 
-    `get_completion`, `owns` and `listen` say who tells of endings: see `CompletionSources`.
+    `get_completion` and `owns` know of the executions that this process runs: see
+    `CompletionSources`. `feed_reader` notifies the client of the others; without it, the client
+    polls.
     """
 
     def __init__(
@@ -104,56 +108,68 @@ class StoreClient:
         *,
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
-        listen: ListenForEnd | None = None,
+        feed_reader: FeedBroadcaster | None = None,
+        graphs: GraphCache | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
+        self._feed_reader = feed_reader
+        listen = None if feed_reader is None else partial(feed_reader.listen, ends_only=True)
         sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
         self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
-        self._definitions = DefinitionCache(backend.archive, clock)
+        self._definitions = DefinitionCache(backend.archive, clock, graphs)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
-        self._nodes = NodeReader(backend, self.load)
         self._payloads = PayloadStorage(backend.blobs, ids)
-        self._triggers = TriggerGuard(backend, clock)
-        self.dead_letters = StoreDeadLetters(self, backend.archive, clock)
-        self.many = StoreBulk(self, backend.archive, backend.mailbox)
 
-    @property
-    def changes(self) -> Feed:
-        return self._backend.feed
+    @cached_property
+    def dead_letters(self) -> StoreDeadLetters:
+        from runnel.client.dead_letters import StoreDeadLetters
+
+        return StoreDeadLetters(self, self._backend.archive, self._clock)
+
+    @cached_property
+    def many(self) -> StoreBulk:
+        from runnel.client.bulk import StoreBulk
+
+        return StoreBulk(self, self._backend.archive, self._backend.mailbox)
 
     async def submit(
         self,
-        workflow: Workflow,
+        workflow: Workflow | Graph,
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
-        is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
-        """Stores the definition (and its children's) and a new execution, started unless held.
+        """Stores the definition, those of its children, and a new execution, which starts.
 
-        The input of a held one is checked when it is triggered, which may replace it. With a key
-        that was used before, the execution of then is returned, and nothing is stored; raises
-        KeyReusedError if that was of another definition or input. Of several submits with an
-        `execution_id` that the callers have made, the first counts, whatever the others are of.
+        With a key that was used before, this returns the execution of the first call and stores
+        nothing; raises KeyReusedError if that has another definition or input. Of several submits
+        with one `execution_id` that the callers have made, the first one counts, whatever the
+        others submit.
         """
-        begun = await self.create_execution(
-            workflow,
+        header = await self.create_execution(
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
-            is_held=is_held,
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
-        return begun.execution_id
+        return header.execution_id
 
-    async def hold(self, workflow: Workflow, *, idempotency_key: str | None = None) -> ExecutionId:
-        """Stores an execution that starts when it is triggered, which may give its input."""
-        held = await self.create_execution(workflow, is_held=True, idempotency_key=idempotency_key)
-        return held.execution_id
+    async def hold(
+        self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
+    ) -> ExecutionId:
+        """Stores an execution that starts when it is triggered.
+
+        `trigger` checks the input, and may give another one.
+        """
+        header = await self.create_execution(
+            workflow, input_, is_held=True, idempotency_key=idempotency_key
+        )
+        return header.execution_id
 
     async def create_execution(
         self,
@@ -166,26 +182,32 @@ class StoreClient:
         execution_id: ExecutionId | None = None,
         version: int | None = None,
     ) -> ExecutionHeader:
-        """As `submit`: the header as it was stored, or as it is now if the key was used before.
+        """Creates an execution; returns its header, or the current one if the key was used before.
 
-        With the `version` that it was found by, the definition is not stored: raises NotFoundError
-        if it was deleted since, and nothing is begun.
+        With `version`, the definition is not stored again: raises NotFoundError if it was deleted
+        meanwhile, and creates nothing.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
-        data = encode_payload({} if input_ is None else input_, where="input")
-        if not is_held:
+        is_checked = is_held or isinstance(input_, CheckedInput)
+        value = input_.value if isinstance(input_, CheckedInput) else input_
+        data = encode_payload({} if value is None else value, where="input")
+        if not is_checked:
             _check_input(workflow, data)
-        key = idempotency_key
-        is_watched = execution_id is None and key is None
-        if key is None:
+        is_watched = execution_id is None and idempotency_key is None
+        find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
+        if idempotency_key is None:
             execution_id = execution_id or ExecutionId(self._ids.execution_id())
         else:
-            execution_id = derive_execution_id(workflow.name, key)
-            kept_labels |= build_key_labels(key, data)
-            known = await self._find_existing(
-                execution_id, key=key, hash_=hash_, labels=kept_labels
+            from runnel.client import idempotency
+
+            execution_id = idempotency.derive_execution_id(workflow.name, idempotency_key)
+            kept_labels |= idempotency.build_key_labels(idempotency_key, data)
+            archive, key = self._backend.archive, idempotency_key
+            find_known = partial(
+                idempotency.find_execution_of_key, archive, execution_id, key, kept_labels, hash_
             )
+            known = await find_known()
             if known is not None:
                 return known
         input_value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
@@ -206,25 +228,9 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        known = None
-        if key is not None:  # somebody else may have been faster
-            known = await self._find_existing(
-                execution_id, key=key, hash_=hash_, labels=kept_labels
-            )
+        # Another caller with the same key may have been faster.
+        known = None if find_known is None else await find_known()
         return known or make_pending_header(command)
-
-    async def _find_existing(
-        self,
-        execution_id: ExecutionId,
-        *,
-        key: str,
-        hash_: DefinitionHash,
-        labels: Mapping[str, str],
-    ) -> ExecutionHeader | None:
-        header = await self._backend.archive.get_header(execution_id)
-        if header is not None:
-            check_same_submit(header, key=key, definition=hash_, labels=labels)
-        return header
 
     async def rerun(
         self,
@@ -234,33 +240,33 @@ class StoreClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """A new execution that takes over what the finished one settled, and runs the rest.
+        """Creates an execution that reuses the settled nodes of a final one, and runs the others.
 
-        With the input of that one, unless another is given. There is one rerun of an execution
-        for each key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError when the
-        rerun of this key runs other nodes, or has another input or config.
+        It has the same input, unless another one is given. An execution has one rerun for each
+        key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError if the rerun of this
+        key has other nodes, configs or another input.
         """
-        options = options or RerunSpec()
+        from runnel.client import idempotency, reruns
+
+        find_known = partial(idempotency.find_execution_of_key, self._backend.archive)
+        options = options or reruns.RerunSpec()
         former = await self.load(execution_id)
-        check_rerunnable(former)
-        graph = former.graph
-        if options.is_newest:
-            graph = await self._definitions.load_newest_graph(graph.workflow.name)
+        reruns.check_rerunnable(former)
         data = None if input is None else encode_payload(input, where="input")
-        if graph.workflow.input is not None and (data is not None or options.is_newest):
-            _check_input(graph.workflow, data or await self._payloads.load(former.input))
+        graph = await self._choose_rerun_graph(former, data, is_newest=options.is_newest)
         new_id = ExecutionId(self._ids.execution_id())
-        labels = remove_key_labels(former.labels)
+        labels = idempotency.remove_key_labels(former.labels)
         if idempotency_key is not None:
-            new_id = derive_execution_id(former.id, idempotency_key)
-            labels |= build_key_labels(idempotency_key, msgspec.json.encode([options, input]))
-            known = await self._find_existing_rerun(new_id, idempotency_key, labels)
-            # One that is PENDING may lack what a caller who died would have sent next.
+            new_id = idempotency.derive_execution_id(former.id, idempotency_key)
+            content = msgspec.json.encode([options, input])
+            labels |= idempotency.build_key_labels(idempotency_key, content)
+            known = await find_known(new_id, idempotency_key, labels)
+            # A PENDING rerun may be incomplete: its caller may have died between two messages.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
-            if known is not None:  # and that was for the version that was the newest then
+            if known is not None:  # it has the version that was the newest at its time
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
-        parts = build_take_overs(former, graph, options, new_id, has_input=data is not None)
+        parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
         if data is None:
             value, blobs = await self._payloads.copy_value(former.input, new_id)
         else:
@@ -278,19 +284,24 @@ class StoreClient:
         )
         if idempotency_key is None:
             await self._waiter.watch(new_id)
-        async for page, page_blobs in iter_command_pages(command, parts, self._payloads, blobs):
+        async for page, page_blobs in reruns.iter_command_pages(
+            command, parts, self._payloads, blobs
+        ):
             await self._backend.mailbox.send(page, blobs=page_blobs)
-        if idempotency_key is not None:  # somebody else may have been faster
-            await self._find_existing_rerun(new_id, idempotency_key, labels)
+        if idempotency_key is not None:  # another caller may have been faster
+            await find_known(new_id, idempotency_key, labels)
         return new_id
 
-    async def _find_existing_rerun(
-        self, execution_id: ExecutionId, key: str, labels: Mapping[str, str]
-    ) -> ExecutionHeader | None:
-        header = await self._backend.archive.get_header(execution_id)
-        if header is not None:
-            check_same_rerun(header, key=key, labels=labels)
-        return header
+    async def _choose_rerun_graph(
+        self, former: Execution, data: bytes | None, *, is_newest: bool
+    ) -> Graph:
+        """Raises InvalidInputError for an input that this graph does not take."""
+        graph = former.graph
+        if is_newest:
+            graph = await self._definitions.load_newest_graph(graph.workflow.name)
+        if graph.workflow.input is not None and (data is not None or is_newest):
+            _check_input(graph.workflow, data or await self._payloads.load(former.input))
+        return graph
 
     async def trigger(
         self,
@@ -299,17 +310,20 @@ class StoreClient:
         *,
         idempotency_key: str | None = None,
     ) -> None:
-        """Starts a held execution; raises WrongStateError when it is not PENDING.
+        """Starts a held execution; raises WrongStateError if it is not PENDING.
 
-        Without an input it starts with the one it was submitted with. Called again with the same
-        key and input, nothing happens.
+        By default it has the input that it was submitted with. A repeated call with the same key
+        and input has no effect.
         """
+        from runnel.client.idempotency import TriggerGuard, build_trigger_key
+
+        guard = TriggerGuard(self._backend, self._clock)
         execution = await self.load(execution_id)
         data = None if input_ is None else encode_payload(input_, where="input")
         key = self._ids.nonce()
         if idempotency_key is not None:
             key = build_trigger_key(idempotency_key, data)
-        if await self._triggers.is_repetition(execution, key):
+        if await guard.is_repetition(execution, key):
             return
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
@@ -320,12 +334,15 @@ class StoreClient:
             _check_input(workflow, await self._load_submitted_input(execution))
         command = StartExecution(execution_id=execution_id, input=value, key=key)
         await self._backend.mailbox.send([command], blobs=blobs)
-        await self._triggers.confirm(execution, key)
+        await guard.confirm(execution, key)
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
     ) -> None:
-        """Clean-up nodes still run, unless it `is_forced`; a long reason is cut."""
+        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`.
+
+        A long reason is shortened.
+        """
         kept_reason = shorten_reason(reason) or "cancelled by request"
         await self._require_unfinished(execution_id, "cancelled")
         command = CancelExecution(
@@ -341,7 +358,7 @@ class StoreClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """The same `signal_id` is taken once; without one, every call is a signal of its own."""
+        """Sends a signal; the same `signal_id` counts once. Without it, every call counts."""
         check_text(name, "the name of a signal", chars_max=NAME_CHARS_MAX)
         id_ = signal_id or self._ids.nonce()
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
@@ -356,18 +373,17 @@ class StoreClient:
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """As `wait_for_end`; returns the execution with its nodes and their outputs."""
+        """Waits as `wait_for_end` does; returns the execution with its nodes and their outputs."""
         await self.wait_for_end(execution_id, timeout_s=timeout_s)
         return await self.get(execution_id)
 
     async def wait_for_end(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionHeader:
-        """The header once it is final; raises TimeoutError when that takes too long.
+        """Returns the header once it is final; raises TimeoutError after `timeout_s`.
 
-        Its children may still clean up then, when it failed or was cancelled: an engine that
-        ends now leaves them to the next one. Raises NotFoundError at once for an id that no
-        execution has.
+        Children of a failed or cancelled execution may still clean up then: an engine that stops
+        now leaves them to the next one. Raises NotFoundError at once for an unknown id.
         """
         check_execution_id(execution_id)
         return await self._waiter.wait(execution_id, timeout_s)
@@ -381,34 +397,55 @@ class StoreClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
 
-        Items come in pages, behind `items_after`.
+        Items come in pages, after `items_after`.
         """
-        return await self._nodes.get(
-            execution_id, node_id, item=item, items_after=items_after, items_limit=items_limit
+        from runnel.client.nodes import read_node
+
+        return await read_node(
+            self._backend,
+            await self.load(execution_id),
+            node_id,
+            item=item,
+            items_after=items_after,
+            items_limit=items_limit,
         )
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
+        from runnel.client.execution_views import load_execution_view
+
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
-    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage:
-        """One page, newest first; raises InputError."""
+    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
+        """Returns one page, newest first; raises InputError."""
+        from runnel.client.execution_views import build_execution_summary
+        from runnel.views.page import Page
+
         check_filter(criteria)
-        return await self._backend.archive.list_headers(criteria)
+        page = await self._backend.archive.list_headers(criteria)
+        return Page(items=[build_execution_summary(header) for header in page], next=page.next)
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
-        """Raises InputError."""
+    ) -> Mapping[ExecutionState, StateCount]:
+        """Counts the executions in each state, up to a maximum; raises InputError."""
+        from runnel.views.execution import StateCount
+
         check_filter(criteria)
-        return await self._backend.archive.count_headers(criteria)
+        counts = await self._backend.archive.count_headers(criteria)
+        return {
+            state: StateCount(number=count.number, is_least=count.is_least)
+            for state, count in counts.items()
+        }
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
-        """What happened, behind the first `after`; raises NotFoundError.
+        """Returns the events after the first `after`; raises NotFoundError.
 
-        Empty before the owner of its partition has seen it.
+        Empty until the owner of the partition has read the execution.
         """
+        from runnel.views.execution import decode_history
+
         check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
@@ -416,24 +453,37 @@ class StoreClient:
         return decode_history(entries)[after:]
 
     async def find(self, text: str) -> ExecutionId:
-        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        """Returns the execution with this id, or the only one whose id begins with the text."""
         check_execution_id(text)
         return choose_by_prefix(text, await self._backend.archive.find_ids(text))
 
-    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionHeader]:
-        """Of the ids that exist."""
-        return await self._backend.archive.get_headers(ids)
+    async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
+        """Returns the summaries of the ids that exist."""
+        from runnel.client.execution_views import build_execution_summary
 
-    async def read_entries(
+        headers = await self._backend.archive.get_headers(ids)
+        return {id_: build_execution_summary(header) for id_, header in headers.items()}
+
+    async def follow(
         self, execution_id: ExecutionId, *, after: int = 0
-    ) -> Sequence[HistoryEntry]:
-        """Entries of the history after the first `after`; empty for an unknown execution."""
-        return list(map(decode_entry, await self._backend.archive.load(execution_id, after=after)))
+    ) -> AsyncIterator[HistoryEvent]:
+        """Yields the events after the first `after` as they are stored, until the execution is
+        final; raises NotFoundError.
+        """
+        from runnel.notify.history_reader import HistoryReader, follow_history
+
+        check_execution_id(execution_id)
+        reader = HistoryReader(self._backend.archive, execution_id, self.get_header)
+        number = 0
+        async for event in follow_history(reader, execution_id, self._feed_reader, self._clock):
+            number += 1
+            if number > after:
+                yield event
 
     async def load(self, execution_id: ExecutionId) -> Execution:
-        """The state as it is stored; raises NotFoundError.
+        """Returns the stored state; raises NotFoundError.
 
-        The history tells it; only of one that has none, or had none a moment ago, a header does.
+        The state comes from the history; without a history, it comes from the header.
         """
         check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
@@ -455,7 +505,7 @@ class StoreClient:
         return header
 
     async def _load_submitted_input(self, held: Execution) -> bytes:
-        """As it is stored once the partition's owner has taken the execution up."""
+        """Returns the stored input, once the owner of the partition has created the execution."""
         deadline = self._clock.monotonic() + PICKUP_TIMEOUT_S
         while True:
             entries = await self._backend.archive.load(held.id)
@@ -479,6 +529,6 @@ class StoreClient:
 
 
 def _check_input(workflow: Workflow, data: bytes) -> None:
-    """Checks what is stored: a tuple is a list by then, a dataclass an object."""
+    """Checks the input as JSON: a tuple is a list there, a dataclass an object."""
     if workflow.input is not None:
         check_input(workflow, msgspec.json.decode(data))

@@ -1,7 +1,6 @@
 """`runnel.SyncClient`: the same client for code without an event loop.
 
-Each method is the one of `HttpClient`, run by a loop in a thread of its own: nothing is written
-twice.
+Each method runs the method of `HttpClient` on an event loop in its own thread.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -18,10 +17,10 @@ from runnel.client.http_resources import (
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
+    HttpTokens,
     HttpWebhooks,
+    HttpWorkflows,
 )
-
-# Asynchronous methods for code without an event loop: run by a loop in a thread of its own.
 
 C = TypeVar("C")
 P = ParamSpec("P")
@@ -30,14 +29,14 @@ _END = object()
 
 
 class SyncWrapper(Generic[C]):
-    """Stands for `client`, whose loop runs behind `portal`."""
+    """Wraps `client`, whose event loop `portal` reaches."""
 
     portal: BlockingPortal
     client: C
 
 
 class SyncSubWrapper(SyncWrapper[C]):
-    """A face of something that belongs to a client."""
+    """Wraps a group of a client."""
 
     def __init__(self, portal: BlockingPortal, client: C) -> None:
         self.portal = portal
@@ -45,7 +44,7 @@ class SyncSubWrapper(SyncWrapper[C]):
 
 
 class BlockingMethod(Generic[C, P, R]):
-    """A method that waits for the asynchronous one."""
+    """A method that waits for the result of the asynchronous one."""
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
         self._method = method
@@ -63,14 +62,14 @@ class BlockingMethod(Generic[C, P, R]):
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             work = partial(self._method, wrapper.client, *args, **kwargs)
-            found: R = wrapper.portal.call(work)
-            return found
+            result: R = wrapper.portal.call(work)
+            return result
 
         return call
 
 
 class IteratingMethod(Generic[C, P, R]):
-    """A method that gives one after the other, asked for as they are needed."""
+    """A method that yields the items of the asynchronous one as they are needed."""
 
     def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
         self._method = method
@@ -89,13 +88,13 @@ class IteratingMethod(Generic[C, P, R]):
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            found = self._method(wrapper.client, *args, **kwargs)
+            result = self._method(wrapper.client, *args, **kwargs)
             try:
-                while (each := wrapper.portal.call(_read_next, found)) is not _END:
-                    yield each  # type: ignore[misc]  # _END is the only other thing
+                while (item := wrapper.portal.call(_read_next, result)) is not _END:
+                    yield item  # type: ignore[misc]  # _END is the only other thing
             finally:
-                if isinstance(found, AsyncGenerator):
-                    wrapper.portal.call(found.aclose)
+                if isinstance(result, AsyncGenerator):
+                    wrapper.portal.call(result.aclose)
 
         return call
 
@@ -144,8 +143,23 @@ class SyncBulk(SyncSubWrapper[HttpBulk]):
     rerun = IteratingMethod(HttpBulk.rerun)
 
 
+class SyncTokens(SyncSubWrapper[HttpTokens]):
+    create = BlockingMethod(HttpTokens.create)
+    list = BlockingMethod(HttpTokens.list)
+    revoke = BlockingMethod(HttpTokens.revoke)
+
+
+class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
+    list = BlockingMethod(HttpWorkflows.list)
+    versions = BlockingMethod(HttpWorkflows.versions)
+    get = BlockingMethod(HttpWorkflows.get)
+    load_graph = BlockingMethod(HttpWorkflows.load_graph)
+    store = BlockingMethod(HttpWorkflows.store)
+    delete = BlockingMethod(HttpWorkflows.delete)
+
+
 class SyncClient(SyncWrapper[HttpClient]):
-    """As `HttpClient`; to be used in a `with` block, by as many threads as wanted."""
+    """The blocking `HttpClient`; use it in a `with` block, from any number of threads."""
 
     def __init__(
         self,
@@ -170,6 +184,8 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.dead_letters = SyncDeadLetters(self.portal, self.client.dead_letters)
         self.operations = SyncOperations(self.portal, self.client.operations)
         self.many = SyncBulk(self.portal, self.client.many)
+        self.tokens = SyncTokens(self.portal, self.client.tokens)
+        self.library = SyncWorkflows(self.portal, self.client.library)
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +199,7 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.close()
 
     def close(self) -> None:
-        """Called again, it does nothing."""
+        """Closes the connections; a second call has no effect."""
         self._exit_stack.close()
 
     submit = BlockingMethod(HttpClient.submit)
@@ -200,7 +216,6 @@ class SyncClient(SyncWrapper[HttpClient]):
     count_executions = BlockingMethod(HttpClient.count_executions)
     find = BlockingMethod(HttpClient.find)
     summaries = BlockingMethod(HttpClient.summaries)
-    read_entries = BlockingMethod(HttpClient.read_entries)
     cancel = BlockingMethod(HttpClient.cancel)
     signal = BlockingMethod(HttpClient.signal)
     rerun = BlockingMethod(HttpClient.rerun)

@@ -1,4 +1,4 @@
-"""Requests to a server: answered, tried again where that is safe, or refused with an error."""
+"""HTTP requests to a server: sent, repeated where that is safe, and decoded as views."""
 
 import os
 import ssl
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -27,12 +27,16 @@ from runnel.errors import (
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import read_settings
 from runnel.settings.variables import VARIABLES
+from runnel.views import decode_view
+from runnel.views.page import Page
 
-# Problem details as the errors that they were on the server.
+T = TypeVar("T")
+
+# Problem details of an answer become the error that the server had.
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """What a client needs of one; `details` are the fields that the error has besides its text."""
+    """A problem; `details` are the fields of the error besides its text."""
 
     detail: str
     code: str
@@ -48,10 +52,9 @@ ERROR_CLASSES: Mapping[str, type[RunnelError]] = {
 
 
 def decode_error(status: int, body: bytes) -> RunnelError | None:
-    """None for an answer that no Runnel gives.
+    """Returns the error of an answer; None for an answer that is not from Runnel.
 
-    A code that this version does not know is an InputError if the caller has to do something
-    about it, and a RunnelError otherwise.
+    An unknown code becomes an InputError for a status below 500, and a RunnelError otherwise.
     """
     try:
         problem = _decode(body)
@@ -63,7 +66,7 @@ def decode_error(status: int, body: bytes) -> RunnelError | None:
 
 
 def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelError:
-    """Without its constructor, which would write the sentence again."""
+    """Skips the constructor of the error, which would build the message again."""
     error = error_class.__new__(error_class)
     error.args = (problem.detail,)
     for name, value in problem.details.items():
@@ -71,22 +74,22 @@ def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelErr
     return error
 
 
-# Why a server could not be reached, in the words of whoever knew it first.
+# The reason why a server could not be reached.
 
 
 def find_failure_reason(error: httpx.RequestError) -> str:
-    """What the operating system said, if it did: libraries say that 'all attempts failed'."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, ssl.SSLError):  # whose number is none of the operating system
-            return _describe_tls_error(found)
-        if isinstance(found, OSError) and found.errno is not None:
-            said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
-            return said[:1].lower() + said[1:]
-        if isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
+    """Returns the message of the operating system, if any: libraries only report a failure."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):  # its number is not an errno
+            return _describe_tls_error(cause)
+        if isinstance(cause, OSError) and cause.errno is not None:
+            message = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+            return message[:1].lower() + message[1:]
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
         else:
-            found = found.__cause__ or found.__context__
+            cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 
 
@@ -98,53 +101,52 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
     return f"TLS failed ({error.reason or error})"
 
 
-# Server-sent events, as a client reads them.
+# Server-sent events.
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """Whoever comes back with the `id` gets what came behind it."""
+    """A message of a stream; a client that reconnects with its `id` gets the messages after it."""
 
     id: str
     event: str
-    data: Json
+    data: str
 
 
 async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
-    """Until the server ends the stream; comments, which keep it open, are left out."""
+    """Yields events until the server ends the stream; skips comments, which keep it open."""
     fields: dict[str, str] = {}
     async for line in _iter_lines(response):
         name, _, value = line.partition(":")
         if line:
             fields[name] = value.removeprefix(" ")
         elif "event" in fields:
-            data = msgspec.json.decode(fields.get("data", "null"))
-            yield ServerSentEvent(fields.get("id", ""), fields["event"], data)
+            yield ServerSentEvent(fields.get("id", ""), fields["event"], fields.get("data", "null"))
             fields = {}
 
 
 async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Those that have ended. Not httpx's own: for it, U+0085, U+2028 and U+2029 end a line too, and
-    JSON may have them inside a text.
+    """Yields complete lines. The method of httpx also splits at U+0085, U+2028 and U+2029, which
+    JSON may have inside a text.
     """
-    rest: list[bytes] = []
+    pending: list[bytes] = []
     async for data in response.aiter_bytes():
-        first, *others = data.split(b"\n")
-        rest.append(first)
-        for each in others:
-            yield b"".join(rest).removesuffix(b"\r").decode(errors="replace")
-            rest = [each]
+        first, *later = data.split(b"\n")
+        pending.append(first)
+        for part in later:
+            yield b"".join(pending).removesuffix(b"\r").decode(errors="replace")
+            pending = [part]
 
 
-# Idempotency keys as a header can have them.
+# Idempotency keys in a header.
 
 _BLANKS = " \t"
 _LAST_CONTROL, _DELETE = "\x1f", "\x7f"
 
 
 def check_idempotency_key(key: str) -> None:
-    """Raises InputError for one that a header can't have, and what a local call does."""
+    """Raises InputError for a key that a header can't hold or a local call refuses."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
-    is_torn = any(each <= _LAST_CONTROL or each == _DELETE for each in key)
+    is_torn = any(char <= _LAST_CONTROL or char == _DELETE for char in key)
     if is_torn or key != key.strip(_BLANKS):
         raise InputError(
             "over HTTP, an idempotency key has no control characters and no blanks around it, "
@@ -152,24 +154,7 @@ def check_idempotency_key(key: str) -> None:
         )
 
 
-# An object that a server has answered.
-
-
-class ResponseObject(dict[str, Json]):
-    """Raises NotRunnelError for what it lacks: whoever answers so is something else."""
-
-    def __init__(self, fields: Mapping[str, Json], address: str) -> None:
-        super().__init__(fields)
-        self._address = address
-
-    def __missing__(self, name: str) -> Json:
-        raise self.not_runnel_error(f"an object without '{name}'")
-
-    def not_runnel_error(self, description: str) -> NotRunnelError:
-        return NotRunnelError(self._address, description)
-
-
-# Where a server is, and what opens its door.
+# The address of a server, and its token.
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -194,7 +179,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 def resolve_server_address(url: str | None = None, token: str | None = None) -> ServerAddress:
-    """What is not given is taken from the environment; raises InputError."""
+    """Takes a missing URL or token from the environment; raises InputError."""
     given = {SERVER_VARIABLE: url, TOKEN_VARIABLE: token}
     for name, text in given.items():
         if text is not None:
@@ -214,16 +199,16 @@ def resolve_server_address(url: str | None = None, token: str | None = None) -> 
 Query: TypeAlias = Sequence[tuple[str, str]]
 
 CONNECT_TIMEOUT_S = 10.0
-# Whoever waits for an execution has a connection of its own.
+# Each call that waits for an execution has its own connection.
 CONNECTIONS_MAX = 1_000
 IDLE_CONNECTIONS_MAX = 50
-# An answer that was asked to come after so long is given this much more.
+# The answer of a long poll may take so much longer than its interval.
 LONG_POLL_MARGIN_S = 15.0
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_S_MAX = 10.0
-# Whoever is asked to come back later than this is told so instead.
+# A longer Retry-After is not waited for: the call raises.
 RETRY_AFTER_S_MAX = 60.0
-# A server says something on a stream every fifteen.
+# A server sends something on a stream every 15 s.
 STREAM_TIMEOUT_S = 60.0
 JSON_MEDIA_TYPE = "application/json"
 STREAM_MEDIA_TYPE = "text/event-stream"
@@ -231,13 +216,14 @@ _UNAVAILABLE_STATUSES = frozenset(
     {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
 _NONCE_RANGE = 1 << 48
+EMPTY_ANSWER = b"{}"
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request; `key` makes one that changes something safe to repeat.
+    """A request; a `key` makes a request that changes something safe to repeat.
 
-    `long_poll_s` is how long the server may take on purpose; `accepted_statuses` are statuses of
-    good answers besides 2xx. All answers are objects, unless it `accepts_any_json` value.
+    `long_poll_s` is how long the server may take on purpose. `accepted_statuses` are statuses of
+    good answers besides 2xx.
     """
 
     method: str
@@ -248,7 +234,6 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool = False
     long_poll_s: float = 0.0
     accepted_statuses: Sequence[HTTPStatus] = ()
-    accepts_any_json: bool = False
 
     @property
     def can_repeat(self) -> bool:
@@ -256,7 +241,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FailedError(Exception):
-    """One try: what it came to, whether another makes sense, and when."""
+    """A failed attempt: its error, whether a retry makes sense, and when."""
 
     def __init__(
         self, error: RunnelError, *, is_retryable: bool, retry_after_s: float | None = None
@@ -268,10 +253,10 @@ class _FailedError(Exception):
 
 
 class Transport:
-    """`retries` are tries after the first, with growing pauses, or those that the server asks for.
+    """Sends requests; repeats a failed one up to `retries` times.
 
-    What changes something is repeated only if it has a key, or if the server has surely not
-    acted on it.
+    The pauses grow, unless the server asks for another one. A request that changes something is
+    repeated only if it has a key, or if the server has certainly not acted on it.
     """
 
     def __init__(
@@ -306,36 +291,75 @@ class Transport:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, query: Query = (), *, long_poll_s: float = 0.0) -> Json:
-        call = ServerRequest(
+    async def get(
+        self, path: str, kind: type[T], query: Query = (), *, long_poll_s: float = 0.0
+    ) -> T:
+        request = ServerRequest(
             method="GET", path=path, query=query, is_repeatable=True, long_poll_s=long_poll_s
         )
-        return await self.send(call)
+        return await self.send(request, kind)
 
-    async def post(self, path: str, body: Json = None, *, key: str | None = None) -> Json:
-        """`body` may hold JSON that is written already, as `msgspec.Raw`."""
+    async def post(
+        self,
+        path: str,
+        kind: type[T],
+        body: Json = None,
+        *,
+        key: str | None = None,
+        is_repeatable: bool = False,
+    ) -> T:
+        """Sends a JSON body, parts of which may be encoded already as `msgspec.Raw`."""
         data = None if body is None else msgspec.json.encode(body)
-        return await self.send(ServerRequest(method="POST", path=path, body=data, key=key))
+        request = ServerRequest(
+            method="POST", path=path, body=data, key=key, is_repeatable=is_repeatable
+        )
+        return await self.send(request, kind)
 
-    async def send(self, request: ServerRequest) -> Json:
-        """The body of a good answer; raises the error that a local call would.
+    async def delete(self, path: str, kind: type[T]) -> T:
+        return await self.send(ServerRequest(method="DELETE", path=path), kind)
 
-        Raises NoServerError when nobody answers, NotRunnelError when somebody else does.
+    async def iter_items(
+        self, path: str, kind: type[Page[T]], query: Query = ()
+    ) -> AsyncIterator[T]:
+        """Yields the items of all pages; `query` has the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.get(
+                path, kind, [*query, *([] if cursor is None else [("after", cursor)])]
+            )
+            for item in page.items:
+                yield item
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def send(self, request: ServerRequest, kind: type[T]) -> T:
+        """Returns the view in a good answer; raises the error that a local call would raise.
+
+        Raises NoServerError when no server answers, and NotRunnelError when the answer is not
+        what a Runnel server answers.
         """
         tried = 0
         while True:
             try:
-                return await self._send_once(request)
+                return await self._send_once(request, kind)
             except _FailedError as failed:
                 await self._pause_before_retry(failed, tried)
             tried += 1
 
-    async def stream(self, path: str) -> AsyncIterator[ServerSentEvent]:
-        """What a server tells as it happens; after a break it goes on behind the last message.
+    def decode(self, data: str, kind: type[T]) -> T:
+        """Decodes the data of a server-sent event; raises NotRunnelError."""
+        try:
+            return decode_view(data, kind)
+        except msgspec.DecodeError as error:
+            raise self._unexpected_answer_error(error) from error
 
-        Ends when the server says that there is nothing more to come.
+    async def stream(self, path: str, last: str | None = None) -> AsyncIterator[ServerSentEvent]:
+        """Yields the messages of a stream after the one with the id `last`.
+
+        Reconnects after a break, and continues after the last message. Ends when the server says
+        that no message will follow.
         """
-        last: str | None = None
         tried = 0
         while True:
             try:
@@ -351,7 +375,7 @@ class Transport:
             tried += 1
 
     async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
-        """Before the next try; raises what failed when there is to be none."""
+        """Pauses before the next attempt; raises the error after the last one."""
         pause_s = (
             self._compute_pause_s(tried) if failed.retry_after_s is None else failed.retry_after_s
         )
@@ -374,7 +398,7 @@ class Transport:
         except httpx.RequestError as error:
             raise _FailedError(self._unreachable_error(error), is_retryable=True) from error
 
-    async def _send_once(self, request: ServerRequest) -> Json:
+    async def _send_once(self, request: ServerRequest, kind: type[T]) -> T:
         headers = {} if request.body is None else {"Content-Type": JSON_MEDIA_TYPE}
         if request.key is not None:
             check_idempotency_key(request.key)
@@ -397,22 +421,14 @@ class Transport:
             raise _FailedError(
                 self._unreachable_error(error), is_retryable=request.can_repeat
             ) from error
-        if answer.is_success or answer.status_code in request.accepted_statuses:
-            return self._decode_body(answer, request)
-        raise self._build_failure(answer, request)
-
-    def _decode_body(self, response: httpx.Response, request: ServerRequest) -> Json:
+        if not answer.is_success and answer.status_code not in request.accepted_statuses:
+            raise self._build_failure(answer, request)
         try:
-            found = msgspec.json.decode(response.content) if response.content else {}
+            return decode_view(answer.content or EMPTY_ANSWER, kind)
+        except msgspec.ValidationError as error:
+            raise self._unexpected_answer_error(error) from error
         except msgspec.DecodeError as error:
-            raise self._foreign_response_error(response) from error
-        if isinstance(found, dict):
-            return ResponseObject(found, self.address.display_url)
-        if not request.accepts_any_json:
-            raise NotRunnelError(
-                self.address.display_url, f"{response.status_code} without an object"
-            )
-        return found
+            raise self._foreign_response_error(answer) from error
 
     def _build_failure(self, response: httpx.Response, request: ServerRequest) -> Exception:
         status = response.status_code
@@ -435,6 +451,9 @@ class Transport:
             )
         return error
 
+    def _unexpected_answer_error(self, error: msgspec.DecodeError) -> NotRunnelError:
+        return NotRunnelError(self.address.display_url, f"something else than expected: {error}")
+
     def _foreign_response_error(self, response: httpx.Response) -> RunnelError:
         if (
             response.status_code in _UNAVAILABLE_STATUSES
@@ -456,7 +475,7 @@ class Transport:
         )
 
     def _parse_retry_after_s(self, response: httpx.Response) -> float | None:
-        """Seconds, or a date; None when it says nothing that can be understood."""
+        """Parses seconds or a date; returns None for anything else."""
         text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return float(text)
@@ -466,21 +485,21 @@ class Transport:
             return None
 
     def _compute_pause_s(self, tried: int) -> float:
-        """Twice as long each time, and by chance up to half of that less: others wait too."""
+        """Doubles the pause each time, and shortens it at random by up to a half."""
         longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)
 
 
-# Steps of a path.
+# Segments of a path.
 
 _DOT_SEGMENTS = frozenset({".", ".."})
 
 
 def quote_path_segment(text: str) -> str:
-    """One step, whatever is in it; half a surrogate pair is in no name that a server knows.
+    """Quotes a text as one segment of a path; replaces half a surrogate pair, which no name has.
 
-    Dots are quoted where they would mean this step or the one above: to cancel the execution '.'
-    was to cancel many.
+    `.` and `..` are quoted too: they would name another path, and cancelling the execution '.'
+    cancelled many.
     """
     quoted = quote(text.encode(errors="replace"), safe="")
     return quoted.replace(".", "%2E") if text in _DOT_SEGMENTS else quoted

@@ -13,7 +13,16 @@ from runnel.core.templates.template import (
     compile_tree,
 )
 from runnel.core.values import NO_DATA
-from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, Workflow, hash_workflow
+from runnel.core.workflow import (
+    CLEAN_UP_RULES,
+    Cache,
+    Node,
+    Workflow,
+    decode_workflow,
+    encode_workflow,
+    hash_document,
+    hash_workflow,
+)
 
 _encoder = msgspec.json.Encoder()
 
@@ -73,9 +82,9 @@ class Graph:
     It is immutable: all executions of the workflow share it.
     """
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, hash_: DefinitionHash | None = None) -> None:
         self.workflow = workflow
-        self.hash: DefinitionHash = hash_workflow(workflow)
+        self.hash: DefinitionHash = hash_ or hash_workflow(workflow)
         self.nodes = [CompiledNode(index, node) for index, node in enumerate(workflow.nodes)]
         self.index: dict[NodeId, int] = {node.id: i for i, node in enumerate(workflow.nodes)}
         self.output: TemplateTree = compile_tree(workflow.output, where="output")
@@ -129,6 +138,16 @@ class Graph:
 
     def topological_order(self) -> list[int]:
         return sort_topologically([node.children for node in self.nodes], self.parent_counts)
+
+
+def compile_canonical(workflow: Workflow) -> Graph:
+    """Compiles the canonical form of a valid workflow, which is the form that is stored.
+
+    A process that loads the definition from the store compiles an equal graph. The author's own
+    form may order the keys of an object differently.
+    """
+    document = encode_workflow(workflow)
+    return Graph(decode_workflow(document), hash_document(document))
 
 
 def sort_topologically(

@@ -203,7 +203,12 @@ def decode_workflow(data: bytes) -> Workflow:
 
 
 def hash_workflow(workflow: Workflow) -> DefinitionHash:
-    return DefinitionHash(hashlib.sha256(encode_workflow(workflow)).hexdigest()[:32])
+    return hash_document(encode_workflow(workflow))
+
+
+def hash_document(document: bytes) -> DefinitionHash:
+    """Expects the canonical form that `encode_workflow` returns."""
+    return DefinitionHash(hashlib.sha256(document).hexdigest()[:32])
 
 
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):

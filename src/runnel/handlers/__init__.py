@@ -1,6 +1,6 @@
-"""The handlers that come with Runnel.
+"""The built-in handlers that workers run.
 
-`sleep`, `wait_for_signal` and `workflow` are not here: the core does them without a worker.
+The engine handles `sleep`, `wait_for_signal` and `workflow` itself, without a worker.
 """
 
 from functools import partial
@@ -11,6 +11,7 @@ from runnel.authoring.context import Context
 from runnel.authoring.registry import CallPlanner, HandlerRegistry
 from runnel.core.validation.handler_settings import CONFIG_RULES
 from runnel.core.values import Json
+from runnel.core.wording import describe_value
 from runnel.errors import InputError
 from runnel.handlers import data_processor
 from runnel.handlers.environment import HandlerEnvironment
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from runnel.handlers.shell import ShellHandler
 
 
-# Each is imported with its first task: all together take 45 ms to import, httpx another 110, and a
-# run that calls no service pays for neither.
+# Imported with their first task. The import takes 45 ms, and httpx another 110 ms; a run that calls
+# no service does without both.
 IO_HANDLER_NAMES = tuple(CONFIG_RULES)
 
 
 class IoHandlers:
-    """The handlers that do I/O.
+    """The handlers that do I/O: HTTP, LLM and shell.
 
-    The HTTP handlers share one connection pool and the shell tasks one guardian process; both stay
-    open between tasks.
+    All HTTP handlers share one connection pool, and all shell tasks share one guardian process.
+    Both stay open between tasks.
     """
 
     def __init__(self, environment: HandlerEnvironment) -> None:
@@ -43,7 +44,10 @@ class IoHandlers:
         return partial(self._plan_call, handler)
 
     async def close(self) -> None:
-        """Closes what belongs to the running event loop; a later task opens it again."""
+        """Closes the connections and the guardian of the running event loop.
+
+        A later task opens them again.
+        """
         if self._http_client is not None:
             await self._http_client.close()
         if self._shell is not None:
@@ -70,24 +74,24 @@ class IoHandlers:
         return ExternalService(handler, self._http_client, self._environment.clock).plan
 
 
-# `input` and `output`: where data enters a graph by name, and where it leaves it.
+# The handlers `input` and `output`.
 
 
 def provide_input(config: Json, ctx: Context) -> Json:
-    """Returns the execution's input merged over the config, which holds the defaults."""
+    """Returns the execution's input; the config provides default values."""
     execution_input = ctx.execution_input
     if isinstance(execution_input, dict):
         return {**config, **execution_input}
     if config:
         raise InputError(
-            "handler 'input' has defaults in its config, so the execution's input must be an "
-            f"object, got {type(execution_input).__name__}"
+            "handler 'input': the config contains defaults, so the input of the execution must be "
+            f"an object, got {describe_value(execution_input)}"
         )
     return execution_input
 
 
 def plan_output(config: Json) -> FunctionCall:
-    """The resolved config is the result."""
+    """Plans a call that returns the resolved config."""
     return FunctionCall(function=_return_config, mode=Mode.LOOP, positional=(config,))
 
 
@@ -96,9 +100,9 @@ def _return_config(config: Json) -> Json:
 
 
 def create_builtin_registry(environment: HandlerEnvironment | None = None) -> HandlerRegistry:
-    """Creates a registry with all of them; users register their own next to these.
+    """Creates a registry with all built-in handlers; users can add their own handlers.
 
-    Without `environment` they may do whatever the user of this process may.
+    Without `environment`, handlers may run any function and any program.
     """
     environment = environment or HandlerEnvironment()
     io_handlers = IoHandlers(environment)

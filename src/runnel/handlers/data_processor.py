@@ -1,26 +1,26 @@
-"""`data_processor`: small reshaping of JSON data between two nodes, without code.
+"""The handler `data_processor`: reshapes JSON data between two nodes, without code.
 
-`operation` and `data` are always given; `data` is a list unless the table says otherwise. A field
-is a path such as `total` or `customer.address.city`, with numbers for positions in lists. What a
-path does not find is an error, unless `missing` says `null` or `omit`.
+`operation` and `data` are required. `data` is a list unless the table says otherwise. A field is a
+path such as `total` or `customer.address.city`; numbers are positions in lists. A path that does
+not exist is an error, unless `missing` is `null` or `omit`.
 
-pick       an object, or a list of objects, with only some fields
+pick       keeps some fields of an object, or of each object of a list
            fields: list of paths, or object of new name to path; missing
-map        each item of a list as the value at `field`, or as a new object of `fields`
-           field: path; fields: as above; set: object of constants, with fields; missing
-filter     the items of a list for which a condition holds, or several
+map        turns each item into the value at `field`, or into a new object of `fields`
+           field: path; fields: as above; set: object of constants to add to `fields`; missing
+filter     keeps the items that satisfy a condition, or several conditions
            field, op, value; where: list of such objects; match: all (default) or any
-merge      a list of objects as one, where the last wins; a list of lists as one list
-           deep: true merges objects inside objects too
-aggregate  one value for a whole list, or an object of several
+merge      merges a list of objects, where later ones win; or concatenates a list of lists
+           deep: true also merges nested objects
+aggregate  computes one value of a list, or an object of several values
            function, field; aggregates: object of name to {function, field}
-sort       a list in order; equal items keep theirs
-           by: path or list of paths, none for plain items; descending: true or false
-group      an object of key to items, or of key to aggregates of its items
+sort       sorts a list; the sort is stable
+           by: path or list of paths, absent for plain items; descending: true or false
+group      makes an object of key to items, or of key to aggregates of the items
            by: path; aggregates: as above
 
 op: == != < <= > >= in not_in contains exists missing. function: count sum avg min max first last
-unique list; each takes the values at `field`, or the items themselves.
+unique list; each function gets the values at `field`, or the items themselves.
 """
 
 import re
@@ -46,7 +46,7 @@ _LIST_INDEX = re.compile(r"-?[0-9]{1,18}")
 
 
 def find_value(item: Json, path: str) -> Json:
-    """The value at `path`; ABSENT when it leads nowhere."""
+    """Returns the value at `path`; ABSENT if the path does not exist."""
     value = item
     for key in path.split("."):
         if isinstance(value, dict):
@@ -66,7 +66,7 @@ def require_value(
     if value is ABSENT:
         where = "data" if index is None else f"item {index}"
         has = f"; it has: {', '.join(list(item)[:10])}" if isinstance(item, dict) else ""
-        raise build_error(operation, f"found no '{path}' in {where}{has}")
+        raise build_error(operation, f"there is no '{path}' in {where}{has}")
     return value
 
 
@@ -85,16 +85,16 @@ def require_path(settings: Mapping[str, Json], key: str, operation: str) -> str:
     return value
 
 
-def build_error(operation: str | None, why: str) -> InputError:
-    return InputError(f"data_processor {operation}: {why}")
+def build_error(operation: str | None, problem: str) -> InputError:
+    return InputError(f"data_processor {operation}: {problem}")
 
 
 def describe_value(value: Json) -> str:
-    """A value in a message: its kind, and how it begins."""
+    """Describes a value for a message: its type and its beginning."""
     return f"{type(value).__name__} {shorten(repr(value), SHOWN_CHARS_MAX)}"
 
 
-# Operations that make few values out of many: aggregate and group.
+# The operations aggregate and group.
 
 
 def aggregate(data: Json, settings: OperationSettings) -> Json:
@@ -122,12 +122,12 @@ def group(data: Json, settings: OperationSettings) -> Json:
 
 
 def _format_group_key(value: Json) -> str:
-    """A text as it is; anything else as JSON writes it, because keys of objects are texts."""
+    """Returns a text unchanged, and any other value as JSON, because keys are texts."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
         raise build_error(
-            "group", f"expects by to lead to a plain value, got {describe_value(value)}"
+            "group", f"expects the value at by to be plain, got {describe_value(value)}"
         )
     return msgspec.json.encode(value).decode()
 
@@ -150,7 +150,8 @@ def _compute_aggregate(items: list[Json], aggregate_settings: Json, operation: s
     }:
         raise build_error(
             operation,
-            f"knows function and field in an aggregate, got {describe_value(aggregate_settings)}",
+            "expects an aggregate to be an object of function and field, got "
+            f"{describe_value(aggregate_settings)}",
         )
     name = aggregate_settings.get("function")
     if not isinstance(name, str) or name not in _AGGREGATE_FUNCTIONS:
@@ -168,7 +169,7 @@ def _compute_aggregate(items: list[Json], aggregate_settings: Json, operation: s
     try:
         return _AGGREGATE_FUNCTIONS[name](values)
     except (TypeError, OverflowError, RecursionError) as error:
-        raise build_error(operation, f"can't take the {name} of these values: {error}") from None
+        raise build_error(operation, f"can't compute {name} of these values: {error}") from None
 
 
 def _compute_sum(values: list[Json]) -> Json:
@@ -202,7 +203,7 @@ _AGGREGATE_FUNCTIONS: Mapping[str, Callable[[list[Json]], Json]] = {
 }
 
 
-# Operations that keep or reshape items: pick, map, filter, merge and sort.
+# The operations pick, map, filter, merge and sort.
 
 
 def pick(data: Json, settings: OperationSettings) -> Json:
@@ -218,10 +219,10 @@ def pick(data: Json, settings: OperationSettings) -> Json:
 def map_items(data: Json, settings: OperationSettings) -> Json:
     items, missing = require_list(data, "map"), _parse_missing(settings, "map")
     if ("field" in settings) == ("fields" in settings):
-        raise build_error("map", "expects either field or fields")
+        raise build_error("map", "expects exactly one of field and fields")
     if "field" in settings:
         if "set" in settings:
-            raise build_error("map", "can use set only with fields")
+            raise build_error("map", "accepts set only together with fields")
         return _pluck_field(items, require_path(settings, "field", "map"), missing)
     constants = settings.get("set", {})
     if not isinstance(constants, dict):
@@ -246,8 +247,8 @@ def filter_items(data: Json, settings: OperationSettings) -> Json:
             "filter", f"expects where to be a list of conditions, got {describe_value(conditions)}"
         )
     tests = [_compile_condition(condition) for condition in conditions]
-    joined = all if match == "all" else any
-    return [item for item in items if joined(test(item) for test in tests)]
+    combine = all if match == "all" else any
+    return [item for item in items if combine(test(item) for test in tests)]
 
 
 def merge(data: Json, settings: OperationSettings) -> Json:
@@ -291,13 +292,13 @@ def sort_items(data: Json, settings: OperationSettings) -> Json:
 
 
 def _parse_fields(settings: OperationSettings, operation: str) -> dict[str, str]:
-    """New names to paths."""
+    """Returns paths by new name."""
     fields = settings.get("fields")
     if isinstance(fields, list) and all(isinstance(path, str) for path in fields):
         fields = {path: path for path in fields}
     if not isinstance(fields, dict) or not fields:
         raise build_error(
-            operation, "expects fields to be a list of paths, or an object of new to path"
+            operation, "expects fields to be a list of paths, or an object of new name to path"
         )
     for name, path in fields.items():
         if not isinstance(path, str) or not path:
@@ -359,7 +360,7 @@ def _compile_condition(condition: Json) -> Callable[[Json], bool]:
         )
     for key in condition:
         if key not in {"field", "op", "value"}:
-            raise build_error("filter", f"knows field, op and value in a condition, not '{key}'")
+            raise build_error("filter", f"expects field, op and value in a condition, got '{key}'")
     op, value = condition.get("op", "=="), condition.get("value", ABSENT)
     path = require_path(condition, "field", "filter") if "field" in condition else None
     if op in ("exists", "missing"):
@@ -368,7 +369,7 @@ def _compile_condition(condition: Json) -> Callable[[Json], bool]:
         known = ", ".join([*_COMPARISONS, "exists", "missing"])
         raise build_error("filter", f"expects op to be one of {known}, got {op!r}")
     if value is ABSENT:
-        raise build_error("filter", f"needs a value to compare with by '{op}'")
+        raise build_error("filter", f"needs a value for the comparison '{op}'")
     return lambda item: _is_match(_get_operand(item, path), op, value)
 
 
@@ -377,7 +378,7 @@ def _get_operand(item: Json, path: str | None) -> Json:
 
 
 def _is_match(operand: Json, op: str, value: Json) -> bool:
-    """What is absent fits no comparison but `!=` and `not_in`."""
+    """Compares two values; an absent operand satisfies only `!=` and `not_in`."""
     if operand is ABSENT:
         return op in {"!=", "not_in"}
     try:
@@ -402,31 +403,34 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
 
 
 def _merge_into(merged: dict[str, Json], part: Mapping[str, Json]) -> None:
-    """Changes `merged`, all of which is its own; takes as long as the part, however deep it is."""
-    waiting = [(merged, part)]
-    while waiting:
-        into, more = waiting.pop()
-        for key, value in more.items():
+    """Merges `part` into `merged`, in time proportional to the size of `part`.
+
+    Nested objects of `merged` are never shared with the data, so they can be changed.
+    """
+    pending = [(merged, part)]
+    while pending:
+        target, source = pending.pop()
+        for key, value in source.items():
             if not isinstance(value, dict):
-                into[key] = value
+                target[key] = value
                 continue
-            if not isinstance(into.get(key), dict):
-                into[key] = {}
-            waiting.append((into[key], value))
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+            pending.append((target[key], value))
 
 
 def _check_comparable(column: tuple[Json, ...]) -> None:
-    """Numbers with numbers, texts with texts: anything else has no order that all agree on."""
+    """Raises InputError unless all values are numbers or all are texts."""
     kinds = {
         "number" if isinstance(value, int | float) else type(value).__name__ for value in column
     }
     if len(kinds) > 1 or not kinds <= {"number", "str"}:
         raise build_error(
-            "sort", f"orders numbers, or texts, but not {' and '.join(sorted(kinds))}"
+            "sort", f"expects only numbers or only texts, got {' and '.join(sorted(kinds))}"
         )
 
 
-# Above this many items, the work is done in a thread: the loop has others to serve.
+# With more items than this, the work runs in a thread, so that it does not block the event loop.
 ITEMS_ON_LOOP_MAX = 1_000
 
 
@@ -442,7 +446,7 @@ OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, OperationSettings], Json]] = {
 
 
 def plan(config: Json) -> FunctionCall:
-    """Raises InputError for an operation that does not exist, and for a config without data."""
+    """Plans the call of one task; raises InputError for an unknown operation or missing data."""
     check_config(DATA_PROCESSOR, config)
     data = config["data"]
     is_small = not isinstance(data, list | dict) or len(data) <= ITEMS_ON_LOOP_MAX
@@ -453,13 +457,13 @@ def plan(config: Json) -> FunctionCall:
 def process(config: Mapping[str, Json]) -> Json:
     """Runs the operation of a config that `plan` has checked.
 
-    Raises InputError, in one sentence, for settings or data that do not fit the operation.
+    Raises InputError for settings or data that do not fit the operation.
     """
     name = config["operation"]
     settings = {key: value for key, value in config.items() if key not in {"operation", "data"}}
     for key in settings:
         if key not in OPERATION_SETTINGS[name]:
             raise build_error(
-                name, f"has no setting '{key}', only {', '.join(OPERATION_SETTINGS[name])}"
+                name, f"has no setting '{key}'; expected {', '.join(OPERATION_SETTINGS[name])}"
             )
     return OPERATION_FUNCTIONS[name](config["data"], settings)

@@ -1,4 +1,4 @@
-"""What handlers get to work with: permissions, the address of models, time, checked configs."""
+"""The environment of handlers: permissions, LLM address and clock. Also checks their configs."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ LLM_URL = "https://api.openai.com/v1"
 
 
 class HandlerClock(Protocol):
-    """The part of a Clock that handlers need."""
+    """The methods of a Clock that handlers use."""
 
     def now(self) -> float: ...
 
@@ -31,7 +31,7 @@ class HandlerClock(Protocol):
 
 
 class EventLoopClock:
-    """The clock of handlers in a program that gives them none."""
+    """The default clock of handlers: real time and asyncio."""
 
     def now(self) -> float:
         return time.time()
@@ -44,9 +44,10 @@ class EventLoopClock:
 
 
 class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """By default what a user on the own machine may do: any function, any program.
+    """The permissions and services of handlers.
 
-    `llm_api_key` is sent to `llm_url` and to no other address.
+    The default is for a user's own machine: any function, any program, public addresses.
+    `llm_api_key` is sent to `llm_url` only.
     """
 
     functions: FunctionPermissions = FunctionPermissions()
@@ -57,7 +58,7 @@ class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     clock: HandlerClock = msgspec.field(default_factory=EventLoopClock)
 
     def with_app(self, module: str, tasks: Iterable[str]) -> "HandlerEnvironment":
-        """Allows the functions that the module defines, and these tasks, too."""
+        """Returns a copy that also allows the functions of a module, and the given tasks."""
         functions = self.functions.with_module(module).with_names(tasks)
         return msgspec.structs.replace(self, functions=functions)
 
@@ -66,7 +67,7 @@ class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_config(handler: str, config: Json) -> None:
-    """Raises InputError with every problem of a config whose templates are filled in."""
+    """Raises InputError with every problem of a config; its templates must be filled in."""
     problems = list(find_config_problems(handler, config))
     if problems:
         raise InputError(f"handler '{handler}': " + "; ".join(problems))

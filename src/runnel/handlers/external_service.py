@@ -1,6 +1,7 @@
-"""`call_external_service`, also named `external_service`: one HTTP request.
+"""The handler `call_external_service` (alias `external_service`): sends one HTTP request.
 
-Its output is an object of `status`, `headers` and `body`; docs/handlers.md lists the settings.
+The output is an object with `status`, `headers` and `body`. docs/reference/handlers.md lists the
+settings.
 """
 
 from collections.abc import Mapping
@@ -19,18 +20,20 @@ from runnel.handlers.http.request import (
 from runnel.handlers.http.response_body import decode_body
 from runnel.handlers.mock import NO_RESPONSE, MockService, parse_mock
 
-# A session with another service does not belong into a history.
+# Cookies are credentials, so they are not stored in the history.
 HIDDEN_HEADERS = frozenset({"set-cookie", "set-cookie2"})
 
 
 class ExternalService:
+    """Runs the tasks of the handler over a shared HTTP client."""
+
     def __init__(self, name: str, http_client: OutboundHttpClient, clock: HandlerClock) -> None:
         self._name = name
         self._http_client = http_client
         self._clock = clock
 
     def plan(self, config: Json) -> FunctionCall:
-        """Raises InputError with every problem of the config."""
+        """Plans the call of one task; raises InputError with every problem of the config."""
         check_config(self._name, config)
         return FunctionCall(
             function=self._call, mode=Mode.LOOP, positional=(config,), place=ContextPlace.LAST
@@ -55,6 +58,6 @@ class ExternalService:
         if not policy.is_ok(status):
             where = f"the mock of {format_url(url)}"
             raise build_status_error(policy, where, status, body="", retry_after_s=None)
-        made_up = {"mock": True, "method": config.get("method", "GET"), "url": url}
-        body = made_up if mock.response is NO_RESPONSE else mock.response
+        default_body = {"mock": True, "method": config.get("method", "GET"), "url": url}
+        body = default_body if mock.response is NO_RESPONSE else mock.response
         return {"status": status, "headers": {}, "body": body}

@@ -1,7 +1,7 @@
-"""`llm_service`: a chat completion of any service that speaks OpenAI's API.
+"""The handler `llm_service`: requests a chat completion from a service with OpenAI's API.
 
-Its output is an object of `text`, `message`, `finish_reason`, `model` and `usage`, and of `json`
-where the response_format asks for it; docs/handlers.md lists the settings.
+The output is an object with `text`, `message`, `finish_reason`, `model` and `usage`. It also has
+`json` if response_format requests JSON. docs/reference/handlers.md lists the settings.
 """
 
 from collections.abc import Mapping
@@ -29,24 +29,24 @@ from runnel.handlers.http.response_body import decode_body
 from runnel.handlers.llm_stream import CompletionAssembler, iterate_lines
 from runnel.handlers.mock import NO_RESPONSE, MockService, parse_mock
 
-# The completion as a node's output, whether it came in one piece or as a stream.
+# Turns a completion, streamed or not, into the output of the node.
 
 TOKEN_COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 TOKEN_COUNT_MAX = 10**12
 ERROR_CHARS_MAX = 500
-# Of a bill that is not paid: the status is that of a busy service, but no waiting helps.
+# The account has no credit left. The status is that of a busy service, but a retry does not help.
 QUOTA_ERROR_CODE = "insufficient_quota"
 
 
 def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str, Json]:
-    """Raises ServiceError for an answer that is no completion: the next one may be."""
+    """Builds the output of the node; raises ServiceError if the response is not a completion."""
     choice = _get_first_choice(completion, where)
     message = choice.get("message")
     if not isinstance(message, dict):
         raise _build_format_error(where, "its first choice has no message")
     text = message.get("content")
     if text is not None and not isinstance(text, str):
-        raise _build_format_error(where, "the content of its message is no text")
+        raise _build_format_error(where, "the content of its message is not a text")
     output: dict[str, Json] = {
         "text": text or "",
         "message": message,
@@ -60,7 +60,7 @@ def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str,
 
 
 def parse_usage(usage: Json) -> dict[str, int]:
-    """The three counts, 0 for what the service did not say, or said in a way that is no count."""
+    """Returns the three token counts; 0 for a missing or invalid count."""
     fields: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
     counts = {name: _parse_count(fields.get(name)) for name in TOKEN_COUNT_FIELDS}
     if not counts["total_tokens"]:
@@ -80,7 +80,7 @@ def _get_first_choice(completion: Json, where: str) -> dict[str, Json]:
 
 
 def _build_service_error(error: Json, where: str) -> ServiceError:
-    """Some services say that they have failed with the status of success."""
+    """Builds the error for a response that has a success status but contains an error."""
     text = shorten(
         error if isinstance(error, str) else msgspec.json.encode(error).decode(), ERROR_CHARS_MAX
     )
@@ -99,30 +99,30 @@ def _parse_json(text: str, where: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ServiceError(f"{where} was asked for JSON and wrote what is none: {error}") from error
+        raise ServiceError(f"{where} answered with invalid JSON: {error}") from error
 
 
-def _build_format_error(where: str, why: str) -> ServiceError:
-    return ServiceError(f"{where} answered what is no chat completion: {why}")
+def _build_format_error(where: str, problem: str) -> ServiceError:
+    return ServiceError(f"the response of {where} is not a chat completion: {problem}")
 
 
-# The request as a config describes it: what is sent, where, and with which key.
+# Builds the request from a config.
 
-# Models take their time; the node's own timeout_seconds is 300 unless it says otherwise.
+# Models are slow. The default timeout_seconds of the node is 300.
 TIMEOUT_S = 120.0
 COMPLETIONS_PATH = "/chat/completions"
 FORWARDED_SETTINGS = ("model", "temperature", "max_tokens", "response_format")
-# Kept beside the service's: an answer to a prompt may come with it.
+# Redirects are not followed: a redirect of the service is an error.
 REDIRECTS_MAX = 0
 
 
 def build_completion_request(
     config: Mapping[str, Json], environment: HandlerEnvironment, *, idempotency_key: str
 ) -> HttpRequest:
-    """Builds the request of a config that was checked.
+    """Builds the request of a checked config.
 
-    The operator's key goes to the operator's address only: with a base_url of its own, a config
-    has to bring a key of its own.
+    The operator's key is sent to the operator's URL only. A config with its own base_url needs its
+    own api_key.
     """
     base = config.get("base_url", environment.llm_url)
     key = config.get("api_key", environment.llm_api_key if "base_url" not in config else None)
@@ -171,12 +171,14 @@ MOCK_PROMPT_CHARS_MAX = 200
 
 
 class LlmService:
+    """Runs the tasks of the handler over a shared HTTP client."""
+
     def __init__(self, environment: HandlerEnvironment, http_client: OutboundHttpClient) -> None:
         self._environment = environment
         self._http_client = http_client
 
     def plan(self, config: Json) -> FunctionCall:
-        """Raises InputError with every problem of the config."""
+        """Plans the call of one task; raises InputError with every problem of the config."""
         check_config(HANDLER_NAME, config)
         return FunctionCall(
             function=self._complete,
@@ -209,16 +211,16 @@ class LlmService:
     async def _request_completion(
         self, request: HttpRequest, *, is_stream: bool
     ) -> tuple[Json, str]:
-        limit = request.limits.bytes_max
+        bytes_max = request.limits.bytes_max
         try:
             async with self._http_client.open(request) as response:
                 head = response.head
                 if is_stream and "text/event-stream" in head.headers.get("content-type", ""):
                     async with aclosing(
-                        iterate_lines(response.iterate_chunks(limit), where=head.where)
+                        iterate_lines(response.iterate_chunks(bytes_max), where=head.where)
                     ) as lines:
                         return await CompletionAssembler(head.where).collect(lines), head.where
-                data = await response.read(limit)
+                data = await response.read(bytes_max)
         except ServiceBusyError as error:
             if QUOTA_ERROR_CODE in str(error):
                 raise ServiceRefusedError(str(error), status=error.status) from error
@@ -254,5 +256,5 @@ def _build_mock_text(prompt: str, response: Json) -> str:
 
 
 def _estimate_tokens(text: str) -> int:
-    """About as many as a model would count."""
+    """Returns roughly the number of tokens that a model would count."""
     return -(-len(text) // CHARS_PER_TOKEN)

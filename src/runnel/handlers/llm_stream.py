@@ -1,4 +1,4 @@
-"""A completion that comes in pieces (server-sent events), put together again."""
+"""Assembles a streamed chat completion from server-sent events."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -9,13 +9,13 @@ from runnel.core.wording import shorten
 from runnel.errors import ServiceError
 
 DONE_MARKER = "[DONE]"
-# Calls of tools come in pieces too; more of them than this are an attack on our memory.
+# Tool calls are streamed in pieces, too. The limit protects memory.
 TOOL_CALLS_MAX = 128
 ERROR_CHARS_MAX = 200
 
 
 class CompletionAssembler:
-    """`completion` is as if it had come in one piece."""
+    """Builds the completion that the service would have sent without streaming."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -28,29 +28,29 @@ class CompletionAssembler:
         self._is_done = False
 
     async def collect(self, lines: AsyncIterator[str]) -> Json:
-        """Raises ServiceError when the stream ends before the completion does."""
+        """Returns the completion; raises ServiceError if the stream is incomplete or invalid."""
         async for line in lines:
             name, _, data = line.partition(":")
             if name == "data" and not self._add(data.strip()):
                 break
         if not self._is_done and self._finish_reason is None:
-            raise ServiceError(f"{self._where} broke off in the middle of its answer")
+            raise ServiceError(f"{self._where} ended its response before it was complete")
         return self._build_completion()
 
     def _add(self, data: str) -> bool:
-        """False at the end."""
+        """Adds the data of one event; returns False at the end of the stream."""
         if data == DONE_MARKER:
             self._is_done = True
             return False
         try:
             piece = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ServiceError(f"{self._where} sent a piece that is no JSON: {error}") from error
+            raise ServiceError(f"{self._where} sent an event that is not JSON: {error}") from error
         if not isinstance(piece, dict):
-            raise ServiceError(f"{self._where} sent a piece that is no object")
+            raise ServiceError(f"{self._where} sent an event that is not an object")
         if "error" in piece:
             raise ServiceError(
-                f"{self._where} broke off: {shorten(str(piece['error']), ERROR_CHARS_MAX)}"
+                f"{self._where} reported an error: {shorten(str(piece['error']), ERROR_CHARS_MAX)}"
             )
         self._model = piece.get("model") or self._model
         self._usage = piece.get("usage") or self._usage
@@ -72,10 +72,10 @@ class CompletionAssembler:
                 self._add_call(call)
 
     def _add_call(self, piece: dict[str, Json]) -> None:
-        """A name comes once, arguments as text that goes on."""
+        """Adds a piece of a tool call: the name comes once, the arguments in several parts."""
         index = piece.get("index", 0)
         if not isinstance(index, int) or not 0 <= index < TOOL_CALLS_MAX:
-            raise ServiceError(f"{self._where} sent a call of a tool without a place")
+            raise ServiceError(f"{self._where} sent a tool call with an invalid index")
         call = self._calls.setdefault(
             index, {"id": "", "type": "function", "function": {"name": [], "arguments": []}}
         )
@@ -96,20 +96,20 @@ class CompletionAssembler:
 
 
 def _join_tool_call(call: dict[str, Json]) -> Json:
-    """Its texts are joined once: adding piece by piece would take the square of their size."""
+    """Joins the texts of a tool call once, because repeated concatenation is quadratic."""
     function = {name: "".join(texts) for name, texts in call["function"].items()}
     return {**call, "function": function}
 
 
 async def iterate_lines(chunks: AsyncIterator[bytes], *, where: str) -> AsyncGenerator[str, None]:
-    """Raises ServiceError for what is no text."""
+    """Yields decoded lines; raises ServiceError if the data is not UTF-8."""
     line: list[bytes] = []
     async for chunk in chunks:
-        first, *others = chunk.split(b"\n")
+        first, *later = chunk.split(b"\n")
         line.append(first)
-        for other in others:  # each one ends the line before it
+        for part in later:  # a line break precedes each part
             yield _decode_line(b"".join(line), where)
-            line = [other]
+            line = [part]
     if any(line):
         yield _decode_line(b"".join(line), where)
 
@@ -118,4 +118,4 @@ def _decode_line(data: bytes, where: str) -> str:
     try:
         return data.decode().rstrip("\r")
     except UnicodeDecodeError as error:
-        raise ServiceError(f"{where} answered what is no text: {error}") from error
+        raise ServiceError(f"{where} answered with data that is not text: {error}") from error

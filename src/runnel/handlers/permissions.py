@@ -1,6 +1,6 @@
-"""What an operator lets workflows use: functions, programs and addresses.
+"""Permissions: the functions, programs and addresses that an operator allows workflows to use.
 
-A document alone enables nothing.
+A workflow can't extend them.
 """
 
 import os
@@ -19,8 +19,8 @@ from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedE
 ALLOW_ALL = "*"
 _PYTHON_SETTING = "RUNNEL_ALLOW_PYTHON"
 _SHELL_SETTING = "RUNNEL_ALLOW_SHELL"
-# With these a program runs other code than its own. The first lines are for any program, also for
-# the shell that starts it: bash as sh runs what PS4 says, if SHELLOPTS asks for traces.
+# Environment variables that make a program run other code. The first two lines affect any program,
+# and the shell that starts it: bash as sh evaluates PS4 if SHELLOPTS enables traces.
 _CODE_LOADING_VARIABLES = re.compile(
     r"(LD|DYLD|BASH|GLIBC)_\w*|PATH|SHELLOPTS|BASHOPTS|PS4|ENV|IFS|CDPATH|GCONV_PATH"
     r"|HOME|SHELL|XDG_\w*|EDITOR|VISUAL|\w*PAGER|BROWSER|LESS(OPEN|CLOSE)?|ZDOTDIR|CLASSPATH"
@@ -30,22 +30,29 @@ _CODE_LOADING_VARIABLES = re.compile(
 
 
 class FunctionPermissions(msgspec.Struct, frozen=True):
-    """`module:name`, `module:*` (what the module defines), `package.*` (and all below), or `*`."""
+    """The functions that the handler `python` may call.
+
+    Entries are `module:name`, `module:*` (functions that the module defines), `package.*` (all
+    modules of the package) or `*` (all).
+    """
 
     entries: tuple[str, ...] = (ALLOW_ALL,)
 
     def check_name(self, name: str) -> None:
-        """Before anything is imported, which runs code; raises NotAllowedError."""
+        """Raises NotAllowedError by name alone; call it before the import, which runs code."""
         module = name.partition(":")[0]
         if name not in self.entries and not self._has_module(module):
             raise NotAllowedError("the function", name, setting=_PYTHON_SETTING)
 
     def check_function(self, name: str, function: AnyFunction) -> None:
-        """A module that is allowed may have imported others: what they define is still theirs."""
+        """Raises NotAllowedError if the function is defined in a module that is not allowed.
+
+        An allowed module may have imported functions of other modules.
+        """
         module = getattr(function, "__module__", None)
         if name not in self.entries and not self._has_module(module or ""):
             raise NotAllowedError(
-                f"a function of '{module}', which it was given as", name, setting=_PYTHON_SETTING
+                f"a function of '{module}', imported as", name, setting=_PYTHON_SETTING
             )
 
     def with_names(self, names: Iterable[str]) -> "FunctionPermissions":
@@ -59,7 +66,10 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
 
 
 class ProgramPermissions(msgspec.Struct, frozen=True):
-    """Names, looked for in the PATH of the worker, or whole paths; `*` stands for all."""
+    """The programs that the handler `shell` may run.
+
+    Entries are names, which are searched in the worker's PATH, absolute paths, or `*` (all).
+    """
 
     entries: tuple[str, ...] = (ALLOW_ALL,)
 
@@ -77,10 +87,11 @@ class ProgramPermissions(msgspec.Struct, frozen=True):
             path = shutil.which(program, path=os.environ.get("PATH", os.defpath)) or ""
         if not path or not Path(path).exists():
             raise ProgramNotFoundError(program)
-        return str(Path(path).absolute())  # a PATH may be relative, and the program runs in `cwd`
+        # PATH may contain relative entries, and the program runs in `cwd`.
+        return str(Path(path).absolute())
 
     def check_variables(self, names: Sequence[str]) -> None:
-        """Where only some programs may run, none is made to load other code."""
+        """Raises NotAllowedError for variables that load other code, if programs are restricted."""
         for name in () if self.is_unrestricted else names:
             if _CODE_LOADING_VARIABLES.fullmatch(name):
                 raise NotAllowedError(
@@ -97,15 +108,15 @@ def _is_module_covered(entry: str, module: str) -> bool:
     return entry.endswith(".*") and (module == package or module.startswith(f"{package}."))
 
 
-# Addresses: public ones, and those that the operator names. Inside a private network, or on the
-# machine itself, a URL in a submitted document would reach what no outsider can: databases, admin
-# pages, and the metadata service that hands out a cloud's keys.
+# Workflows may reach public addresses, and addresses that the operator names. Otherwise a URL in a
+# submitted document could reach services on the machine or in a private network: databases, admin
+# pages, and the metadata service of a cloud, which provides keys.
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
 ALLOW_ALL_ADDRESSES = "*"
-# Where clouds keep keys, also inside networks that are private: only to be had by their name.
-# 168.63.129.16 is Azure's, and looks public.
+# Metadata services of clouds, which provide keys. `*` does not allow them; they must be named.
+# 168.63.129.16 belongs to Azure and looks public.
 METADATA_NETWORKS = tuple(
     map(
         ip_network,
@@ -120,25 +131,27 @@ METADATA_NETWORKS = tuple(
         ),
     )
 )
-# Not public, although Python before 3.12.4 takes them for it, or does not know them at all.
+# Networks that are not public, although Python before 3.12.4 reports them as public.
 _NON_PUBLIC_NETWORKS = tuple(map(ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10")))
-# IPv6 addresses that stand for an IPv4 address, which is in their last four bytes.
+# IPv6 networks whose last four bytes are an IPv4 address.
 _EMBEDDED_IPV4_NETWORKS = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
 
 
 class AddressPermissions(msgspec.Struct, frozen=True):
-    """`entries` are networks, addresses and names of hosts that may be reached besides public
-    ones; `*` allows all private ones but the metadata services.
+    """The addresses that workflows may reach in addition to public ones.
+
+    Entries are networks, addresses and host names. `*` allows all private addresses except the
+    metadata services of clouds.
     """
 
     entries: tuple[str, ...] = ()
 
     def check(self, host: str, address: str) -> None:
-        """Raises ServiceRefusedError, which names the setting that would allow it."""
+        """Raises ServiceRefusedError, which names the setting that would allow the address."""
         if not self._allows(host, parse_address(address)):
             raise ServiceRefusedError(
-                f"'{host}' is at {address}, which is not a public address: who runs the worker has "
-                f"to allow it, with RUNNEL_ALLOW_PRIVATE_ADDRESSES={host} for example"
+                f"'{host}' has the address {address}, which is not public; the operator of the "
+                f"worker can allow it, for example with RUNNEL_ALLOW_PRIVATE_ADDRESSES={host}"
             )
 
     def _allows(self, host: str, address: Address) -> bool:
@@ -152,7 +165,7 @@ class AddressPermissions(msgspec.Struct, frozen=True):
 
 
 def parse_address(text: str) -> Address:
-    """Parses an address; an IPv6 address that stands for an IPv4 one becomes the IPv4 address."""
+    """Parses an address; returns the IPv4 address that an IPv6 address contains, if any."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv4Address):
         return address
@@ -175,5 +188,5 @@ def is_public(address: Address) -> bool:
 def _is_in_network(address: Address, entry: str) -> bool:
     try:
         return address in ip_network(entry, strict=False)
-    except ValueError:  # the name of a host
+    except ValueError:  # a host name
         return False

@@ -1,8 +1,8 @@
-"""`python`: runs a function that can be imported, wherever its work is best done.
+"""The handler `python`: imports a function and calls it.
 
-function  required: `module:name`, or `package.module:Class.method`; the working directory is on
-          the path
-args      object of keyword arguments; a parameter named `ctx` gets the context
+function  required: `module:name` or `package.module:Class.method`; the working directory is on the
+          import path
+args      object of keyword arguments; a parameter named `ctx` receives the Context
 mode      auto (default: async on the event loop, sync in a thread), loop, thread or process
 """
 
@@ -20,14 +20,17 @@ HANDLER_NAME = "python"
 
 
 class PythonHandler:
+    """Plans calls of functions that the operator allows."""
+
     def __init__(self, allowed: FunctionPermissions) -> None:
         self._allowed = allowed
 
     def plan(self, config: Json) -> FunctionCall:
-        """Raises InputError for a config with problems, and for arguments that do not fit.
+        """Plans the call of one task.
 
-        Raises NotAllowedError for a function that the operator has not allowed, before its module
-        is imported, which would run code already.
+        Raises InputError for an invalid config, and for arguments that do not fit the function.
+        Raises NotAllowedError for a function that the operator does not allow; it does so before
+        the import, which would run code of the module.
         """
         check_config(HANDLER_NAME, config)
         name, args = config["function"], config.get("args", {})
@@ -45,23 +48,23 @@ class PythonHandler:
         )
 
 
-# Reading a signature takes 10 µs, and it does not change.
+# Reading a signature takes 10 µs, so it is cached.
 @lru_cache(maxsize=1024)
 def _load_function(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
     function = import_function(name)
     try:
         return function, inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C have none
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return function, None
 
 
 def _find_context_place(
     signature: inspect.Signature, args: dict[str, Json], name: str
 ) -> ContextPlace:
-    """Checks the arguments against the signature, before anything runs."""
+    """Returns how the function receives its context; raises InputError for wrong arguments."""
     wants_context = "ctx" in signature.parameters and "ctx" not in args
     try:
         signature.bind(**args, **({"ctx": None} if wants_context else {}))
     except TypeError as error:
-        raise InputError(f"{name}{signature} can't be called with these args: {error}") from None
+        raise InputError(f"{name}{signature} does not accept these args: {error}") from None
     return ContextPlace.NAMED if wants_context else ContextPlace.NONE

@@ -1,8 +1,7 @@
-"""`shell`: runs a program and returns its exit code and what it wrote.
+"""The handler `shell`: runs a program and returns its exit code and output.
 
-A program runs in a clean environment with bounded output, as the leader of a session of its own. It
-is ended with everything that it has started, when it takes too long, when its node is cancelled,
-and when its worker dies.
+The program runs with few environment variables and limited output, as the leader of its own
+session. A timeout, a cancellation, or the death of the worker ends it and all of its children.
 """
 
 import asyncio
@@ -30,9 +29,9 @@ TAIL_BYTES = 2_000
 
 
 class ProgramOutput:
-    """What a program writes: its beginning, and its last bytes for an error.
+    """The output of a program: the first `bytes_max` bytes, and the last ones for an error.
 
-    `is_cut` tells that the program wrote more than `bytes_max`.
+    `is_cut` is True if the program wrote more than `bytes_max` bytes.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -56,24 +55,27 @@ class ProgramOutput:
         return b"".join(self._parts)
 
     def text(self) -> str:
-        """What is no UTF-8 is replaced, not refused: a program may write anything."""
+        """Returns the output as text; replaces bytes that are not UTF-8."""
         return self.data().decode(errors="replace")
 
     def tail(self) -> str:
-        """Marked if something stood before it."""
+        """Returns the last part of the output; begins with an ellipsis if it was cut."""
         text = self._tail.decode(errors="replace").strip()
         return ELLIPSIS + text if self._bytes_received > TAIL_BYTES else text
 
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-# Says who it is to the guardian, which is its standard input till then, and becomes the program:
-# at no moment is there a program that the guardian does not know of. A shell adds 1 ms.
+# Reports its process id to the guardian, whose pipe is its standard input, and then becomes the
+# program. So the guardian knows every program before it starts. The shell adds 1 ms.
 STARTER_SCRIPT = 'echo "+$$" >&0; exec "$@" <{stdin}'
 
 
 class Program(asyncio.SubprocessProtocol):
-    """`has_exited` is set when it has ended itself, `output_closed` when nobody can write any more:
-    a program may leave children behind who still hold its output. `on_closed` is given its group.
+    """A running program with its output.
+
+    `has_exited` is set when the program has ended. `output_closed` is set when no process can write
+    to its output any more, because children may outlive the program. `on_closed` is called with the
+    id of the process group.
     """
 
     def __init__(self, bytes_max: int, on_closed: Callable[[int], None]) -> None:
@@ -89,14 +91,14 @@ class Program(asyncio.SubprocessProtocol):
 
     @property
     def exit_code(self) -> int:
-        """The number of the signal, negative, that ended it, if one did."""
+        """The exit code; if a signal ended the program, its negative number."""
         code = None if self._transport is None else self._transport.get_returncode()
         return -signal.SIGKILL if code is None else code
 
     async def start(
         self, arguments: list[str], *, env: dict[str, str], cwd: str | None, guardian_fd: int
     ) -> None:
-        """With nothing to read; the first of the arguments is a path."""
+        """Starts the program without input; the first argument is its path."""
         await self._start(arguments, "/dev/null", env=env, cwd=cwd, guardian_fd=guardian_fd)
 
     async def start_with_stdin(
@@ -108,27 +110,27 @@ class Program(asyncio.SubprocessProtocol):
         cwd: str | None,
         guardian_fd: int,
     ) -> None:
-        """As `start`, with a text on its standard input: it may end before it has read it all."""
-        theirs, ours = os.pipe()
-        feeding = os.fdopen(ours, "wb", buffering=0)
+        """Starts the program with a text as standard input, which it need not read completely."""
+        read_fd, write_fd = os.pipe()
+        write_end = os.fdopen(write_fd, "wb", buffering=0)
         try:
             await self._start(
                 arguments,
-                f"/dev/fd/{theirs}",
+                f"/dev/fd/{read_fd}",
                 env=env,
                 cwd=cwd,
                 guardian_fd=guardian_fd,
-                inherited_fd=theirs,
+                inherited_fd=read_fd,
             )
             loop = asyncio.get_running_loop()
-            writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, feeding)
+            transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, write_end)
         except BaseException:
-            feeding.close()
+            write_end.close()
             raise
         finally:
-            os.close(theirs)
-        writing.write(text.encode())
-        writing.close()
+            os.close(read_fd)
+        transport.write(text.encode())
+        transport.close()
 
     async def _start(
         self,
@@ -140,7 +142,7 @@ class Program(asyncio.SubprocessProtocol):
         guardian_fd: int,
         inherited_fd: int | None = None,
     ) -> None:
-        """Cancelled, it still goes on to `connection_made`: who else would know what to end?"""
+        """Starts the process. After a cancellation, `connection_made` still runs and can end it."""
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.subprocess_exec(
@@ -159,13 +161,13 @@ class Program(asyncio.SubprocessProtocol):
         )
 
     def send_signal(self, number: int) -> None:
-        """To all of its group, also when only its children are left."""
+        """Sends a signal to the process group, also if the program itself has ended."""
         if self._transport is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.get_pid(), number)
 
     def close(self) -> None:
-        """Ends by force what is left; if it is being started, as soon as it was."""
+        """Kills the process group; if the program is still starting, as soon as it has started."""
         self._is_closed = True
         if self._transport is not None:
             self.send_signal(signal.SIGKILL)
@@ -191,18 +193,18 @@ class Program(asyncio.SubprocessProtocol):
 
 
 class Guardian:
-    """The worker's side of the guardian, which knows the programs to end if this process is killed.
+    """The worker's connection to the guardian process, which kills programs if the worker dies.
 
-    Started with the first program, ended with the worker.
+    The guardian starts with the first program and ends with the worker.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open_pipe(self) -> int:
-        """A descriptor to which a program writes `+` and its id before it does anything else.
+        """Returns the descriptor to which a new program first writes `+` and its process id.
 
-        Valid until the next call: a guardian that was killed is replaced.
+        Starts the guardian if it does not run. The descriptor is valid until the next call.
         """
         process = self._process
         if process is None or process.poll() is not None:
@@ -211,6 +213,7 @@ class Guardian:
         return 0 if process.stdin is None else process.stdin.fileno()
 
     def forget(self, group: int) -> None:
+        """Reports to the guardian that a process group has ended."""
         process = self._process
         if process is not None and process.stdin is not None:
             with suppress(BrokenPipeError):
@@ -226,7 +229,7 @@ class Guardian:
 
 def _start_guardian() -> "subprocess.Popen[bytes]":
     path = str(Path(guardian.__file__))
-    return subprocess.Popen(  # noqa: S603  # our own file, by our own interpreter
+    return subprocess.Popen(  # noqa: S603  # a file of Runnel, with the interpreter of this process
         [sys.executable, "-I", "-S", path],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -239,7 +242,7 @@ def _start_guardian() -> "subprocess.Popen[bytes]":
 HANDLER_NAME = "shell"
 SHELL_PATH = "/bin/sh"
 OUTPUT_BYTES_MAX = 1024 * 1024
-# Of the worker's environment a program sees these; the rest may hold what is none of its business.
+# The variables that a program inherits from the worker. All others may contain secrets.
 INHERITED_VARIABLES = (
     "PATH",
     "HOME",
@@ -252,26 +255,30 @@ INHERITED_VARIABLES = (
     "TMPDIR",
 )
 INHERITED_PREFIX = "LC_"
-# Found but not runnable, and not found at all, as shells say it.
+# Exit codes of shells: the program can't be executed (126), or does not exist (127).
 NOT_RUNNABLE_EXIT_CODES = (126, 127)
-# Between a request to end and the end: less than a worker gives its tasks.
+# Time between SIGTERM and SIGKILL. It is shorter than the grace period of a worker's tasks.
 GRACE_S = 2.0
 
 
 class ShellHandler:
+    """Runs programs that the operator allows."""
+
     def __init__(self, environment: HandlerEnvironment) -> None:
         self._programs: ProgramPermissions = environment.programs
         self._clock = environment.clock
         self._guardian = Guardian()
 
     def plan(self, config: Json) -> FunctionCall:
-        """Raises InputError for a config with problems, NotAllowedError for a program that the
-        operator has not allowed, ProgramNotFoundError for one that is not there.
+        """Plans the call of one task.
+
+        Raises InputError for an invalid config, NotAllowedError for a program that the operator
+        does not allow, and ProgramNotFoundError for one that does not exist.
         """
         check_config(HANDLER_NAME, config)
         cwd = Path(config.get("cwd", "."))
         if not cwd.is_dir():
-            raise InputError(f"handler 'shell': config.cwd: there is no folder '{cwd}'")
+            raise InputError(f"handler 'shell': config.cwd: there is no directory '{cwd}'")
         self._programs.check_variables(list(config.get("env", {})))
         arguments = _build_arguments(config)
         path = self._programs.find(arguments[0], cwd=cwd.absolute())
@@ -286,7 +293,7 @@ class ShellHandler:
         self._guardian.close()
 
     async def _run(self, config: Mapping[str, Json], path: str, arguments: list[str]) -> Json:
-        """Nothing that the program has started is left when this ends, however it ends."""
+        """Runs the program. When this ends, for any reason, none of its processes is left."""
         bytes_max = config.get("max_output_bytes", OUTPUT_BYTES_MAX)
         program = Program(bytes_max, on_closed=self._guardian.forget)
         try:
@@ -303,20 +310,20 @@ class ShellHandler:
         self, program: Program, config: Mapping[str, Json], arguments: list[str]
     ) -> None:
         env, cwd, stdin = _build_environment(config), config.get("cwd"), config.get("stdin")
-        lifeline = self._guardian.open_pipe()
+        guardian_fd = self._guardian.open_pipe()
         try:
             if stdin is None:
-                await program.start(arguments, env=env, cwd=cwd, guardian_fd=lifeline)
+                await program.start(arguments, env=env, cwd=cwd, guardian_fd=guardian_fd)
             else:
                 await program.start_with_stdin(
-                    stdin, arguments, env=env, cwd=cwd, guardian_fd=lifeline
+                    stdin, arguments, env=env, cwd=cwd, guardian_fd=guardian_fd
                 )
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
             raise InputError(
-                "handler 'shell': command and env are longer than this system allows; give long "
-                "texts to stdin"
+                "handler 'shell': command and env are longer than this system allows; pass long "
+                "texts through stdin"
             ) from error
 
     async def _wait_until_finished(self, program: Program, limit_s: float | None) -> None:
@@ -329,13 +336,13 @@ class ShellHandler:
             except TimeoutError as error:
                 await self._terminate(program)
                 raise TaskTimeoutError(limit_s) from error
-        program.send_signal(signal.SIGKILL)  # children that it has left behind hold its output
+        program.send_signal(signal.SIGKILL)  # remaining children keep the output open
         with suppress(TimeoutError):
             async with self._clock.timeout(GRACE_S):
                 await program.output_closed.wait()
 
     async def _terminate(self, program: Program) -> None:
-        """SIGTERM first: what it has begun, it may put in order."""
+        """Sends SIGTERM and waits for the grace period, so that the program can clean up."""
         with suppress(TimeoutError):
             async with self._clock.timeout(GRACE_S):
                 await program.has_started.wait()
@@ -364,12 +371,12 @@ def _build_arguments(config: Mapping[str, Json]) -> list[str]:
 
 
 def _build_environment(config: Mapping[str, Json]) -> dict[str, str]:
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in INHERITED_VARIABLES or name.startswith(INHERITED_PREFIX)
     }
-    return kept | {name: str(value) for name, value in config.get("env", {}).items()}
+    return inherited | {name: str(value) for name, value in config.get("env", {}).items()}
 
 
 def _build_failure(config: Mapping[str, Json], name: str, program: Program) -> ProgramFailedError:
@@ -395,5 +402,5 @@ def _parse_output(stdout: ProgramOutput, kind: str, program: str) -> Json:
     try:
         return msgspec.json.decode(stdout.data())
     except (msgspec.DecodeError, RecursionError) as error:
-        cut = "; it wrote more than max_output_bytes" if stdout.is_cut else ""
-        raise ProgramRefusedError(program, f"output that is no JSON: {error}{cut}") from error
+        hint = "; it wrote more than max_output_bytes" if stdout.is_cut else ""
+        raise ProgramRefusedError(program, f"output that is not JSON: {error}{hint}") from error

@@ -1,10 +1,10 @@
-"""Ends the programs of a worker that died: a small process that outlives it, and only for that.
+"""The guardian: a small process that kills the programs of a worker that has died.
 
-Run by its path: `python -I -S shell_guardian.py`. It reads lines from the worker, `+ID` for a group
-of processes that was started and `-ID` for one that has ended. When the worker dies, however it
-dies, the kernel closes the pipe: then the groups that are left are killed.
+The worker starts it by path: `python -I -S shell_guardian.py`. It reads lines from the worker:
+`+ID` when a process group was started, `-ID` when it has ended. When the worker dies, for any
+reason, the kernel closes the pipe. Then the guardian kills the remaining groups.
 
-Imports nothing of Runnel, and little else: it takes 15 ms of the first program of a worker.
+It imports nothing of Runnel, because its start delays the first program of a worker: by 15 ms.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Telemetry inside one process: log lines, and notifications for those who watch an execution."""
+"""Telemetry inside one process: log lines, and notifications of executions that run here."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ from runnel.ports.store import ExecutionHeader
 from runnel.ports.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry
 
-# Around these events another process may end the awaited executions, or has ended them.
+# Around these events another process may end the awaited executions, or may have ended them.
 _RECHECK_EVENTS = frozenset(
     {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
 )
@@ -38,20 +38,17 @@ Watcher = Callable[[CommittedEvents | StartedTask], None]
 
 
 class EventBus(FanOutTelemetry):
-    """Logs events and fans telemetry out to sinks, watchers and those who await an execution.
+    """Logs events, and fans telemetry out to sinks, watchers and waiters.
 
-    Watchers are called on the loop and must not block.
+    Watchers are called on the event loop and must not block.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._logs = LogTelemetry()
         self._watchers: list[Watcher] = []
-        # Weak: an entry is gone when no caller waits for that execution any more.
+        # Weak: an entry disappears when no caller waits for that execution any more.
         self._completions: WeakValueDictionary[str, Completion] = WeakValueDictionary()
-        self.on_awaited: Callable[[], None] | None = None
-        """Set by the reader of other processes' events, and called when one more execution is
-        awaited: from then on it publishes each awaited end here, after all that happened before."""
 
     def event(self, name: str, **fields: object) -> None:
         if name in _RECHECK_EVENTS:
@@ -82,23 +79,17 @@ class EventBus(FanOutTelemetry):
             watcher(StartedTask(task.token, worker, at))
         super().started(task, worker, at)
 
-    def list_awaited(self) -> list[str]:
-        """Lists the executions whose end a caller waits for."""
-        return list(self._completions)
-
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Returns the function that ends the watch."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
     def get_completion(self, execution_id: str) -> Completion:
-        """Returns what gets the header when this process ends the execution.
+        """Returns the completion that gets the header when this process ends the execution.
 
-        It is notified without a header when another process may have ended it.
+        It is notified without a header when another process may have ended the execution.
         """
         completion = self._completions.get(execution_id)
         if completion is None:
             completion = self._completions[execution_id] = Completion()
-            if self.on_awaited is not None:
-                self.on_awaited()
         return completion

@@ -1,4 +1,4 @@
-"""One reader of the store's feed, shared by all listeners of this process."""
+"""One reader of the store's feed, which all listeners of a process share."""
 
 import asyncio
 from collections import deque
@@ -22,12 +22,12 @@ NO_POSITION = FeedPosition("")
 
 
 class FeedSubscription:
-    """The changes for one listener, passed on by the shared reader.
+    """The changes for one listener, which the shared reader puts here.
 
-    Up to 5,000 changes are kept until they are taken: a slower listener gets a gap.
+    Up to 5,000 changes are buffered; a slower listener gets a gap.
 
-    `position` is behind the last page that `next` has given. A listener that has been away reads by
-    itself until it has reached the others.
+    `position` is the position after the last page that `next` has returned. A listener that starts
+    at an earlier position reads the feed itself until it has caught up with the shared reader.
     """
 
     def __init__(self, feed: Feed, clock: Clock, after: FeedPosition | None) -> None:
@@ -42,19 +42,19 @@ class FeedSubscription:
         self._is_closed = False
 
     def start_at(self, position: FeedPosition) -> None:
-        """The pages that are put begin there."""
+        """Sets the position at which the pages of the shared reader begin."""
         self._start_position = position
         if not self._is_catching_up:
             self.position = position
         self._arrived.set()
 
     async def wait_until_started(self) -> None:
-        """Until the reader knows where it is."""
+        """Waits until the shared reader knows its position."""
         while self._start_position is None:
             await self._arrived.wait()
 
     def put(self, page: FeedPage) -> None:
-        """The first page of a reader says where it begins, and is no news to who waited for it."""
+        """Buffers a page; the first page of a new reader only says at which position it begins."""
         if self._start_position is None:
             self.start_at(page.position)
             return
@@ -67,9 +67,9 @@ class FeedSubscription:
         self._arrived.set()
 
     async def next(self, *, wait_s: float) -> FeedPage:
-        """What comes next, waiting at most `wait_s`; a page without changes when that is nothing.
+        """Returns the next page; after `wait_s` seconds without one, a page without changes.
 
-        Cancelling the call loses nothing. Once it is closed, nobody waits.
+        Cancelling the call loses nothing. A closed subscription does not wait.
         """
         deadline = self._clock.monotonic() + wait_s
         while True:
@@ -83,12 +83,12 @@ class FeedSubscription:
                 return FeedPage(changes=(), position=self.position)
 
     def close(self) -> None:
-        """Nobody will wait for more: who does so now is not kept waiting."""
+        """Ends a waiting call of `next`; later calls do not wait."""
         self._is_closed = True
         self._arrived.set()
 
     def take_all(self) -> Sequence[FeedPage]:
-        """What has come by now; nothing while a listener that has been away reads by itself."""
+        """Returns the pages that are buffered; none while the listener still catches up."""
         pages = [] if self._is_catching_up else list(self._pages)
         if pages:
             self._pages.clear()
@@ -104,7 +104,7 @@ class FeedSubscription:
         return None if self._is_catching_up else self._take_page()
 
     def _align_pages(self, position: FeedPosition) -> bool:
-        """Whether the pages go on behind it; those that are before it are dropped then."""
+        """Drops the buffered pages up to a position; returns whether the position is among them."""
         if position == self._start_position:
             return True
         for number, page in enumerate(self._pages):
@@ -142,16 +142,16 @@ class ExecutionListener(msgspec.Struct, frozen=True, eq=False):
 
 
 class FeedBroadcaster:
-    """Reads only while somebody listens, and goes on when a store that was away is back.
+    """Reads the feed while it has listeners, and retries while the store can't be reached.
 
-    Nobody misses what was stored after it began to listen. Whoever may have missed something is
-    told so: with a gap, or by being woken for nothing.
+    A listener misses no change that is stored after it began to listen. If it may have missed one,
+    it gets a gap, or is woken although nothing has changed.
     """
 
     def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
         self._feed = feed
         self._clock = clock
-        self._store_retry = StoreRetry(clock, telemetry, "newsroom")
+        self._store_retry = StoreRetry(clock, telemetry, "feed reader")
         self._listeners: dict[str, list[ExecutionListener]] = {}
         self._callbacks: list[PageCallback] = []
         self._users = 0
@@ -166,10 +166,10 @@ class FeedBroadcaster:
         *,
         ends_only: bool = False,
     ) -> AsyncIterator[asyncio.Event]:
-        """The event is set whenever something of the execution may have changed.
+        """Sets the event whenever the execution may have changed.
 
-        With `ends_only`, whenever it may have become final. Look at the store after this has begun,
-        and after each time the event was set; clear it before the look.
+        With `ends_only`, whenever it may have become final. The caller reads the store once inside
+        the block, and again each time the event was set; it clears the event before it reads.
         """
         listener = ExecutionListener(wakeup or asyncio.Event(), ends_only)
         self._listeners.setdefault(execution_id, []).append(listener)
@@ -184,17 +184,10 @@ class FeedBroadcaster:
                 del self._listeners[execution_id]
 
     @asynccontextmanager
-    async def listen_for_end(
-        self, execution_id: ExecutionId, wakeup: asyncio.Event
-    ) -> AsyncIterator[None]:
-        async with self.listen(execution_id, wakeup, ends_only=True):
-            yield
-
-    @asynccontextmanager
     async def open_subscription(
         self, *, after: FeedPosition | None = None
     ) -> AsyncIterator[FeedSubscription]:
-        """All changes from now on, or behind a position that somebody was told earlier."""
+        """Subscribes to all changes from now on, or to those after an earlier position."""
         subscription = FeedSubscription(self._feed, self._clock, after)
         async with self.subscribe(subscription.put):
             if self._position is not None:
@@ -204,9 +197,9 @@ class FeedBroadcaster:
 
     @asynccontextmanager
     async def subscribe(self, callback: PageCallback) -> AsyncIterator[None]:
-        """Calls `ear` with each page, on the loop; it must not block.
+        """Calls `callback` with each page, on the event loop; it must not block.
 
-        The first page of a reader that has just begun has a gap, and its position.
+        The first page of a new reader has a gap and its position.
         """
         self._callbacks.append(callback)
         try:
@@ -219,7 +212,7 @@ class FeedBroadcaster:
     async def _hold_reader(self) -> AsyncIterator[None]:
         self._users += 1
         if self._reader is None or self._reader.done():
-            # Not in a group: it serves listeners of whom each may leave; the last one ends it.
+            # Not in a group: any listener may leave before the others; the last one ends the task.
             self._reader = asyncio.get_running_loop().create_task(self._run_reader())
         try:
             yield
@@ -228,10 +221,10 @@ class FeedBroadcaster:
             raise
         ended = await self._release_reader()
         if ended is not None and not ended.cancelled():
-            ended.result()  # raises what has ended it, which nothing that a store does should
+            ended.result()  # raises the error that ended it; no error of a store does
 
     async def _release_reader(self) -> "asyncio.Task[None] | None":
-        """The reader, if nobody needs it any more: it has ended then."""
+        """Ends the reader after its last listener, and returns it; None while it has listeners."""
         self._users -= 1
         if self._users or self._reader is None:
             return None
@@ -260,5 +253,5 @@ class FeedBroadcaster:
             for listener in self._listeners.get(change.execution_id, ()):
                 if not listener.ends_only or change.state in FINAL_EXECUTION_STATES:
                     listener.wakeup.set()
-        for ear in tuple(self._callbacks):
-            ear(page)
+        for callback in tuple(self._callbacks):
+            callback(page)

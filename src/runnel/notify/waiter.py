@@ -1,4 +1,4 @@
-"""Waiting for an execution to end: here, where this process runs it, or anywhere else."""
+"""Waits for the end of an execution that this process or another one runs."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,17 +14,17 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader, Store
 
-# For executions that another process runs, when no reader publishes their end.
+# For executions that another process runs: the first interval is used where no feed is read.
 POLL_INTERVAL_S = 0.5
 POLL_INTERVAL_S_MAX = 5.0
 WATCHED_EXECUTIONS_MAX = 10_000
 
 
 class Completion:
-    """Of one execution, for all who wait for it; `header` is there once this process has ended it.
+    """The end of one execution, for all waiters of this process.
 
-    `is_notified` once `notify` was called: when the header is there, and when it is time to look at
-    the store again.
+    `header` is set once this process has ended the execution. `is_notified` is true once `notify`
+    was called: the header is set, or the waiters have to read the store again.
     """
 
     __slots__ = ("__weakref__", "_listeners", "header", "is_notified")
@@ -36,17 +36,18 @@ class Completion:
 
     def notify(self) -> None:
         self.is_notified = True
-        for news in self._listeners:
-            news.set()
+        for wakeup in self._listeners:
+            wakeup.set()
 
     def add_listener(self) -> asyncio.Event:
-        """Set by each `notify`, until `remove_listener`. Of one waiter alone, who clears it:
-        shared, it was cleared by one who had been told while another one looked at the store, and
-        that one waited for 5 s.
+        """Returns an event that each `notify` sets, until `remove_listener`.
+
+        Each waiter has its own event and clears it. When they shared one, a waiter that was woken
+        cleared it while another one read the store, and that one waited for 5 s.
         """
-        news = asyncio.Event()
-        self._listeners.append(news)
-        return news
+        wakeup = asyncio.Event()
+        self._listeners.append(wakeup)
+        return wakeup
 
     def remove_listener(self, wakeup: asyncio.Event) -> None:
         self._listeners.remove(wakeup)
@@ -55,14 +56,15 @@ class Completion:
 ListenForEnd: TypeAlias = Callable[
     [ExecutionId, asyncio.Event], AbstractAsyncContextManager[object]
 ]
-"""Sets the event, within the block, whenever the execution has ended or may have ended."""
+"""Sets the event, within the block, whenever the execution may have ended."""
 
 
 class CompletionSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Who tells of endings: `get_completion` of those that this process brings about.
+    """How a waiter learns of ends.
 
-    It also tells when this process stops to own a partition; `owns` says which ones it owns.
-    `listen` is for the others, which without it are looked at every few seconds.
+    `get_completion` is for executions that this process ends; it is also notified when this process
+    loses a partition. `owns` says which partitions this process owns. `listen` is for all other
+    executions; without it, the waiter polls them.
     """
 
     get_completion: Callable[[str], Completion]
@@ -71,7 +73,7 @@ class CompletionSources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionWaiter:
-    """`read_header` gives the header as it is stored, or raises NotFoundError."""
+    """Waits for executions; `read_header` reads a stored header, or raises NotFoundError."""
 
     def __init__(
         self,
@@ -84,13 +86,13 @@ class ExecutionWaiter:
         self._clock = clock
         self._sources = sources
         self._read_header = read_header
-        # From before they can end, so that waiting for them needs no look at the store.
+        # Registered before they can end: waiting for them needs no read of the store.
         self._submitted: OrderedDict[str, Completion] = OrderedDict()
 
     async def watch(self, execution_id: ExecutionId) -> None:
-        """It is about to be submitted, by an id that was made for it.
+        """Registers an execution that is about to be submitted with a new id.
 
-        Of what another process will run nobody tells here: that is not kept.
+        Does nothing for an execution that another process will run: its end is not notified here.
         """
         if not self._sources.owns(await self._store.route(execution_id, is_new=True)):
             return
@@ -99,19 +101,23 @@ class ExecutionWaiter:
             self._submitted.popitem(last=False)
 
     async def wait(self, execution_id: ExecutionId, timeout_s: float | None) -> ExecutionHeader:
-        """As `Client.wait`."""
+        """Returns the header once it is final; raises TimeoutError and NotFoundError."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
-        ending = watched or self._sources.get_completion(execution_id)
-        # Watched since before it could end: the first look at the store can be spared.
-        is_surely_told = watched is not None and not ending.is_notified
-        news = ending.add_listener()
+        completion = watched or self._sources.get_completion(execution_id)
+        # Registered before the execution could end: the first read of the store is not needed.
+        will_be_notified = watched is not None and not completion.is_notified
+        wakeup = completion.add_listener()
         try:
             return await self._wait_until_final(
-                execution_id, ending, news, deadline=deadline, will_be_notified=is_surely_told
+                execution_id,
+                completion,
+                wakeup,
+                deadline=deadline,
+                will_be_notified=will_be_notified,
             )
         finally:
-            ending.remove_listener(news)
+            completion.remove_listener(wakeup)
 
     async def _wait_until_final(
         self,
@@ -128,7 +134,7 @@ class ExecutionWaiter:
         while completion.header is None:
             is_here = self._sources.owns(await self._store.route(execution_id))
             if not (is_here or is_listening) and listen is not None:
-                # Before the look at the store: what ends behind it is told.
+                # Listens before it reads the store: a later end is notified.
                 async with listen(execution_id, wakeup):
                     return await self._wait_until_final(
                         execution_id, completion, wakeup, deadline=deadline, is_listening=True
@@ -138,12 +144,12 @@ class ExecutionWaiter:
                 if header.state in FINAL_EXECUTION_STATES:
                     return header
             will_be_notified = False
-            left_s = None if is_here else pause_s
+            remaining_s = None if is_here else pause_s
             if deadline is not None:
-                left_s = min(left_s or inf, deadline - self._clock.monotonic())
-                if left_s <= 0:
+                remaining_s = min(remaining_s or inf, deadline - self._clock.monotonic())
+                if remaining_s <= 0:
                     raise TimeoutError(f"execution {execution_id} is not final yet")
-            await self._clock.wait(wakeup, left_s)
+            await self._clock.wait(wakeup, remaining_s)
             wakeup.clear()
             pause_s = min(POLL_INTERVAL_S_MAX, 1.5 * pause_s)
         return completion.header

@@ -1,4 +1,4 @@
-"""Settings: read from the environment once, checked at start with a sentence per mistake."""
+"""Settings of a process: read from environment variables and checked when the process starts."""
 
 import difflib
 import os
@@ -26,6 +26,8 @@ SIMILARITY_MIN = 0.85
 
 
 class SettingsError(InputError):
+    """Invalid environment variables; `problems` has one sentence for each."""
+
     code = "bad_settings"
 
     def __init__(self, problems: list[str]) -> None:
@@ -34,19 +36,22 @@ class SettingsError(InputError):
 
 
 class SourcedSettings(msgspec.Struct, frozen=True):
-    """`given` are the variables that the environment sets."""
+    """The settings, and the names of the environment variables that are set."""
 
     settings: Settings
     set_variables: frozenset[str]
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Raises SettingsError that lists every mistake."""
+    """Reads the settings from environment variables; raises SettingsError with every problem."""
     return read_sourced_settings(environ).settings
 
 
 def read_sourced_settings(environ: Mapping[str, str] | None = None) -> SourcedSettings:
-    """As `read_settings`, with where each value came from; an empty text counts as not given."""
+    """Reads the settings with the source of each value; raises SettingsError.
+
+    An empty variable counts as not set.
+    """
     variables = os.environ if environ is None else environ
     parsed: dict[str, object] = {}
     problems: list[str] = []
@@ -64,13 +69,13 @@ def read_sourced_settings(environ: Mapping[str, str] | None = None) -> SourcedSe
 
 
 def override_settings(settings: Settings, **changes: object) -> Settings:
-    """With what the command line says; None means that it says nothing."""
-    chosen = {field: value for field, value in changes.items() if value is not None}
-    return msgspec.structs.replace(settings, **chosen)
+    """Returns the settings with the options of the command line; None leaves a field as it is."""
+    given = {field: value for field, value in changes.items() if value is not None}
+    return msgspec.structs.replace(settings, **given)
 
 
 def find_misspelled_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """One sentence for each variable whose name is almost that of a setting: most likely a slip."""
+    """Returns a sentence for each variable whose name resembles that of a setting."""
     variables = os.environ if environ is None else environ
     sentences = []
     for name in sorted(variables):
@@ -104,22 +109,24 @@ def _get_field(name: str) -> str:
 
 
 def _apply_changes(part: Any, changes: dict[str, Any]) -> Any:
-    """A part of the settings is a struct, or values by name."""
+    """Changes a nested setting, which is a struct or a mapping."""
     if isinstance(part, msgspec.Struct):
         return msgspec.structs.replace(part, **changes)
     return {**part, **changes}
 
 
 def _as_environment(environment: Any) -> Environment:
-    """Parsed already: this only tells the type checker so."""
+    """Narrows the type for the type checker; the value was parsed before."""
     known: Environment = environment
     return known
 
 
-# The settings as `runnel config` shows them: every variable, its value without secrets, its source.
+# The output of `runnel config`: every variable with its source and its value, secrets masked.
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `runnel config`; `is_given` is True if the environment sets the variable."""
+
     variable: str
     value: str
     source: str
@@ -127,7 +134,7 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_settings(sourced: SourcedSettings) -> list[SettingRow]:
-    """Those of the table, then what else was given."""
+    """Returns the variables of VARIABLES, followed by other variables that are set."""
     unlisted = sorted(sourced.set_variables - VARIABLES.keys())
     variables = [(name, find_variable(name)) for name in (*VARIABLES, *unlisted)]
     return [

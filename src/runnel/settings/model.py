@@ -1,4 +1,4 @@
-"""Every setting with its default; what differs by environment; what must fit together."""
+"""All settings with their defaults, the defaults of each environment, and checks of pairs."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 HEARTBEATS_PER_TIMEOUT = 4.5
 
-# How long a task of a handler may wait in its queue before that is remarkable (document 000).
+# How long a task may wait in a handler's queue before the queue is marked as stale (document 000).
 DEFAULT_STALE_S: Mapping[str, float] = {
     "input": 30.0,
     "output": 30.0,
@@ -26,11 +26,11 @@ DEFAULT_STALE_S: Mapping[str, float] = {
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which environment variable sets a field is in `variables.VARIABLES`.
+    """The settings of one process. `variables.VARIABLES` maps environment variables to fields.
 
-    `redis_url` and `redis_host` are None when nobody has set them: then the command line works on
-    the data directory. `allowed_…` are names and patterns of which `*` stands for all; None leaves
-    it to the place: everything for a user on the own machine, nothing on servers.
+    If neither Redis nor a server is set, commands work on the data directory. `allowed_…` are
+    names and patterns; `*` allows all. None depends on where the process runs: all is allowed on a
+    user's own machine, nothing on servers.
     """
 
     environment: Environment = "dev"
@@ -45,11 +45,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout_s: float = 9.0
     shutdown_timeout_s: float = 30.0
 
+    # How long an orchestrator owns a partition without renewing its lease.
     lease_s: float = 10.0
+    # How often the watchdog inspects all running executions, and after how long it repairs one.
     sweep_s: float = 15.0
     repair_after_s: float = 60.0
+    # The age at which an unread inbox entry is logged as `inbox.stale`.
     unread_s: float = 30.0
+    # How often a task may be lost with its worker before it becomes a dead letter.
     losses_max: int = 10
+    # Whether tasks that used up their retries become dead letters, too.
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000
     retry: RetryPolicy = RetryPolicy()
@@ -86,7 +91,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     postgres_schema: str = "runnel"
     postgres_connections_max: int = 10
     postgres_timeout_s: float = 10.0
+    # The delay of the archive at which `archive.late` is logged.
     archive_alarm_s: float = 10.0
+    # How many commits of a partition may wait for the archive.
     journal_entries_max: int = 100_000
     retention_days: Mapping[str, float] = {}
 
@@ -102,7 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
+    # About how many dead letters each queue keeps in Redis.
     letters_max: int = 10_000
+    # How long a task waits in a queue that no worker serves before it fails.
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_STALE_S))
 
@@ -112,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether what commands begin is run by other processes."""
+        """Whether other processes run the executions that commands start."""
         return self.has_server or self.has_redis
 
     @property
@@ -124,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.postgres_url is not None or self.postgres_host is not None
 
 
-# The fields in which an environment differs from the defaults above.
+# The defaults of each environment that differ from those above.
 ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
     "dev": {},
     "test": {
@@ -141,7 +150,7 @@ ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
 def derive_heartbeat_interval(
     values: Mapping[str, object], given_fields: frozenset[str]
 ) -> dict[str, object]:
-    """Who shortens the timeout alone means the beats too, unless they are given."""
+    """Returns a shorter heartbeat interval if only a shorter timeout was given."""
     timeout_s = values.get("heartbeat_timeout_s")
     if "heartbeat_timeout_s" not in given_fields or "heartbeat_interval_s" in given_fields:
         return {}
@@ -152,12 +161,12 @@ def derive_heartbeat_interval(
 
 
 def find_conflicting_settings(settings: Settings) -> Iterator[str]:
-    """One sentence for each pair of settings that does not fit together."""
-    beat_s, dead_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
-    if dead_s < BEATS_PER_TIMEOUT_MIN * beat_s:
+    """Yields a sentence for each pair of settings that contradict each other."""
+    interval_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
+    if timeout_s < BEATS_PER_TIMEOUT_MIN * interval_s:
         yield (
             f"WORKER_HEARTBEAT_TIMEOUT: expected at least {BEATS_PER_TIMEOUT_MIN:g} times "
-            f"WORKER_HEARTBEAT_INTERVAL ({beat_s:g}), got {dead_s:g}"
+            f"WORKER_HEARTBEAT_INTERVAL ({interval_s:g}), got {timeout_s:g}"
         )
     retry = settings.retry
     if retry.max_delay < retry.initial_delay:

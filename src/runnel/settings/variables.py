@@ -1,4 +1,4 @@
-"""The table of all settings: environment variable, field, what it may be, how it is shown."""
+"""The table of all environment variables: field of Settings, parser, and display format."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.settings.model import DEFAULT_STALE_S
 from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
-# Parsers of the texts of variables; each raises ValueError with what was expected.
+# Parsers of variables. Each raises ValueError with a description of the expected value.
 
 T = TypeVar("T")
 Parser: TypeAlias = Callable[[str], object]
@@ -21,7 +21,7 @@ Parser: TypeAlias = Callable[[str], object]
 PORT_MAX = 65_535
 MILLISECONDS_PER_SECOND = 1_000
 _LIST_KEYWORDS: Mapping[str, tuple[str, ...]] = {"all": ("*",), "none": ()}
-# module:function, module:* (all that it defines), package.* (with all modules below).
+# module:function, module:* (all functions it defines), package.* (all modules of the package).
 _FUNCTION_PATTERN = re.compile(r"[\w.]+:[\w.]+|[\w.]+:\*|[\w.]+\.\*")
 _HOST_PATTERN = re.compile(r"(?![\d.]+$)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9_-]+)*")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -61,7 +61,7 @@ def seconds_parser(minimum: float) -> Callable[[str], float]:
 
 
 def milliseconds_parser(minimum: int) -> Callable[[str], float]:
-    """Given in milliseconds, kept in seconds."""
+    """Parses milliseconds and returns seconds."""
 
     def parse(text: str) -> float:
         return int_parser(minimum)(text) / MILLISECONDS_PER_SECOND
@@ -86,7 +86,7 @@ def choice_parser(choices: Mapping[str, T]) -> Callable[[str], T]:
 
 
 def list_parser(is_valid: Callable[[str], bool], example: str) -> Callable[[str], tuple[str, ...]]:
-    """`all` as ('*',), `none` as (), or names with commas between them."""
+    """Parses `all` as ('*',), `none` as (), or a comma-separated list of names."""
 
     def parse(text: str) -> tuple[str, ...]:
         if text in _LIST_KEYWORDS:
@@ -108,7 +108,7 @@ def is_program(text: str) -> bool:
 
 
 def is_address_pattern(text: str) -> bool:
-    """An address, a network, or the name of a host."""
+    """Accepts an IP address, a network, or a host name."""
     try:
         ip_network(text)
     except ValueError:
@@ -117,18 +117,18 @@ def is_address_pattern(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """An address, or the name of a host."""
+    """Accepts an IP address or a host name."""
     return "/" not in text and is_address_pattern(text)
 
 
 def is_origin(text: str) -> bool:
-    """As browsers write it: no path, not even a slash."""
+    """Accepts an origin as browsers send it: without a path, not even a slash."""
     parts = urlsplit(text)
     return parts.scheme in {"http", "https"} and bool(parts.netloc) and text.endswith(parts.netloc)
 
 
 def parse_secret(text: str) -> str:
-    """A secret that is shorter could not be hidden without damage to innocent words."""
+    """Refuses short secrets: masking them would also mask ordinary words."""
     if len(text) < SECRET_CHARS_MIN:
         raise ValueError(f"at least {SECRET_CHARS_MIN} characters")
     return text
@@ -136,36 +136,36 @@ def parse_secret(text: str) -> str:
 
 def parse_trimmed_text(text: str) -> str:
     if text != text.strip() or not text.isprintable():
-        raise ValueError("a text without blanks around it")
+        raise ValueError("a printable text without leading or trailing spaces")
     return text
 
 
 def parse_token(text: str) -> str:
-    """What a header can hold."""
+    """Accepts text that fits into an HTTP header."""
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("a token as 'runnel token create' prints it")
     return text
 
 
 def parse_key_prefix(text: str) -> str:
-    """In front of every key: braces would decide which server of a cluster has it."""
+    """Refuses braces: in a key, they decide which server of a Redis Cluster stores it."""
     if set("{}") & set(parse_trimmed_text(text)):
         raise ValueError("a text without braces")
     return text
 
 
 def url_parser(schemes: tuple[str, ...], example: str) -> Callable[[str], str]:
-    """Checked for its shape only: whether anybody answers there is found out later."""
+    """Checks the syntax of a URL only; makes no connection."""
 
     def parse(text: str) -> str:
         problem = f"a URL such as {example}"
         try:
             parts = urlsplit(text)
-            is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
         except ValueError:
             raise ValueError(problem) from None
         is_socket = parts.scheme == "unix" and bool(parts.path)
-        if parts.scheme not in schemes or not (is_whole or is_socket):
+        if parts.scheme not in schemes or not (has_host or is_socket):
             raise ValueError(problem)
         return text
 
@@ -173,22 +173,24 @@ def url_parser(schemes: tuple[str, ...], example: str) -> Callable[[str], str]:
 
 
 def hide_password(text: str) -> str:
-    """A URL that may be shown, however it is written: without what stands before the host, and
-    without its query, where a password may be too.
+    """Masks the user and password of a URL, and its query, which may contain a password, too.
+
+    Works for malformed URLs as well.
 
     >>> hide_password("redis://:pa/ss@host:6379/0")
     'redis://***@host:6379/0'
     """
-    before, at, location = text.rpartition("@")
-    place, mark, _ = location.partition("?")
-    scheme, colon, _ = before.partition("://")
-    shown = f"{scheme}://" if colon else ""
-    return (f"{shown}{HIDDEN}@" if at else "") + place + (f"{mark}{HIDDEN}" if mark else "")
+    credentials, at, location = text.rpartition("@")
+    address, question_mark, _ = location.partition("?")
+    scheme, colon, _ = credentials.partition("://")
+    prefix = f"{scheme}://" if colon else ""
+    query = f"?{HIDDEN}" if question_mark else ""
+    return (f"{prefix}{HIDDEN}@" if at else "") + address + query
 
 
-# Followed by the name of any handler.
+# Followed by the name of a handler.
 STALE_PREFIX = "STALE_TIMEOUT_"
-# Followed by the name of any secret, in capitals.
+# Followed by the name of a secret, in upper case.
 SECRET_PREFIX = "RUNNEL_SECRET_"
 SECRET_VARIABLE_PATTERN = re.compile(rf"{SECRET_PREFIX}[A-Z_][A-Z0-9_]*")
 
@@ -206,9 +208,10 @@ def format_secret(value: object) -> str:
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """`field` may lead into a part of the settings: `retry.max_retries`, `stale_s.output`.
+    """One environment variable.
 
-    `show` gives the text of a value as `runnel config` prints it, without secrets.
+    `field` is the field of Settings, or a path such as `retry.max_retries` or `stale_s.output`.
+    `show` formats a value for `runnel config` and masks secrets.
     """
 
     field: str
@@ -216,7 +219,7 @@ class Variable(msgspec.Struct, frozen=True):
     show: Callable[[object], str] = format_plain
 
     def hide(self, text: str) -> str:
-        """The text as a message may repeat it."""
+        """Returns the text for an error message, with secrets masked."""
         return self.show(text) if self.show is format_secret else hide_password(text)
 
 
@@ -377,7 +380,10 @@ VARIABLES: Mapping[str, Variable] = {
 
 
 def find_variable(name: str) -> Variable | None:
-    """Those of the table, the timeout of any handler, any secret; None for what is no setting."""
+    """Returns the variable of a setting; None if there is no such setting.
+
+    Besides VARIABLES, these are STALE_TIMEOUT_<HANDLER> and RUNNEL_SECRET_<NAME>.
+    """
     known = VARIABLES.get(name)
     if known is None and SECRET_VARIABLE_PATTERN.fullmatch(name):
         return _build_secret_variable(name.removeprefix(SECRET_PREFIX).lower())

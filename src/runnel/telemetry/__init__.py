@@ -1,1 +1,1 @@
-"""Sinks of the Telemetry port: log lines and metrics, without secrets."""
+"""Implementations of the Telemetry port: logs and metrics. Also masks secrets in texts."""

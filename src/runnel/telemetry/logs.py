@@ -1,4 +1,4 @@
-"""The Telemetry port as log lines: one for each decision, its name first, its ids as fields."""
+"""Writes telemetry events to the log, as JSON or as text, with secrets masked."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ from runnel.ports.store import ExecutionHeader
 from runnel.ports.telemetry import NullTelemetry
 from runnel.telemetry.redaction import Redactor, TextMask
 
-# The level of each event. An operator has to look at a warning; an error does not pass by itself.
+# The log level of each event. A warning needs the attention of an operator; an error needs action.
 
 _ERROR_EVENTS = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
 _WARNING_EVENTS = (
@@ -66,17 +66,17 @@ _SETTLED_EVENTS = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled
 
 
 class LogTelemetry(NullTelemetry):
-    """Writes to the logger `runnel`; an event below its level costs one comparison.
+    """Writes events to the logger `runnel`. An event below its level costs one comparison.
 
-    It writes no line when a task ends, because the node's own line follows, and none for a
-    measurement: those would be most of a log. A value that is too high is reported as an event.
+    It writes no line when a task ends, because the line of the node follows. It writes no
+    measurements, because they would fill the log; values that are too high are reported as events.
     """
 
     def event(self, name: str, **fields: object) -> None:
         level = get_level(name)
         if _log.isEnabledFor(level):
-            # Without the search for the caller's file and line, which nobody wants to know here:
-            # it was a quarter of the time of a line.
+            # Builds the record directly: Logger.log would search for the caller's file and line,
+            # which took a quarter of the time of a log line and is not needed.
             record = logging.LogRecord(LOGGER_NAME, level, "", 0, name, None, None)
             record.event, record.fields = name, fields
             _log.handle(record)
@@ -89,7 +89,7 @@ class LogTelemetry(NullTelemetry):
         header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
-        """The end of an execution is told by its header; its nodes are told one by one below."""
+        """Logs the end of an execution; at level debug, also each settled node."""
         if header is not None and header.state in FINAL_EXECUTION_STATES:
             self._log_end(header)
         if _log.isEnabledFor(logging.DEBUG):
@@ -105,12 +105,12 @@ class LogTelemetry(NullTelemetry):
         name = names.EXECUTION_FAILED if is_failure else names.EXECUTION_FINISHED
         if not _log.isEnabledFor(get_level(name)):
             return
-        began = header.started_at or header.created_at
+        started_at = header.started_at or header.created_at
         fields: dict[str, object] = {
             "execution_id": header.execution_id,
             "workflow": header.workflow,
             "state": str(header.state),
-            "took_s": round((header.finished_at or began) - began, 3),
+            "took_s": round((header.finished_at or started_at) - started_at, 3),
         }
         self.event(name, **fields, **({"error": header.error} if header.error else {}))
 
@@ -133,7 +133,7 @@ def _build_id_fields(token: TaskToken) -> dict[str, object]:
     return ids if token.item == NO_ITEM else {**ids, "item": token.item}
 
 
-# The fields that every record has; all others were given by the caller of the logger.
+# The fields of every log record. All other fields are extras from the caller of the logger.
 _STANDARD_RECORD_FIELDS = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
 )
@@ -145,7 +145,10 @@ class _RedactingFormatter(logging.Formatter):
         self._redactor = redactor
 
     def _collect_fields(self, record: logging.LogRecord) -> dict[str, object]:
-        """Those of an event, or the extras of an ordinary record; without secrets and Nones."""
+        """Returns the fields of an event, or the extras of a log record, with secrets masked.
+
+        Leaves out fields that are None.
+        """
         fields: dict[str, object] = getattr(record, "fields", None) or {
             key: value for key, value in vars(record).items() if key not in _STANDARD_RECORD_FIELDS
         }
@@ -166,7 +169,10 @@ class _RedactingFormatter(logging.Formatter):
 
 
 class JsonFormatter(_RedactingFormatter):
-    """`at`, `level`, `event` (or `message` and `logger`), what the process is, then the fields."""
+    """Formats a record as one JSON object: at, level, event or message, then all other fields.
+
+    Each line also contains `process_fields`, which identify the process.
+    """
 
     def __init__(self, redactor: Redactor, process_fields: dict[str, str]) -> None:
         super().__init__(redactor)
@@ -183,28 +189,28 @@ class JsonFormatter(_RedactingFormatter):
             **logger,
             **self._process_fields,
         }
-        first = ("at", "level", "event", "message")
-        ordered = {key: line.pop(key) for key in first if key in line}
-        trace = self._format_traceback(record)
-        if trace:
-            line["traceback"] = trace
-        return msgspec.json.encode(ordered | line, enc_hook=str).decode()
+        first_keys = ("at", "level", "event", "message")
+        beginning = {key: line.pop(key) for key in first_keys if key in line}
+        traceback = self._format_traceback(record)
+        if traceback:
+            line["traceback"] = traceback
+        return msgspec.json.encode(beginning | line, enc_hook=str).decode()
 
 
 class TextFormatter(_RedactingFormatter):
-    """`12:03:04 warning store.failed call=renew error=…`, in the local time."""
+    """Formats a record as text in local time: `12:03:04 warning store.failed call=renew`."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{key}={value}" for key, value in self._collect_fields(record).items())
         parts = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
-        trace = self._format_traceback(record)
-        return " ".join(part for part in parts if part) + (f"\n{trace}" if trace else "")
+        traceback = self._format_traceback(record)
+        return " ".join(part for part in parts if part) + (f"\n{traceback}" if traceback else "")
 
 
 def _format_utc(at: float) -> str:
-    moment = datetime.fromtimestamp(at, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1_000:03}Z"
+    time = datetime.fromtimestamp(at, UTC)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1_000:03}Z"
 
 
 def configure_logging(
@@ -215,12 +221,12 @@ def configure_logging(
     hide: TextMask | None = None,
     process_fields: dict[str, str] | None = None,
 ) -> None:
-    """All loggers of this process, user code's too; `auto` is human on a terminal, else JSON.
+    """Configures all loggers of this process, also those of user code, to write to stderr.
 
-    No line shows `secrets`, nor what `hide` takes out; `process_fields` says in each JSON line
-    which process it is.
+    The format `auto` is human on a terminal, otherwise JSON. All lines mask `secrets`, and the
+    secrets that `hide` masks. `process_fields` are added to each JSON line.
     """
-    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    logging.raiseExceptions = False  # a closed stderr must not end the process
     is_human = format_ == "human" or (format_ == "auto" and sys.stderr.isatty())
     redactor = Redactor(secrets, hide=hide)
     handler = logging.StreamHandler(sys.stderr)
@@ -228,7 +234,7 @@ def configure_logging(
         TextFormatter(redactor) if is_human else JsonFormatter(redactor, process_fields or {})
     )
     root = logging.getLogger()
-    for former in root.handlers[:]:
-        root.removeHandler(former)
+    for previous_handler in root.handlers[:]:
+        root.removeHandler(previous_handler)
     root.addHandler(handler)
     root.setLevel(level.upper())

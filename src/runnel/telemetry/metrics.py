@@ -1,4 +1,4 @@
-"""The Telemetry port as numbers for Prometheus: what this process decided, ran and was told."""
+"""Counts telemetry events as metrics for Prometheus."""
 
 import re
 from bisect import bisect_left
@@ -16,11 +16,10 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
 
-# Metrics are counted in plain dictionaries, so that the hot path pays next to nothing.
-# With two labels a counter of `prometheus_client` took 1.9 to 2.6 µs, one of these 0.25. A
-# diamond, which has 14 of them, takes 10 to 11 µs longer with metrics than the 440 or so that it
-# takes anyway (embedded, SQLite, 64 slots, 2026-11). All is counted and read on one event loop:
-# nothing is locked.
+# Metrics are counted in plain dictionaries to keep the hot path fast. An increment with two labels
+# took 1.9 to 2.6 µs with `prometheus_client` and takes 0.25 µs here. A diamond makes 14 increments:
+# metrics add 10 to 11 µs to about 440 µs (embedded, SQLite, 64 slots, 2026-11). All counting and
+# reading happens on one event loop, so there are no locks.
 
 MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
 LabelKey: TypeAlias = tuple[str, ...]
@@ -31,7 +30,7 @@ DURATION_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-"""Bounds of buckets: from a hand-over inside one process to a task that takes minutes."""
+"""Bounds of histogram buckets: from a handoff inside one process to a task of minutes."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
-    """All numbers of one name, as they are read."""
+    """All samples of one metric."""
 
     name: str
     kind: MetricKind
@@ -51,7 +50,7 @@ class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoundedLabelValues:
-    """The first so many names are themselves, all later ones are `other`: labels stay few."""
+    """Limits the number of values of a label: names beyond the limit become `other`."""
 
     def __init__(self, limit: int = LABEL_VALUES_MAX) -> None:
         self._limit = limit
@@ -67,7 +66,7 @@ class BoundedLabelValues:
 
 
 class LabeledCounter:
-    """Counts by label values; `kind` gauge when they may also fall."""
+    """A counter by label values. With the kind `gauge`, values may also fall."""
 
     def __init__(self, name: str, about: str, *labels: str, kind: MetricKind = "counter") -> None:
         self.name = name
@@ -99,7 +98,7 @@ class LabeledCounter:
 
 
 class Histogram:
-    """How many seconds things took, in buckets, by one label or none."""
+    """A histogram of durations in seconds, with one label or none."""
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         self.name = name
@@ -108,10 +107,10 @@ class Histogram:
         self._labels = labels
 
     def add(self, seconds: float, key: LabelKey = ()) -> None:
-        """Less than nothing is nothing: the clocks of two machines may have measured it."""
+        """Adds a duration. A negative one counts as 0: clocks of two machines may differ."""
         buckets = self.buckets.get(key)
         if buckets is None:
-            # One for each bound, one for what is above all of them, and the sum.
+            # One entry per bound, one for larger values, and the sum.
             buckets = self.buckets[key] = [0.0] * (len(DURATION_BUCKETS_S) + 2)
         buckets[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
         if seconds > 0:
@@ -137,20 +136,20 @@ class Histogram:
 def build_histogram_samples(
     buckets: Sequence[float], labels: Mapping[str, str]
 ) -> Iterator[Sample]:
-    """Buckets count all that is below their bound, also what other buckets have counted."""
-    below = 0.0
+    """Yields the samples of a histogram; Prometheus buckets are cumulative."""
+    cumulative = 0.0
     for bound, count in zip((*DURATION_BUCKETS_S, inf), buckets[:-1], strict=True):
-        below += count
+        cumulative += count
         text = "+Inf" if bound == inf else f"{bound:g}"
-        yield Sample("_bucket", {**labels, "le": text}, below)
-    yield Sample("_count", labels, below)
+        yield Sample("_bucket", {**labels, "le": text}, cumulative)
+    yield Sample("_count", labels, cumulative)
     yield Sample("_sum", labels, buckets[-1])
 
 
 def build_gauge(
     name: str, about: str, label: str | None = None, values: Mapping[str, float] | None = None
 ) -> MetricFamily:
-    """One number for each value of the label; without a label, the one of the key ''."""
+    """Builds a gauge with one sample per label value; without a label, `values` has the key ''."""
     samples = [
         Sample("", {} if label is None else {label: key}, value)
         for key, value in (values or {}).items()
@@ -159,7 +158,7 @@ def build_gauge(
     return MetricFamily(name=name, kind="gauge", about=about, labels=labels, samples=samples)
 
 
-# Metrics of user code, by `ctx.metrics`: bounded, whatever names it uses.
+# Metrics that user code records with `ctx.metrics`. Their number is limited.
 
 USER_METRICS_MAX = 200
 USER_SERIES_MAX = 2_000
@@ -175,21 +174,21 @@ _USER_METRIC_SUFFIXES = {"count": "", "gauge": "", "timing": "_seconds"}
 
 
 class UserMetrics:
-    """`runnel_user_<name>`, with the labels that were given and the handler that measured.
+    """Metrics of user code: `runnel_user_<name>`, with the caller's labels and the handler.
 
-    So many names and so many combinations of labels at most: what is beyond that is counted, and
-    not kept.
+    It keeps at most USER_METRICS_MAX names and USER_SERIES_MAX combinations of labels. Measurements
+    beyond the limits are dropped and counted.
     """
 
     def __init__(self) -> None:
         self._families: dict[str, tuple[MetricKind, dict[LabelKey, list[float]]]] = {}
         self._series_count = 0
         self._dropped = LabeledCounter(
-            "runnel_user_metrics_dropped", "Measurements of user code over the bounds."
+            "runnel_user_metrics_dropped", "Measurements of user code dropped because of limits."
         )
 
     def record(self, fields: Mapping[str, object]) -> None:
-        """As the worker tells of it: metric, kind, value, labels, handler."""
+        """Records a HANDLER_METRIC event: metric, kind, value, labels and handler."""
         user_kind = str(fields.get("kind"))
         kind = _USER_METRIC_KINDS.get(user_kind)
         value = fields.get("value")
@@ -217,14 +216,14 @@ class UserMetrics:
         ]
 
     def _get_series(self, name: str, kind: MetricKind, key: LabelKey) -> list[float] | None:
-        """None for what is too much, and for a name that is of another kind already."""
+        """Returns the values of a series; None over the limits, or if the kind has changed."""
         family = self._families.get(name)
         if family is None:
             if len(self._families) >= USER_METRICS_MAX:
                 return None
             family = self._families[name] = (kind, {})
-        known, series = family
-        if known != kind:
+        family_kind, series = family
+        if family_kind != kind:
             return None
         values = series.get(key)
         if values is None and self._series_count < USER_SERIES_MAX:
@@ -245,24 +244,24 @@ class UserMetrics:
 
 
 def _observe(buckets: list[float], seconds: float) -> None:
-    spread = Histogram("", "")
+    histogram = Histogram("", "")
     if len(buckets) > 1:
-        spread.buckets[()] = buckets
-    spread.add(seconds)
-    buckets[:] = spread.buckets[()]
+        histogram.buckets[()] = buckets
+    histogram.add(seconds)
+    buckets[:] = histogram.buckets[()]
 
 
 def _build_label_key(labels: Mapping[str, object]) -> LabelKey:
-    """Names and values in turn, by name."""
+    """Returns names and values alternately, sorted by name."""
     pairs = sorted(
         (_sanitize_name(name), str(value)[:LABEL_CHARS_MAX]) for name, value in labels.items()
     )
-    return tuple(word for pair in pairs for word in pair)
+    return tuple(text for pair in pairs for text in pair)
 
 
 def _sanitize_name(name: str) -> str:
-    fitting = _INVALID_CHARS.sub("_", name)[:LABEL_CHARS_MAX]
-    return f"_{fitting}" if not fitting or fitting[0].isdigit() else fitting
+    valid = _INVALID_CHARS.sub("_", name)[:LABEL_CHARS_MAX]
+    return f"_{valid}" if not valid or valid[0].isdigit() else valid
 
 
 _SETTLED_STATES: Mapping[type, str] = {
@@ -275,59 +274,64 @@ _COUNTED_EVENTS = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, 
 
 
 class MetricsTelemetry:
-    """Implements the Telemetry port; `collect_families` reads the numbers."""
+    """Implements the Telemetry port with counters; `collect_families` returns them."""
 
     def __init__(self) -> None:
         self._extra_sources: list[Callable[[], Sequence[MetricFamily]]] = []
         self.user_metrics = UserMetrics()
         self._workflows, self._handlers, self._queues = (BoundedLabelValues() for _ in range(3))
         self._executions_started = LabeledCounter(
-            "runnel_executions_started", "Executions that have begun.", "workflow"
+            "runnel_executions_started", "Executions that have started.", "workflow"
         )
         self._executions_finished = LabeledCounter(
-            "runnel_executions_finished", "Executions that are final.", "workflow", "state"
+            "runnel_executions_finished", "Executions that have finished.", "workflow", "state"
         )
         self._execution_duration = Histogram(
             "runnel_execution_duration_seconds",
-            "From the start of an execution to its end.",
+            "Duration of executions, from start to end.",
             "workflow",
         )
         self._nodes_settled = LabeledCounter(
-            "runnel_nodes_settled", "Nodes, and items of maps, that are final.", "handler", "state"
+            "runnel_nodes_settled", "Nodes and items of maps that have settled.", "handler", "state"
         )
         self._retries = LabeledCounter(
-            "runnel_retries", "Attempts that failed and are tried again.", "handler"
+            "runnel_retries", "Failed attempts that are retried.", "handler"
         )
         self._losses = LabeledCounter(
-            "runnel_losses", "Attempts that were lost with their worker.", "handler"
+            "runnel_losses", "Attempts lost because their worker died.", "handler"
         )
         self._sla_misses = LabeledCounter(
             "runnel_sla_misses", "Executions that took longer than their sla_seconds.", "workflow"
         )
-        self._dead_letters = LabeledCounter("runnel_dead_letters_written", "Dead letters.", "queue")
+        self._dead_letters = LabeledCounter(
+            "runnel_dead_letters_written", "Dead letters written.", "queue"
+        )
         self._tasks_unserved = LabeledCounter(
-            "runnel_tasks_unserved", "Tasks that failed because no worker took them.", "queue"
+            "runnel_tasks_unserved",
+            "Tasks that failed because no worker serves their queue.",
+            "queue",
         )
         self._tasks_ended = LabeledCounter(
-            "runnel_tasks_ended", "Attempts whose code is over.", "handler", "outcome"
+            "runnel_tasks_ended", "Attempts whose code has ended.", "handler", "outcome"
         )
         self._task_duration = Histogram(
-            "runnel_task_duration_seconds", "How long the code of an attempt ran.", "handler"
+            "runnel_task_duration_seconds", "Duration of the code of attempts.", "handler"
         )
         self._handoff_duration = Histogram(
             "runnel_handoff_seconds",
-            "From the commit that issued a task, because its parents had settled, to its start.",
+            "Time from the commit that issued a task to the start of its code.",
         )
-        self._events = LabeledCounter("runnel_events", "What is told in the log, by name.", "event")
+        self._events = LabeledCounter("runnel_events", "Telemetry events, by name.", "event")
         self._event_counters = {
             name: LabeledCounter(*description) for name, description in _EVENT_COUNTERS.items()
         }
         self._commits_refused = LabeledCounter(
-            "runnel_commits_refused", "Partitions lost because another orchestrator has them."
+            "runnel_commits_refused",
+            "Partitions lost to another orchestrator, found by a refused commit.",
         )
         self._archive_lag = LabeledCounter(
             "runnel_archive_lag_seconds",
-            "How far the archive is behind, of the worst partition that this process owns.",
+            "Delay of the archive: the largest of the partitions that this process owns.",
             kind="gauge",
         )
 
@@ -336,9 +340,9 @@ class MetricsTelemetry:
             self.user_metrics.record(fields)
             return
         self._events.add(name)
-        counted = self._event_counters.get(name)
-        if counted is not None:
-            counted.add()
+        counter = self._event_counters.get(name)
+        if counter is not None:
+            counter.add()
         elif name == names.LETTER_WRITTEN:
             self._dead_letters.add(self._get_queue_label(fields))
         elif name == names.TASKS_UNSERVED:
@@ -384,7 +388,7 @@ class MetricsTelemetry:
             self._archive_lag.set(value=value)
 
     def include(self, source: Callable[[], Sequence[MetricFamily]]) -> None:
-        """What another part of the process counts by itself."""
+        """Adds the metrics of another part of the process, which `source` returns."""
         self._extra_sources.append(source)
 
     def collect_families(self) -> list[MetricFamily]:
@@ -394,8 +398,8 @@ class MetricsTelemetry:
             for metric in vars(self).values()
             if isinstance(metric, LabeledCounter | Histogram)
         ]
-        counted = [counter.build_family() for counter in self._event_counters.values()]
-        return [*own, *counted, *extra, *self.user_metrics.collect_families()]
+        by_event = [counter.build_family() for counter in self._event_counters.values()]
+        return [*own, *by_event, *extra, *self.user_metrics.collect_families()]
 
     def _count(self, graph: Graph, event: AnyEvent) -> None:
         if isinstance(event, e.ExecutionStarted):
@@ -410,8 +414,9 @@ class MetricsTelemetry:
     def _record_finished(self, header: ExecutionHeader) -> None:
         workflow = self._workflows(header.workflow)
         self._executions_finished.add(workflow, header.state.lower())
-        began = header.started_at or header.created_at
-        self._execution_duration.add((header.finished_at or began) - began, (workflow,))
+        started_at = header.started_at or header.created_at
+        duration_s = (header.finished_at or started_at) - started_at
+        self._execution_duration.add(duration_s, (workflow,))
 
     def _get_handler_label(self, graph: Graph, event: Any) -> str:
         return self._handlers(graph.nodes[graph.index[event.node]].node.handler)
@@ -423,31 +428,31 @@ class MetricsTelemetry:
 _EVENT_COUNTERS = {
     names.PARTITION_TAKEN_OVER: (
         "runnel_takeovers",
-        "Partitions that were taken over from an orchestrator that gave no sign of life.",
+        "Partitions taken over from an orchestrator that was silent.",
     ),
     names.REPORT_REFUSED: (
         "runnel_reports_refused",
-        "Reports of attempts that were somebody else's by then.",
+        "Reports refused because the attempt no longer belonged to the worker.",
     ),
     names.COMMAND_POISONED: (
         "runnel_commands_poisoned",
-        "Commands that could not be decided and were set aside: each is a bug.",
+        "Commands that raised an error and were quarantined. Each is a bug.",
     ),
     names.MESSAGE_UNREADABLE: (
         "runnel_messages_unreadable",
-        "Messages that could not be read and were set aside.",
+        "Messages that could not be decoded and were quarantined.",
     ),
     names.EXECUTION_REPAIRED: (
         "runnel_executions_repaired",
-        "Executions that had nothing under way and were brought back to life: each is a bug.",
+        "Stuck executions that the watchdog repaired. Each is a bug.",
     ),
-    names.WORKER_DEAD: ("runnel_workers_lost", "Workers that were found dead."),
+    names.WORKER_DEAD: ("runnel_workers_lost", "Workers found dead."),
     names.STORE_FAILED: ("runnel_store_failures", "Calls to a store that failed."),
     names.ARCHIVE_SET_ASIDE: (
         "runnel_archive_set_aside",
-        "What PostgreSQL would not store and is kept aside.",
+        "Entries that PostgreSQL refused and that were quarantined.",
     ),
-    names.ARCHIVE_GAP: ("runnel_archive_gaps", "Looks that found commits missing in the archive."),
+    names.ARCHIVE_GAP: ("runnel_archive_gaps", "Checks that found commits missing in the archive."),
 }
 
 

@@ -1,4 +1,4 @@
-"""Numbers as the text that Prometheus reads."""
+"""Renders metrics in the text format of Prometheus."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -14,7 +14,7 @@ FamilySource = Callable[[], Iterable[MetricFamily]]
 
 
 class Exposition:
-    """Of these sources, and of the process itself: memory, processor time, files, collections."""
+    """Renders the metrics of several sources, and of the process: memory, CPU, files, GC."""
 
     def __init__(self, *sources: FamilySource) -> None:
         self._sources = list(sources)

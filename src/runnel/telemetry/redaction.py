@@ -1,4 +1,7 @@
-"""Masks secrets in texts: as they are, in a URL, in JSON, in base64, in hexadecimal, cut in two."""
+"""Masks secrets in texts, also in escaped, encoded and truncated forms.
+
+Encodings are URL, HTML, JSON and Python escapes, base64 and hexadecimal.
+"""
 
 import base64
 import html
@@ -18,14 +21,14 @@ from runnel.core.wording import ELLIPSIS
 TextMask: TypeAlias = Callable[[str], str]
 
 HIDDEN = "***"
-# Shorter ones would be found in innocent words, and guessed anyway.
+# Shorter secrets would match parts of ordinary words, and are easy to guess anyway.
 SECRET_CHARS_MIN = 4
 _SECRET_NAMES = re.compile(
     r"passw(or)?d|passphrase|secret|authorization|credential|private_?key|api_?key"
     r"|(access|auth|api|bearer|refresh)_?token",
     re.IGNORECASE,
 )
-# Bounded: in a text of many URLs and nothing else, each would be searched to the end of all.
+# The length is limited: in a text of many URLs, each search would otherwise run to its end.
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^\s@'\"]{1,1000}@")
 
 
@@ -35,13 +38,13 @@ def _is_secret_name(name: str) -> bool:
 
 
 class Redactor:
-    """Hides known secrets wherever they appear, what a URL names before its host, and each value
-    whose name says that it is a secret.
+    """Masks known secrets, credentials in URLs, and values whose name suggests a secret.
+
+    `hide` is a function that masks further secrets in a text.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, hide: TextMask | None = None) -> None:
-        """`hide` takes further secrets out of a text."""
-        # The longest first: one may be part of another.
+        # Longest first, because a secret may contain another one.
         known = sorted({secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}, key=len)
         self._known_pattern = (
             re.compile("|".join(map(re.escape, reversed(known)))) if known else None
@@ -49,18 +52,21 @@ class Redactor:
         self._hide = hide
 
     def redact_known(self, text: str) -> str:
-        """Without the secrets that were given."""
+        """Masks the known secrets only."""
         if self._hide is not None:
             text = self._hide(text)
         return text if self._known_pattern is None else self._known_pattern.sub(HIDDEN, text)
 
     def redact_text(self, text: str) -> str:
+        """Masks the known secrets, and credentials in URLs."""
         text = self.redact_known(text)
         return _URL_CREDENTIALS.sub(f"{HIDDEN}@", text) if "://" in text else text
 
     def redact_value(self, name: str, value: object) -> object:
-        """Numbers and truths as they are, unless one is a secret; everything else as text or as
-        what holds texts.
+        """Masks secrets in a named value.
+
+        Keeps None, numbers and booleans, unless one equals a secret. Masks texts in dicts and
+        lists. Converts all other values to text.
         """
         if _is_secret_name(name):
             return HIDDEN
@@ -76,30 +82,23 @@ class Redactor:
         return self.redact_text(str(value))
 
 
-# One line of a key in PEM form says enough; shorter lines may stand in any text.
+# A single line of a PEM key reveals it, so each line counts as a secret. Shorter lines may appear
+# in any text.
 LINE_CHARS_MIN = 16
-
-
-# Characters of base64 that have something of what stands before: 0, 1 or 2 bytes of it.
+# How many base64 characters depend on the 0, 1 or 2 bytes before the secret.
 _SHARED_BASE64_CHARS = (0, 2, 3)
-
-
 _BITS_PER_BYTE, _BITS_PER_BASE64_CHAR = 8, 6
-
-
 _UTF16_UNIT_MAX = 0xFFFF
-
-
-# Characters that all of those languages leave as they are.
+# Characters that no encoding escapes.
 _UNESCAPED_CHARS = re.compile(r"[A-Za-z0-9._~-]+")
-
-
 _NAMED_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class SecretPattern(msgspec.Struct, frozen=True):
-    """One way in which a secret is written: `core` is in it, `pattern` is all of it, None for the
-    core alone. Nearly no text has the core, and looking for it takes nearly no time.
+    """A regular expression for one form of a secret; None if `core` is the whole form.
+
+    `core` is a literal part of every match. Searching for it first is fast, and almost no text
+    contains it.
     """
 
     core: str
@@ -114,8 +113,10 @@ class SecretPattern(msgspec.Struct, frozen=True):
 
 
 def build_secret_patterns(value: str) -> list[SecretPattern]:
-    """As it is, in a URL, in HTML, in JSON or in a Python text, however often one of them holds
-    another; in base64, as hexadecimal digits, and line by line.
+    """Returns the patterns of a secret and of each of its long lines.
+
+    They match URL, HTML, JSON and Python escapes, also nested in each other, and base64 and
+    hexadecimal forms.
     """
     digits = value.encode().hex()
     encoded = sorted(set(_iter_base64_forms(value.encode())), key=len, reverse=True)
@@ -126,14 +127,17 @@ def build_secret_patterns(value: str) -> list[SecretPattern]:
 
 
 def list_encoded_forms(value: str) -> list[str]:
-    """The usual ones as they are, some of them the same: for the halves of cut texts."""
-    written = (json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value), quote(value))
+    """Returns the usual forms of a secret as literal texts, to find truncated ones.
+
+    The list may contain duplicates.
+    """
+    escaped = (json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value), quote(value))
     data = value.encode()
-    in_bytes = (data.hex(), *_iter_base64_forms(data))
-    return [value, *_find_long_lines(value), *written, quote(value, safe=""), *in_bytes]
+    encoded = (data.hex(), *_iter_base64_forms(data))
+    return [value, *_find_long_lines(value), *escaped, quote(value, safe=""), *encoded]
 
 
-# Large keys take half a second to compile: those that are never seen are never compiled.
+# Compiling the pattern of a large key takes half a second, so it happens on the first match.
 _compile_pattern = lru_cache(maxsize=None)(re.compile)
 
 
@@ -148,7 +152,7 @@ def _build_escaped_pattern(text: str) -> SecretPattern:
 
 
 def _build_char_pattern(char: str) -> str:
-    """What any of the languages may write for it."""
+    """Returns a pattern for all escaped forms of a character."""
     if _UNESCAPED_CHARS.fullmatch(char):
         return re.escape(char)
     code, data = ord(char), char.encode()
@@ -162,7 +166,7 @@ def _build_char_pattern(char: str) -> str:
 
 
 def _to_utf16_units(code: int) -> tuple[int, ...]:
-    """As JSON writes them: two for a character beyond 16 bits."""
+    """Returns the UTF-16 code units of a character, as JSON escapes them: one or two."""
     if code <= _UTF16_UNIT_MAX:
         return (code,)
     offset = code - _UTF16_UNIT_MAX - 1
@@ -170,34 +174,37 @@ def _to_utf16_units(code: int) -> tuple[int, ...]:
 
 
 def _iter_base64_forms(data: bytes) -> Iterator[str]:
-    """Alone, and as part of more, as in `user:password`: then without what it shares with its
-    neighbours, which is at most four bits at each end.
+    """Yields the base64 forms of a secret, alone and inside of longer data (`user:password`).
+
+    The latter leave out characters that also depend on neighbouring bytes, at most four bits at
+    each end.
     """
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data).decode().rstrip("=")
         for before, shared in enumerate(_SHARED_BASE64_CHARS):
-            whole = encode(bytes(before) + data).decode()
-            yield whole[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
+            encoded = encode(bytes(before) + data).decode()
+            yield encoded[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
 
 
-# As much of a secret as gives it away: half of a short one, or this many characters.
+# How many characters reveal a secret: half of a short one, within these limits.
 PART_CHARS_MIN = 4
-
-
 PART_CHARS_MAX = 8
 
 
 class TruncatedSecrets:
-    """`forms` are the forms of whole secrets, which have been hidden already."""
+    """Masks parts of secrets before and after the ellipsis that marks a cut in a text.
+
+    `forms` are the forms of complete secrets, which other code has masked already.
+    """
 
     def __init__(self, forms: Iterable[str]) -> None:
         self._by_head: dict[str, list[str]] = defaultdict(list)
         self._by_tail: dict[str, list[str]] = defaultdict(list)
         self._chars_max = 0
-        for shape in {form for form in forms if len(form) > PART_CHARS_MIN}:
-            self._by_head[shape[:PART_CHARS_MIN]].append(shape)
-            self._by_tail[shape[-PART_CHARS_MIN:]].append(shape)
-            self._chars_max = max(self._chars_max, len(shape))
+        for form in {form for form in forms if len(form) > PART_CHARS_MIN}:
+            self._by_head[form[:PART_CHARS_MIN]].append(form)
+            self._by_tail[form[-PART_CHARS_MIN:]].append(form)
+            self._chars_max = max(self._chars_max, len(form))
 
     def redact(self, text: str) -> str:
         if ELLIPSIS not in text or not self._chars_max:
@@ -207,21 +214,21 @@ class TruncatedSecrets:
         return ELLIPSIS.join([*map(self._redact_head, pieces[:-1]), pieces[-1]])
 
     def _redact_head(self, piece: str) -> str:
-        """A piece that ends where a secret was cut off: without its beginning."""
+        """Masks the beginning of a secret at the end of a piece."""
         first = max(0, len(piece) - self._chars_max)
         for start in range(first, len(piece) - PART_CHARS_MIN + 1):
             ending = piece[start:]
-            for shape in self._by_head.get(ending[:PART_CHARS_MIN], ()):
-                if len(ending) >= _get_revealing_length(shape) and shape.startswith(ending):
+            for form in self._by_head.get(ending[:PART_CHARS_MIN], ()):
+                if len(ending) >= _get_revealing_length(form) and form.startswith(ending):
                     return piece[:start] + HIDDEN
         return piece
 
     def _redact_tail(self, piece: str) -> str:
-        """A piece that begins where a secret was cut off: without its end."""
+        """Masks the end of a secret at the beginning of a piece."""
         for end in range(min(len(piece), self._chars_max), PART_CHARS_MIN - 1, -1):
-            begin = piece[:end]
-            for shape in self._by_tail.get(begin[-PART_CHARS_MIN:], ()):
-                if len(begin) >= _get_revealing_length(shape) and shape.endswith(begin):
+            beginning = piece[:end]
+            for form in self._by_tail.get(beginning[-PART_CHARS_MIN:], ()):
+                if len(beginning) >= _get_revealing_length(form) and form.endswith(beginning):
                     return HIDDEN + piece[end:]
         return piece
 

@@ -1,1 +1,1 @@
-"""For tests of Runnel, of its backends, and of the workflows that use it."""
+"""Tools for tests: a fake clock, and the conformance suite for backends."""

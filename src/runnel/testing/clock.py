@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and ids that are the same in every run."""
+"""A clock that moves only when a test advances it, and ids that are equal in every run."""
 
 import asyncio
 import heapq
@@ -9,17 +9,17 @@ from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-# -- waiting, the same for fake and for simulated time -----------------------------------------
+# -- waiting, for fake and for simulated time ---------------------------------------------------
 
 T = TypeVar("T")
 
 
 class AlarmClock(ABC):
-    """The waiting half of the Clock port, for a clock that can ring at a given time."""
+    """The waiting methods of the Clock port, for a clock that can call back at a given time."""
 
     @abstractmethod
     def set_alarm(self, seconds: float, callback: Callable[[], None]) -> int:
-        """Calls `ring` once the time has passed; returns a number for `cancel_alarm`."""
+        """Calls `callback` after `seconds`; returns a number for `cancel_alarm`."""
 
     @abstractmethod
     def cancel_alarm(self, alarm: int) -> None: ...
@@ -50,7 +50,7 @@ class AlarmClock(ABC):
 
 
 class _AlarmTimeout:
-    """What asyncio.timeout does, on the fake clock: cancels the task, then says why."""
+    """The counterpart of asyncio.timeout on a fake clock."""
 
     def __init__(self, clock: AlarmClock, seconds: float) -> None:
         self._clock = clock
@@ -87,18 +87,18 @@ class _AlarmTimeout:
             self._task.cancel()
 
 
-# Turns of the loop that tasks get to go on by themselves before and after time moves.
+# Iterations of the event loop in which tasks can run before and after time moves.
 SETTLE_TURNS = 30
 
 
 async def settle() -> None:
-    """Lets every task that can go on without time passing do so."""
+    """Lets every task run that does not need time to pass."""
     for _ in range(SETTLE_TURNS):
         await asyncio.sleep(0)
 
 
 class FakeClock(AlarmClock):
-    """A Clock whose time moves by `advance` only, and wakes sleepers in the order they are due."""
+    """A clock that only `advance` moves. It wakes sleeping tasks in the order they are due."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._start = now
@@ -116,26 +116,29 @@ class FakeClock(AlarmClock):
 
     @property
     def sleepers(self) -> int:
-        """How many wait for time to pass."""
+        """The number of tasks that wait for time to pass."""
         return len(self._alarms) - len(self._cancelled)
 
     async def wait_for_sleeper(self) -> None:
-        """Until somebody waits for time to pass: for what takes real time before, as threads do."""
+        """Waits until a task waits for time to pass.
+
+        Use it when the task first does work in real time, for example in a thread.
+        """
         while not self.sleepers:
             self._alarm_added.clear()
             await self._alarm_added.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Moves time on, stopping at each alarm that is due on the way."""
+        """Moves the time forward, and stops at each alarm that is due on the way."""
         end = self._passed_s + seconds
         await settle()
         while self._alarms and self._alarms[0][0] <= end:
-            due, number, ring = heapq.heappop(self._alarms)
+            due, number, callback = heapq.heappop(self._alarms)
             if number in self._cancelled:
                 self._cancelled.discard(number)
                 continue
             self._passed_s = max(self._passed_s, due)
-            ring()
+            callback()
             await settle()
         self._passed_s = end
         await settle()
@@ -151,7 +154,7 @@ class FakeClock(AlarmClock):
 
 
 class FakeIds:
-    """`prefix` keeps two processes apart, as chance does with real ids."""
+    """Generates ids in sequence. `prefix` keeps the ids of two processes distinct."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix

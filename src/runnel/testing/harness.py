@@ -1,4 +1,4 @@
-"""The accidents that a backend must survive: what the conformance suite needs beyond the ports."""
+"""Faults that the conformance suite injects into a backend, beyond the methods of the ports."""
 
 import sqlite3
 from pathlib import Path
@@ -18,16 +18,16 @@ class Harness(Protocol):
     backend: Backend
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """The owner dies without a word: no release, no more commits, no more renewals."""
+        """Simulates the death of the owner: no release, no more commits, no more renewals."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
-        """Puts raw bytes behind the messages that the partition's inbox holds."""
+        """Appends raw bytes to the inbox of the partition."""
 
     async def advance_time(self, seconds: float) -> None:
-        """Lets time pass on the store's own clock, by which rate buckets fill."""
+        """Lets time pass on the clock of the store, which also drives its rate buckets."""
 
     async def trim_feed(self) -> None:
-        """All entries of the feed but the last, as a store does after thousands of commits."""
+        """Removes all entries of the feed except the last."""
         ...
 
 
@@ -38,7 +38,7 @@ class MemoryHarness:
         self._clock = clock
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """A lease in memory stays as it is: its counter does not move any more."""
+        """Does nothing: a lease in memory stays, but its counter no longer changes."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         self._state.partitions[partition].inbox.put_raw(body)
@@ -58,7 +58,7 @@ class SqliteHarness:
         self._data_dir = data_dir
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """The kernel frees the lock of a process that is gone."""
+        """Releases the lock, as the kernel does for a dead process."""
         self._leases.locks.unlock(lease.partition)
 
     async def inject_message(self, partition: int, body: bytes) -> None:

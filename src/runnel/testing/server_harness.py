@@ -1,4 +1,7 @@
-"""Accidents of Redis, with and without PostgreSQL; apart from the others: hiredis is an extra."""
+"""Faults of Redis, with and without PostgreSQL.
+
+A separate module, because it imports hiredis, which is an optional dependency.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -19,13 +22,13 @@ class RedisHarness:
         self._keys = backend.keys
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """A lease on a server stays as it is: its counter does not move any more."""
+        """Does nothing: a lease on a server stays, but its counter no longer changes."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         await self._pool.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
 
     async def advance_time(self, seconds: float) -> None:
-        """Sets what has a time back instead: it comes to the same."""
+        """Moves all stored times back, which has the same effect as passing time."""
         for key in await self._pool.call("KEYS", self._keys.window + "*"):
             for member in await self._pool.call("ZRANGE", key, 0, -1):
                 await self._pool.call("ZINCRBY", key, round(-1_000_000 * seconds), member)
@@ -33,14 +36,14 @@ class RedisHarness:
             full_at = float(await self._pool.call("GET", key))
             await self._pool.call("SET", key, repr(full_at - seconds))
         for key in await self._pool.call("KEYS", self._keys.result + "*"):
-            left_ms = int(await self._pool.call("PTTL", key))
-            await self._pool.call("PEXPIRE", key, left_ms - round(1_000 * seconds))
+            remaining_ms = int(await self._pool.call("PTTL", key))
+            await self._pool.call("PEXPIRE", key, remaining_ms - round(1_000 * seconds))
 
     async def trim_feed(self) -> None:
         await self._pool.call("XTRIM", self._keys.feed, "MAXLEN", 1)
 
 
-# -- Redis with PostgreSQL, whose archive is brought up to date at each commit -----------------
+# -- Redis with PostgreSQL, whose archive is updated after each commit --------------------------
 
 
 class ArchivedHarness(RedisHarness):
@@ -51,7 +54,7 @@ class ArchivedHarness(RedisHarness):
 
 
 class ArchivingStore:
-    """Any: each other attribute is a method of the store behind it."""
+    """Archives each commit at once. All other attributes are those of the wrapped store."""
 
     def __init__(self, backend: RedisPostgresBackend, clock: Clock, telemetry: Telemetry) -> None:
         self._store = backend.store

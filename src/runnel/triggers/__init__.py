@@ -1,5 +1,5 @@
-"""What starts executions by itself: schedules, at their ticks, and webhooks, when they are called.
+"""Triggers start executions: schedules at their ticks, webhooks when they are called.
 
-Both are records; a tick and a delivery make the id of their execution, so that whoever comes
-second, in whichever process, starts nothing.
+Both are stored as records. The execution id is derived from the tick or the delivery. So if two
+processes handle the same one, only one execution starts.
 """

@@ -1,4 +1,4 @@
-"""The ticks of a schedule: cron expressions, time zones, which ticks come next, which are due."""
+"""Computes the ticks of schedules from cron expressions, intervals and time zones."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -11,11 +11,11 @@ import msgspec
 from runnel.core.wording import find_closest_name, quote_name
 from runnel.views.trigger import Schedule
 
-# Cron expressions: five fields, or six with seconds in front, or a word such as @daily.
-# A summer-time rule of its zone is followed as Debian's cron does. What names a time of day
-# (neither minute nor hour begins with a star) happens once a day: in a skipped hour, as soon as
-# that is over; in a repeated hour, the first time. What goes on all day, and what has seconds,
-# goes by real time.
+# Cron expressions have five fields, or six with seconds in front, or are a word such as @daily.
+# Daylight saving time is handled like in Debian's cron. An expression with a time of day (neither
+# minute nor hour begins with a star) fires once a day: for a skipped hour, at the end of the gap;
+# in a repeated hour, the first time. All other expressions, and those with seconds, follow real
+# time.
 
 CRON_CHARS_MAX = 200
 CRON_ALIASES = {
@@ -41,16 +41,19 @@ _LAST_DAYS = {"30", "31", "30,31", "30-31"}
 
 
 class CronError(ValueError):
-    """The message says which field is wrong, and what it may be."""
+    """An invalid cron expression. The message names the field and its allowed values."""
 
 
 def check_cron(text: str) -> None:
-    """Raises CronError."""
+    """Raises CronError if the expression is invalid."""
     next(iterate_cron_times(text, 0.0, UTC), None)
 
 
 def iterate_cron_times(text: str, after: float, zone: tzinfo) -> Iterator[float]:
-    """In order, later than `after`; none when nothing matches for 50 years. Raises CronError."""
+    """Yields the times after `after`, in order; raises CronError.
+
+    Yields nothing if no time within 50 years matches.
+    """
     from cronsim import CronSim, CronSimError
 
     expression = _expand_alias(text)
@@ -64,30 +67,30 @@ def iterate_cron_times(text: str, after: float, zone: tzinfo) -> Iterator[float]
 def _iterate_later_times(times: Iterator[datetime], after: float) -> Iterator[float]:
     try:
         for time in times:
-            moment = time.timestamp()
-            # In the second pass of a repeated hour, the first one has been.
-            if moment > after:
-                after = moment
-                yield moment
-    except (OverflowError, ValueError):  # the end of all calendars
+            timestamp = time.timestamp()
+            # In a repeated hour, a time of the second pass may be one of the first pass again.
+            if timestamp > after:
+                after = timestamp
+                yield timestamp
+    except (OverflowError, ValueError):  # beyond the last year that datetime supports
         return
 
 
 def _expand_alias(text: str) -> str:
     if len(text) > CRON_CHARS_MAX:
         raise CronError(f"expected at most {CRON_CHARS_MAX} characters, got {len(text):,}")
-    word = text.strip().lower()
-    if not word.startswith("@"):
+    alias = text.strip().lower()
+    if not alias.startswith("@"):
         return text
-    if word not in CRON_ALIASES:
-        close = find_closest_name(word, CRON_ALIASES)
-        meant = ", ".join(CRON_ALIASES) if close is None else f"'{close}'"
-        raise CronError(f"there is no {quote_name(word)}; expected {meant}, or five fields")
-    return CRON_ALIASES[word]
+    if alias not in CRON_ALIASES:
+        close = find_closest_name(alias, CRON_ALIASES)
+        expected = ", ".join(CRON_ALIASES) if close is None else f"'{close}'"
+        raise CronError(f"there is no {quote_name(alias)}; expected {expected}, or five fields")
+    return CRON_ALIASES[alias]
 
 
 def _describe_problem(text: str, expression: str, message: str) -> str:
-    """The library says `Bad minute`."""
+    """Turns the library's message, such as `Bad minute`, into a sentence."""
     parts = expression.split()
     if len(parts) not in {_CRON_FIELDS_MIN, _CRON_FIELDS_MIN + 1}:
         return (
@@ -96,11 +99,12 @@ def _describe_problem(text: str, expression: str, message: str) -> str:
         )
     name = message.removeprefix("Bad ")
     if name not in _CRON_FIELDS:
-        return f"{quote_name(text)} can't be read: {message or 'a field is none'}"
+        return f"{quote_name(text)} can't be read: {message or 'a field is invalid'}"
     number = _CRON_FIELD_NAMES.index(name) - (_CRON_FIELDS_MIN + 1 - len(parts))
     if name == "day-of-month" and parts[number] in _LAST_DAYS:
         return (
-            f"the {name} of {quote_name(text)} is '{parts[number]}', which none of its months has"
+            f"the {name} of {quote_name(text)} is '{parts[number]}', but none of its months has "
+            "that day"
         )
     return (
         f"the {name} of {quote_name(text)} is {quote_name(parts[number])}; expected "
@@ -109,18 +113,18 @@ def _describe_problem(text: str, expression: str, message: str) -> str:
     )
 
 
-# Time zones by their names, `Europe/Berlin`, from the machine or from the package tzdata.
+# Time zones by name, such as `Europe/Berlin`, from the machine or from the package tzdata.
 
 CACHED_ZONES_MAX = 100
 
 
 class UnknownZoneError(ValueError):
-    """The message says which one was probably meant."""
+    """An unknown time zone. The message suggests a similar name."""
 
 
 @lru_cache(maxsize=CACHED_ZONES_MAX)
 def load_zone(name: str) -> tzinfo:
-    """Raises UnknownZoneError."""
+    """Returns the time zone; raises UnknownZoneError."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -132,60 +136,61 @@ def load_zone(name: str) -> tzinfo:
 
 
 def _suggest_zone(name: str) -> str:
-    """By the name of the city alone, or by what is written nearly so."""
+    """Suggests a zone with the same city, or one with a similar name."""
     from zoneinfo import available_timezones
 
     known = sorted(available_timezones())
     city = "/" + name.strip().replace(" ", "_").lower()
     same_city = next((zone for zone in known if ("/" + zone).lower().endswith(city)), None)
-    meant = same_city or find_closest_name(name, known)
-    return (
-        "; a name is such as Europe/Berlin or UTC" if meant is None else f", did you mean {meant}?"
-    )
+    suggestion = same_city or find_closest_name(name, known)
+    if suggestion is None:
+        return "; expected a name such as Europe/Berlin or UTC"
+    return f", did you mean {suggestion}?"
 
 
-# A tick that is later than this was missed: no process ran, or the store was away.
+# A tick that is late by more than this counts as missed: no process ran, or the store was down.
 MISSED_AFTER_S = 60.0
 CATCH_UP_MAX = 100
-# Ticks are looked at one by one up to here, 20 ms of them; a minute has 60 at most.
+# Up to this number, ticks are computed one by one, which takes 20 ms. A minute has at most 60.
 COUNTED_TICKS_MAX = 500
 LATEST_TICKS_MAX = CATCH_UP_MAX + 61
 
 
 class DueTicks(msgspec.Struct, frozen=True):
-    """`ticks` are to be fired, in order; `missed` are not, because they are too many."""
+    """The ticks to fire, in order, and the number of missed ticks that are not fired."""
 
     ticks: tuple[float, ...] = ()
     missed: int = 0
 
 
 def compute_next_ticks(schedule: Schedule, after: float, count: int) -> Sequence[float]:
-    """The first `count` that are later than `after`, paused or not; fewer when it ends before.
+    """Returns the first `count` ticks after `after`, also of a paused schedule.
 
-    Raises CronError or UnknownZoneError for a schedule that was never checked.
+    Returns fewer if the schedule ends before. Raises CronError or UnknownZoneError for a schedule
+    that was never checked.
     """
     return list(islice(_iterate_ticks(schedule, after), count))
 
 
 def compute_due_ticks(schedule: Schedule, *, cursor: float, now: float) -> DueTicks:
-    """Those behind the cursor and up to `now`.
+    """Returns the ticks after the cursor and up to `now` that are due.
 
-    What is late by more than a minute was missed, and of that the last `catch_up` are due. All
-    else is due, however many ticks a second has.
+    Ticks that are late by more than a minute are missed; only the last `catch_up` of them are due.
+    All other ticks are due, however many there are per second.
     """
-    behind = takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, cursor))
-    ticks = list(islice(behind, COUNTED_TICKS_MAX + 1))
+    pending = takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, cursor))
+    ticks = list(islice(pending, COUNTED_TICKS_MAX + 1))
     count = len(ticks)
     if count > COUNTED_TICKS_MAX:
         ticks = _find_latest_ticks(schedule, cursor, now)
     late = [tick for tick in ticks if tick < now - MISSED_AFTER_S]
     fresh = ticks[len(late) :]
-    kept = late[max(0, len(late) - schedule.catch_up) :]
-    return DueTicks((*kept, *fresh), count - len(kept) - len(fresh))
+    caught_up = late[max(0, len(late) - schedule.catch_up) :]
+    return DueTicks((*caught_up, *fresh), count - len(caught_up) - len(fresh))
 
 
 def _find_latest_ticks(schedule: Schedule, cursor: float, now: float) -> list[float]:
-    """The last ones up to `now`, at least as many as may be due: looked for backwards."""
+    """Returns the last ticks up to `now`, at least as many as can be due; searches backwards."""
     back_s = float(LATEST_TICKS_MAX)
     while True:
         after = max(cursor, now - back_s)
@@ -199,7 +204,7 @@ def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
     if schedule.interval_s is not None:
         ticks = _iterate_intervals(schedule.interval_s, schedule.starts_at or 0.0, after)
     else:
-        # A second before, because the first tick may be the very moment of the start.
+        # Starts one second earlier, because the first tick may be exactly at `starts_at`.
         start = after if schedule.starts_at is None else max(after, schedule.starts_at - 1.0)
         ticks = iterate_cron_times(schedule.cron or "", start, load_zone(schedule.timezone))
     for tick in ticks:
@@ -210,7 +215,7 @@ def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
 
 
 def _iterate_intervals(interval_s: float, base: float, after: float) -> Iterator[float]:
-    """To the microsecond, and without end: so that every process means the same moments."""
+    """Yields ticks without end, rounded to microseconds so that all processes agree on them."""
     number = max(0, floor((after - base) / interval_s))
     while True:
         yield round(base + number * interval_s, 6)

@@ -1,10 +1,9 @@
-"""Decides what the due ticks of a schedule do, as a new value of the schedule; does nothing itself.
+"""Decides which due ticks of a schedule are fired, as a new value of its record. Does no I/O.
 
-The decision is stored before anything of it is done. So there is one decision for each tick, and
-whoever finds one that was not carried out carries it out: ids make sure that it is done once.
+The scheduler stores the decision before it acts on it, so each tick has one decision. Any process
+can carry out a stored decision; derived execution ids ensure that each execution starts once.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -12,16 +11,16 @@ import msgspec
 from runnel.core.ids import ExecutionId
 from runnel.triggers.cron import DueTicks, compute_due_ticks, compute_next_ticks
 from runnel.triggers.schedule import PlannedTick, ScheduleProgress, ScheduleRecord
+from runnel.triggers.trigger import derive_execution_id
 from runnel.views.trigger import Overlap
 
-# 72 bits, and a letter that neither ids made of the time nor those made of keys begin with.
-_ID_BYTES = 9
+# No other kind of execution id begins with this letter.
 _ID_PREFIX = "t"
 ERROR_CHARS_MAX = 1_000
 
 
 class TickResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a tick that was carried out; `error` is why it could not be."""
+    """The result of firing a tick: the execution, or the reason why it could not start."""
 
     schedule_id: str
     tick: float
@@ -30,15 +29,16 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def derive_tick_execution_id(record: ScheduleRecord, tick: float) -> ExecutionId:
-    """The same for whoever fires this tick; another one for another schedule of the same name."""
+    """Returns the execution id of a tick, which is the same in every process.
+
+    A new schedule with the id of a removed one gets different execution ids.
+    """
     microseconds = round(tick * 1_000_000)
-    text = f"{record.schedule.id}\0{record.nonce}\0{microseconds}"
-    digest = hashlib.blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest()
-    return ExecutionId(_ID_PREFIX + digest)
+    return derive_execution_id(_ID_PREFIX, record.schedule.id, record.nonce, str(microseconds))
 
 
 def compute_wake_time(record: ScheduleRecord) -> float | None:
-    """When something is to be done next; 0 when something is under way, None for never."""
+    """Returns the time of the next action: 0 for unfinished ticks, None for never."""
     if record.progress.is_under_way:
         return 0.0
     if record.schedule.is_paused:
@@ -47,7 +47,7 @@ def compute_wake_time(record: ScheduleRecord) -> float | None:
 
 
 def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
-    """What `planned` is given; nothing of a schedule that is paused."""
+    """Returns the ticks that are due; none for a paused schedule."""
     if record.schedule.is_paused:
         return DueTicks()
     return compute_due_ticks(record.schedule, cursor=record.progress.cursor, now=now)
@@ -56,10 +56,10 @@ def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
 def plan_ticks(
     record: ScheduleRecord, due: DueTicks, now: float, *, is_last_final: bool
 ) -> ScheduleRecord:
-    """With the ticks decided: which are fired, which skipped, what is cancelled before.
+    """Returns the record with a decision: which ticks to fire, to skip, and what to cancel.
 
-    Without `allow` no two executions may run at a time: of several that are due, the last one is
-    fired, and only if the execution before `is_last_final`, or is cancelled.
+    Unless `overlap` is `allow`, only one execution may run at a time. Then only the last due tick
+    is fired, and only if the previous execution has finished (`is_last_final`) or gets cancelled.
     """
     progress = record.progress
     overlap = record.schedule.overlap
@@ -70,24 +70,24 @@ def plan_ticks(
         fired = fired[-1:]
     skipped = [tick for tick in due.ticks if tick not in fired]
     cancels = overlap is Overlap.CANCEL and not is_last_final
-    new = tuple(PlannedTick(tick, derive_tick_execution_id(record, tick)) for tick in fired)
+    planned = tuple(PlannedTick(tick, derive_tick_execution_id(record, tick)) for tick in fired)
     return _replace_progress(
         record,
         cursor=max(progress.cursor, due.ticks[-1] if due.ticks else now),
-        planned=new,
-        cancels=progress.last_execution if cancels and new else None,
+        planned=planned,
+        cancels=progress.last_execution if cancels and planned else None,
         skipped=progress.skipped + len(skipped),
         missed=progress.missed + due.missed,
         last_skipped=skipped[-1] if skipped else progress.last_skipped,
-        last_execution=new[-1].execution_id if new else progress.last_execution,
+        last_execution=planned[-1].execution_id if planned else progress.last_execution,
     )
 
 
 def record_results(record: ScheduleRecord, results: Sequence[TickResult]) -> ScheduleRecord:
-    """With what became of the ticks that were planned."""
+    """Returns the record with the results of the planned ticks."""
     progress = record.progress
-    errors = [outcome.error for outcome in results if outcome.error is not None]
-    is_right = results[-1].error is None
+    errors = [result.error for result in results if result.error is not None]
+    last_error = results[-1].error
     return _replace_progress(
         record,
         planned=(),
@@ -95,7 +95,7 @@ def record_results(record: ScheduleRecord, results: Sequence[TickResult]) -> Sch
         fired=progress.fired + len(results) - len(errors),
         failed=progress.failed + len(errors),
         last_tick=results[-1].tick,
-        last_error=None if is_right else errors[-1][:ERROR_CHARS_MAX],
+        last_error=None if last_error is None else last_error[:ERROR_CHARS_MAX],
     )
 
 

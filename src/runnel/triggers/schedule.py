@@ -11,18 +11,22 @@ FORMAT = 1
 
 
 class PlannedTick(msgspec.Struct, frozen=True, array_like=True):
-    """A tick, and the execution that it starts."""
+    """A tick and the id of the execution that it starts."""
 
     tick: float
     execution_id: ExecutionId
 
 
 class ScheduleProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """`cursor`: no tick up to here is looked at again. `planned` are those of them that have been
-    decided and perhaps not been fired yet, `cancels` is what is to be cancelled before.
+    """The progress of a schedule.
 
-    `skipped` by overlap, `missed` for good in an outage (counted up to 500 each time), `failed`
-    because they could not be started: `last_error` says why, until one could.
+    - `cursor`: all ticks up to this time have been decided.
+    - `planned`: ticks that were decided to fire, but may not have been fired yet.
+    - `cancels`: the execution to cancel before the planned ticks fire.
+    - `skipped`: number of ticks not fired because of the overlap rule.
+    - `missed`: number of ticks lost in outages, counted up to 500 per outage.
+    - `failed`: number of ticks whose execution could not start.
+    - `last_error`: why the last tick failed; None after a success.
     """
 
     cursor: float
@@ -43,7 +47,11 @@ class ScheduleProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`nonce` tells it from an earlier one of the same id, whose executions are not its own."""
+    """A schedule as it is stored.
+
+    `nonce` distinguishes it from a removed schedule of the same id, so that their execution ids
+    differ.
+    """
 
     schedule: Schedule
     nonce: str
@@ -53,6 +61,8 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSchedule(msgspec.Struct, frozen=True):
+    """A record with the revision at which it was read."""
+
     record: ScheduleRecord
     revision: int
 
@@ -66,5 +76,5 @@ def encode_schedule(record: ScheduleRecord) -> bytes:
 
 
 def decode_schedule(data: bytes) -> ScheduleRecord:
-    """Raises UnreadableFormatError, NewerFormatError."""
+    """Decodes a record; raises UnreadableFormatError or NewerFormatError."""
     return decode_record(data, _decoder, subject="a schedule", newest_format=FORMAT)

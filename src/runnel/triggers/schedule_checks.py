@@ -1,4 +1,4 @@
-"""The input and labels that a tick gives to its execution, and the problems of a schedule."""
+"""Checks schedules, and builds the input and labels of the executions that they start."""
 
 import re
 from collections.abc import Iterator
@@ -23,24 +23,24 @@ from runnel.triggers.trigger import RootScope, find_label_problems, find_target_
 from runnel.views.trigger import Schedule
 
 SCHEDULE_LABEL = "schedule"
-"""The id of the schedule that an execution was started by."""
+"""Label of an execution: the id of the schedule that started it."""
 TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
-"""The moment of the tick, in UTC."""
+"""Label of an execution: the time of its tick, in UTC."""
 
 
 def build_tick_input(schedule: Schedule, tick: float) -> Json:
-    """Fills in the templates of the input; raises TemplateError, which names the place."""
+    """Fills in the templates of the input; raises TemplateError with the path of the value."""
     values = {"schedule": {"id": schedule.id}, "tick": build_tick_document(schedule, tick)}
     return compile_tree(schedule.input, where="input").resolve(RootScope(values))
 
 
 def build_tick_labels(schedule: Schedule, tick: float) -> dict[str, str]:
-    marks = {SCHEDULE_LABEL: schedule.id, TICK_LABEL: _format_utc(tick)}
-    return {**schedule.labels, **schedule.own_labels, **marks}
+    tick_labels = {SCHEDULE_LABEL: schedule.id, TICK_LABEL: _format_utc(tick)}
+    return {**schedule.labels, **schedule.own_labels, **tick_labels}
 
 
 def build_tick_document(schedule: Schedule, tick: float) -> Json:
-    """The `tick` of templates: the moment in UTC, and how the clocks of its time zone show it."""
+    """Returns the value `tick` for templates: its time in UTC and in the schedule's time zone."""
     local = datetime.fromtimestamp(tick, load_zone(schedule.timezone))
     return {
         "at": _format_utc(tick),
@@ -58,13 +58,13 @@ def _format_utc(tick: float) -> str:
 INTERVAL_S_MIN = 1.0
 INTERVAL_S_MAX = 10 * 366 * 86_400.0
 INPUT_BYTES_MAX = 256 * 1024
-# The year 9000: calendars end a little later.
+# The year 9000: datetime ends with the year 9999.
 LATEST_TIME = 221_845_392_000.0
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_schedule(schedule: Schedule, now: float) -> None:
-    """Raises InvalidTriggerError; each problem begins with the name of its field."""
+    """Raises InvalidTriggerError; each problem begins with the field name."""
     problems = [
         *_find_name_problems(schedule.id),
         *find_target_problems(schedule.workflow, schedule.version),
@@ -72,13 +72,13 @@ def check_schedule(schedule: Schedule, now: float) -> None:
         *_find_value_problems(schedule),
     ]
     if not problems and not compute_next_ticks(schedule, now, 1):
-        problems.append(f"{_get_timing_field(schedule)}: it has no tick that is still to come")
+        problems.append(f"{_get_timing_field(schedule)}: the schedule has no future tick")
     if problems:
         raise InvalidTriggerError(problems, source=f"schedule {quote_name(schedule.id)}")
 
 
 def _find_name_problems(name: Json) -> Iterator[str]:
-    """Finds what keeps a name from being part of a URL."""
+    """Finds characters that can't be part of a URL."""
     if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
         yield (
             f"id: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
@@ -88,8 +88,8 @@ def _find_name_problems(name: Json) -> Iterator[str]:
 
 def _find_time_problems(schedule: Schedule) -> Iterator[str]:
     if (schedule.cron is None) == (schedule.interval_s is None):
-        yield "cron: give either cron or interval_s, " + (
-            "not both" if schedule.cron is not None else "got neither"
+        yield "cron: expected either cron or interval_s, got " + (
+            "both" if schedule.cron is not None else "neither"
         )
     if schedule.cron is not None:
         try:
@@ -110,11 +110,11 @@ def _find_time_problems(schedule: Schedule) -> Iterator[str]:
 
 def _find_period_problems(schedule: Schedule) -> Iterator[str]:
     starts_at, ends_at = schedule.starts_at, schedule.ends_at
-    for name, moment in (("starts_at", starts_at), ("ends_at", ends_at)):
-        if moment is not None and not is_valid_time(moment):
-            yield f"{name}: expected a time up to the year 9000, got {describe_value(moment)}"
+    for name, time in (("starts_at", starts_at), ("ends_at", ends_at)):
+        if time is not None and not is_valid_time(time):
+            yield f"{name}: expected a time up to the year 9000, got {describe_value(time)}"
     if starts_at is not None and ends_at is not None and starts_at > ends_at:
-        yield "ends_at: it lies before starts_at"
+        yield "ends_at: expected a time after starts_at, got an earlier one"
 
 
 def is_valid_time(time: float) -> bool:
@@ -124,11 +124,11 @@ def is_valid_time(time: float) -> bool:
 def _find_value_problems(schedule: Schedule) -> Iterator[str]:
     yield from find_label_problems(schedule.labels)
     if SCHEDULE_LABEL in schedule.labels:
-        yield f"labels: '{SCHEDULE_LABEL}' is set by the schedule itself, to its id"
+        yield f"labels: '{SCHEDULE_LABEL}' is reserved for the id of the schedule; rename the label"
     try:
         data = encode_payload(schedule.input, where="input")
         if len(data) > INPUT_BYTES_MAX:
-            yield f"input: it has {len(data):,} bytes, at most {INPUT_BYTES_MAX:,} are allowed"
+            yield f"input: expected at most {INPUT_BYTES_MAX:,} bytes, got {len(data):,}"
         else:
             build_tick_input(schedule, 0.0)
     except (PayloadError, TemplateError) as error:

@@ -1,4 +1,4 @@
-"""The store of schedules, which people change while they fire, and how triggers are shown."""
+"""The store of schedules, and the views of schedules and webhooks for clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,14 +28,16 @@ from runnel.views import Timestamp, make_timestamp
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookKind, WebhookView
 
 PAGE_SIZE = 200
-# Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a
-# clock was wrong, and whoever changes the schedule, or pauses and resumes it, wants it to go on.
+# A cursor in the future means that ticks were fired ahead of time; they are not fired again. More
+# than a day ahead, a clock was wrong. Then a change, or pause and resume, resets the cursor to now.
 CURSOR_AHEAD_S_MAX = 86_400.0
 _WORKFLOW_FIELDS = ("workflow", "version", "input")
 _TIMING_FIELDS = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
 
 
 class ScheduleStore:
+    """Adds, changes, reads and removes schedules. Changes are safe while a scheduler runs."""
+
     def __init__(self, backend: Backend, clock: Clock, ids: IdGenerator) -> None:
         self._records = backend.records
         self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
@@ -43,41 +45,40 @@ class ScheduleStore:
         self._ids = ids
 
     async def add(self, schedule: Schedule) -> ScheduleRecord:
-        """Its first tick is the next one from now on.
+        """Stores a new schedule; its first tick is the next one from now.
 
-        Raises InvalidTriggerError; NotFoundError for a workflow that does not exist and
-        InvalidInputError for an input that it does not take; ConflictError when there is a schedule
-        of this id.
+        Raises InvalidTriggerError; NotFoundError if the workflow does not exist; InvalidInputError
+        if the input does not match the workflow; ConflictError if the id is taken.
         """
         now = self._clock.now()
         schedule = _set_start(schedule, None, now)
         check_schedule(schedule, now)
         await self._check_workflow(schedule)
-        kept = ScheduleRecord(
+        record = ScheduleRecord(
             schedule=schedule,
             nonce=self._ids.nonce(),
             created_at=now,
             progress=ScheduleProgress(cursor=now),
         )
-        await self._records.put(SCHEDULE_KIND, schedule.id, encode_schedule(kept), revision=0)
-        return kept
+        await self._records.put(SCHEDULE_KIND, schedule.id, encode_schedule(record), revision=0)
+        return record
 
     async def change(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]
     ) -> ScheduleRecord:
-        """Stores what `change` makes of the schedule, which may be called several times.
+        """Stores the result of `change(schedule)`; calls it again after a concurrent change.
 
-        If it changes the ticks, those count that come from now on: what fell into a pause is not
-        made up for. Raises as `add` does, and NotFoundError.
+        If the timing changes, only ticks from now on are fired: ticks during a pause are not caught
+        up. Raises NotFoundError, and the errors of `add`.
         """
         while True:
             stored = await self.get(schedule_id)
-            kept = await self._apply_change(stored.record, change(stored.record.schedule))
+            changed = await self._apply_change(stored.record, change(stored.record.schedule))
             try:
-                await self.store(stored, kept)
+                await self.store(stored, changed)
             except ConflictError:
                 continue
-            return kept
+            return changed
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
         """Pauses the schedule, or resumes it; raises NotFoundError."""
@@ -92,7 +93,7 @@ class ScheduleStore:
             raise await self._build_not_found_error(schedule_id)
 
     async def get(self, schedule_id: str) -> StoredSchedule:
-        """Raises NotFoundError, UnreadableFormatError."""
+        """Returns a schedule; raises NotFoundError or UnreadableFormatError."""
         is_name = NAME_PATTERN.fullmatch(schedule_id) is not None
         record = await self._records.get(SCHEDULE_KIND, schedule_id) if is_name else None
         if record is None:
@@ -100,12 +101,12 @@ class ScheduleStore:
         return StoredSchedule(decode_schedule(record.data), record.revision)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
-        """By id; `after` is the last id of the previous page."""
+        """Returns a page of schedules by id; `after` is the last id of the previous page."""
         records = await self._records.list(SCHEDULE_KIND, after=after, limit=limit)
         return [decode_schedule(record.data) for record in records]
 
     async def records(self) -> AsyncIterator[Record]:
-        """All of them as they are stored: one that can't be read keeps nobody from the others."""
+        """Yields all records without decoding them, so that a damaged one does not stop others."""
         after = ""
         while page := await self._records.list(SCHEDULE_KIND, after=after, limit=PAGE_SIZE):
             for record in page:
@@ -113,10 +114,10 @@ class ScheduleStore:
             after = page[-1].key
             if len(page) < PAGE_SIZE:
                 return
-            await asyncio.sleep(0)  # a page can take 16 ms: others want to go on, too
+            await asyncio.sleep(0)  # a page can take 16 ms; lets other tasks run
 
     async def store(self, stored: StoredSchedule, record: ScheduleRecord) -> StoredSchedule:
-        """Raises ConflictError when it is not what is stored any more."""
+        """Stores a new version of a record; raises ConflictError if it changed meanwhile."""
         data = encode_schedule(record)
         revision = await self._records.put(
             SCHEDULE_KIND, record.schedule.id, data, revision=stored.revision
@@ -125,18 +126,18 @@ class ScheduleStore:
 
     async def _apply_change(self, record: ScheduleRecord, changed: Schedule) -> ScheduleRecord:
         now = self._clock.now()
-        former = record.schedule
-        own_labels = changed.own_labels or former.own_labels
-        schedule = msgspec.structs.replace(changed, id=former.id, own_labels=own_labels)
-        schedule = _set_start(schedule, former, now)
-        if msgspec.structs.replace(schedule, is_paused=former.is_paused) != former:
+        previous = record.schedule
+        own_labels = changed.own_labels or previous.own_labels
+        schedule = msgspec.structs.replace(changed, id=previous.id, own_labels=own_labels)
+        schedule = _set_start(schedule, previous, now)
+        if msgspec.structs.replace(schedule, is_paused=previous.is_paused) != previous:
             check_schedule(schedule, now)
-        if any(getattr(schedule, name) != getattr(former, name) for name in _WORKFLOW_FIELDS):
+        if any(getattr(schedule, name) != getattr(previous, name) for name in _WORKFLOW_FIELDS):
             await self._check_workflow(schedule)
         progress = record.progress
-        if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING_FIELDS):
-            is_lost = progress.cursor > now + CURSOR_AHEAD_S_MAX
-            cursor = now if is_lost else max(progress.cursor, now)
+        if any(getattr(schedule, name) != getattr(previous, name) for name in _TIMING_FIELDS):
+            is_wrong = progress.cursor > now + CURSOR_AHEAD_S_MAX
+            cursor = now if is_wrong else max(progress.cursor, now)
             progress = msgspec.structs.replace(progress, cursor=cursor)
         return msgspec.structs.replace(record, schedule=schedule, progress=progress)
 
@@ -152,18 +153,18 @@ class ScheduleStore:
         )
 
 
-def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Schedule:
-    """An interval needs a moment to be counted from, which a change of something else keeps."""
+def _set_start(schedule: Schedule, previous: Schedule | None, now: float) -> Schedule:
+    """Sets the start of an interval schedule without one; an unchanged interval keeps its start."""
     if schedule.interval_s is None or schedule.starts_at is not None:
         return schedule
     start = float(int(now))
-    if former is not None and former.interval_s == schedule.interval_s:
-        start = former.starts_at or start
+    if previous is not None and previous.interval_s == schedule.interval_s:
+        start = previous.starts_at or start
     return msgspec.structs.replace(schedule, starts_at=start)
 
 
 class StoreSchedules:
-    """`Schedules` of a store: what `ScheduleStore` keeps, as views."""
+    """The client's `Schedules` over a store: ScheduleStore with views as results."""
 
     def __init__(self, store: ScheduleStore, clock: Clock) -> None:
         self._store = store
@@ -190,7 +191,7 @@ class StoreSchedules:
 
 
 class StoreWebhooks:
-    """`Webhooks` of a store: what `WebhookStore` keeps, as views."""
+    """The client's `Webhooks` over a store: WebhookStore with views as results."""
 
     def __init__(self, store: WebhookStore) -> None:
         self._store = store
@@ -209,7 +210,7 @@ class StoreWebhooks:
         await self._store.remove(workflow)
 
 
-# Schedules and webhooks as they are shown by the CLI and the API.
+# Views of schedules and webhooks, which the API sends and the CLI prints.
 
 NEXT_TICKS_SHOWN = 5
 
@@ -217,7 +218,7 @@ NEXT_TICKS_SHOWN = 5
 def build_schedule_view(
     record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
 ) -> ScheduleView:
-    """All of it, with the next ticks: none while it is paused, or when it has ended."""
+    """Builds the view of a schedule. A paused or ended schedule has no next ticks."""
     schedule, progress = record.schedule, record.progress
     return ScheduleView(
         id=schedule.id,
@@ -249,19 +250,19 @@ def build_schedule_view(
 
 
 def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
-    """The ticks that will be fired next."""
+    """Returns the next `count` ticks; none for a paused schedule."""
     if record.schedule.is_paused:
         return []
     return list(compute_next_ticks(record.schedule, max(record.progress.cursor, now), count))
 
 
 def format_in_zone(schedule: Schedule, tick: float) -> str:
-    """`2026-03-29T03:00:00+02:00`: as the clocks of the schedule's zone show it."""
+    """Formats a tick in the schedule's time zone: `2026-03-29T03:00:00+02:00`."""
     return datetime.fromtimestamp(tick, load_zone(schedule.timezone)).isoformat()
 
 
 def build_webhook_view(webhook: Webhook) -> WebhookView:
-    """All of it; of the secret, there is nothing but its name."""
+    """Builds the view of a webhook. It contains the name of the secret, never its value."""
     return WebhookView(
         workflow=webhook.workflow,
         version=webhook.version,

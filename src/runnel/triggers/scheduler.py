@@ -1,4 +1,4 @@
-"""Fires the ticks of all schedules when they are due: each once, in however many processes."""
+"""The scheduler: fires the due ticks of all schedules, each tick once across all processes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,27 +33,28 @@ from runnel.views.trigger import Overlap, Schedule
 
 
 class TickFirer:
-    """Carries out what was planned for the ticks of a schedule: starts executions, and cancels."""
+    """Carries out the decisions about the ticks of a schedule: starts and cancels executions."""
 
     def __init__(self, client: StoreClient, archive: Archive) -> None:
         self._client = client
         self._archive = archive
 
     async def is_last_final(self, record: ScheduleRecord) -> bool:
-        """Also when there was none yet, and when it was deleted since."""
+        """Returns whether the last execution has finished, was deleted, or never existed."""
         last = record.progress.last_execution
         header = None if last is None else await self._archive.get_header(last)
         return header is None or header.state in FINAL_EXECUTION_STATES
 
     async def fire_planned(self, record: ScheduleRecord) -> list[TickResult]:
-        """May be done again, by anybody: an execution that is there is not started once more.
+        """Starts the executions of the planned ticks.
 
-        Raises StoreError when it is worth to be tried again.
+        Any process can repeat it: an execution that exists is not started again. Raises StoreError
+        if a retry may help.
         """
         cancelled = record.progress.cancels
         if cancelled is not None:
-            reason = f"the next tick of schedule '{record.schedule.id}' has come"
-            with suppress(WrongStateError, NotFoundError):  # it has ended by itself
+            reason = f"the next tick of schedule '{record.schedule.id}' is due"
+            with suppress(WrongStateError, NotFoundError):  # it has finished already
                 await self._client.cancel(cancelled, reason=reason)
         return [await self._fire(record.schedule, planned) for planned in record.progress.planned]
 
@@ -79,19 +80,22 @@ class TickFirer:
         )
 
 
-# How often all schedules are read when nothing is due: one that was added or changed by
-# another process is known after that. 10,000 of them take 30 ms of CPU each time, and 0.8 s the
-# first time (SQLite, cron in a time zone).
+# How often all schedules are read when nothing is due, to notice changes by other processes.
+# Reading 10,000 schedules takes 30 ms of CPU, and 0.8 s the first time (SQLite, cron in a time
+# zone).
 POLL_INTERVAL_S = 3.0
-# When another process was faster: to know the next tick.
+# The poll interval after another process has fired a tick first, to learn the next tick.
 CONFLICT_POLL_INTERVAL_S = 0.25
-# What another process has planned is left to it for so long: it may be dead.
+# How long another process may take to fire its planned ticks before this one takes them over.
 TAKE_OVER_AFTER_S = 5.0
 CONCURRENT_SCHEDULES_MAX = 16
 
 
 class Scheduler:
-    """Any number may run. Ticks come by the clock of the process that is first."""
+    """Polls the schedules and fires due ticks. Any number of processes may run one.
+
+    The process that decides a tick first uses its own clock.
+    """
 
     def __init__(
         self,
@@ -105,13 +109,14 @@ class Scheduler:
         self._firer = TickFirer(client, archive)
         self._clock = clock
         self._telemetry = telemetry
-        # By id: the revision, and when something is to be done at that revision.
+        # By schedule id: the revision, and the time of the next action at that revision.
         self._known: dict[str, tuple[int, float | None]] = {}
-        # What is under way elsewhere: the revision, and since when this process has seen it.
+        # Ticks planned by other processes, by schedule id: the revision, and when first seen.
         self._seen: dict[str, tuple[int, float]] = {}
         self._pause_s = POLL_INTERVAL_S
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Fires due ticks until `stop` is set. Store errors are reported and retried."""
         while not stop.is_set():
             handled = 0
             try:
@@ -123,7 +128,7 @@ class Scheduler:
                 await self._clock.wait(stop, self._pause_s)
 
     async def tick(self) -> int:
-        """Fires what is due now; returns how many ticks this process has fired."""
+        """Fires the ticks that are due now; returns how many ticks this process fired."""
         now = self._clock.now()
         due = await self._poll(now)
         outcomes, problems = await self._advance_all(due, now, waits_for_owner=True)
@@ -136,56 +141,56 @@ class Scheduler:
         return len(outcomes)
 
     async def dispatch(self, now: float | None = None) -> Sequence[TickResult]:
-        """Fires what is due at `now`, for somebody who has a clock of his own.
+        """Fires the ticks that are due at `now`, for callers with their own clock.
 
-        Nothing happens at a time that has been dispatched before. A tick that was fired ahead of
-        time is not fired again. Raises InputError for no time, and StoreError after all that
-        could be fired was fired.
+        A second call with the same time fires nothing. Ticks that were fired ahead of time are not
+        fired again. Raises InputError for an invalid time. Raises StoreError after it has fired all
+        other ticks.
         """
-        moment = self._clock.now() if now is None else now
-        if not is_valid_time(moment):
+        time = self._clock.now() if now is None else now
+        if not is_valid_time(time):
             raise InputError(
-                f"now: expected a time up to the year 9000, got {describe_value(moment)}"
+                f"now: expected a time up to the year 9000, got {describe_value(time)}"
             )
-        due = await self._poll(moment)
-        outcomes, problems = await self._advance_all(due, moment, waits_for_owner=False)
+        due = await self._poll(time)
+        outcomes, problems = await self._advance_all(due, time, waits_for_owner=False)
         for _schedule_id, error in problems:
             raise error
         return outcomes
 
     async def _poll(self, now: float) -> list[StoredSchedule]:
-        """Those for which something is to be done; and how long it is until the next."""
+        """Returns the schedules that need an action now, and sets the pause until the next one."""
         known: dict[str, tuple[int, float | None]] = {}
         due: list[StoredSchedule] = []
-        wakes = now + POLL_INTERVAL_S
+        next_wake = now + POLL_INTERVAL_S
         async for record in self._schedules.records():
-            revision, at = self._known.get(record.key, (0, None))
-            kept: ScheduleRecord | None = None
+            revision, wake_time = self._known.get(record.key, (0, None))
+            schedule: ScheduleRecord | None = None
             try:
                 if revision != record.revision:
-                    kept = decode_schedule(record.data)
-                    at = compute_wake_time(kept)
-                known[record.key] = (record.revision, at)
-                if at is not None and at <= now:
+                    schedule = decode_schedule(record.data)
+                    wake_time = compute_wake_time(schedule)
+                known[record.key] = (record.revision, wake_time)
+                if wake_time is not None and wake_time <= now:
                     due.append(
-                        StoredSchedule(kept or decode_schedule(record.data), record.revision)
+                        StoredSchedule(schedule or decode_schedule(record.data), record.revision)
                     )
             except (RunnelError, ValueError) as error:
                 known[record.key] = (record.revision, None)
                 self._telemetry.event(names.SCHEDULE_FAILED, schedule=record.key, error=str(error))
-            if at is not None and at > now:
-                wakes = min(wakes, at)
+            if wake_time is not None and wake_time > now:
+                next_wake = min(next_wake, wake_time)
         self._known = known
         self._seen = {
             schedule_id: seen for schedule_id, seen in self._seen.items() if schedule_id in known
         }
-        self._pause_s = wakes - now
+        self._pause_s = next_wake - now
         return due
 
     async def _advance_all(
         self, due: Sequence[StoredSchedule], now: float, *, waits_for_owner: bool
     ) -> tuple[list[TickResult], list[tuple[str, StoreError]]]:
-        """A few at a time; what goes wrong with one does not keep the others."""
+        """Advances the schedules, 16 at a time; returns the results and the store errors."""
         outcomes: list[TickResult] = []
         problems: list[tuple[str, StoreError]] = []
 
@@ -220,7 +225,7 @@ class Scheduler:
         return outcomes
 
     def _is_abandoned(self, stored: StoredSchedule) -> bool:
-        """Whether nothing has come of it for too long, on this process's own clock."""
+        """Returns whether another process has not fired its planned ticks for 5 seconds."""
         schedule_id, now = stored.record.schedule.id, self._clock.monotonic()
         revision, since = self._seen.get(schedule_id, (0, now))
         if revision != stored.revision:
@@ -229,19 +234,19 @@ class Scheduler:
         return now - since >= TAKE_OVER_AFTER_S
 
     async def _decide(self, stored: StoredSchedule, now: float) -> StoredSchedule | None:
-        """None when nothing is due, or somebody else decides about it."""
-        kept = stored.record
-        due = find_due_ticks(kept, now)
+        """Stores a decision; returns None if nothing is due or another process was faster."""
+        record = stored.record
+        due = find_due_ticks(record, now)
         if not due.ticks and not due.missed:
             return None
-        is_allowed = kept.schedule.overlap is Overlap.ALLOW
-        is_final = is_allowed or await self._firer.is_last_final(kept)
-        decided = plan_ticks(kept, due, now, is_last_final=is_final)
+        is_allowed = record.schedule.overlap is Overlap.ALLOW
+        is_final = is_allowed or await self._firer.is_last_final(record)
+        decided = plan_ticks(record, due, now, is_last_final=is_final)
         try:
             decision = await self._schedules.store(stored, decided)
         except ConflictError:
             return None
-        self._publish_skipped(kept, decided)
+        self._publish_skipped(record, decided)
         return decision
 
     async def _fire_planned(self, stored: StoredSchedule) -> list[TickResult]:
@@ -255,9 +260,9 @@ class Scheduler:
             except ConflictError:
                 try:
                     stored = await self._schedules.get(stored.record.schedule.id)
-                except NotFoundError:  # removed meanwhile; what it has started goes on
+                except NotFoundError:  # removed meanwhile; its executions continue
                     break
-                if stored.record.progress.planned != plan:  # somebody else has told of it
+                if stored.record.progress.planned != plan:  # another process recorded the results
                     return []
                 continue
             break

@@ -1,5 +1,6 @@
-"""What schedules and webhooks have in common: stored records, checks, the scope of templates."""
+"""Parts that schedules and webhooks share: records, execution ids, checks, template scope."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from runnel.authoring.payloads import (
     check_labels,
     check_text,
 )
+from runnel.core.ids import ExecutionId
 from runnel.core.templates.errors import MissingValueError
 from runnel.core.values import Json
 from runnel.core.wording import escape_unprintable, quote_name, suggest_name
@@ -18,7 +20,18 @@ from runnel.errors import NewerFormatError, NotFoundError, PayloadError, Unreada
 from runnel.ports.records import Records
 
 KNOWN_NAMES_MAX = 1_000
+HASH_BYTES = 9
 T = TypeVar("T")
+
+
+def derive_execution_id(prefix: str, *parts: str) -> ExecutionId:
+    """Returns an id that is the same in every process: `prefix`, and a hash of the parts."""
+    return ExecutionId(prefix + compute_hash("\0".join(parts).encode("utf-8", "replace")))
+
+
+def compute_hash(data: bytes) -> str:
+    """Returns a hash of 72 bits in hexadecimal digits."""
+    return hashlib.blake2b(data, digest_size=HASH_BYTES).hexdigest()
 
 
 class _RecordFormat(msgspec.Struct):
@@ -31,17 +44,17 @@ _format_decoder = msgspec.json.Decoder(_RecordFormat)
 def decode_record(
     data: bytes, decoder: msgspec.json.Decoder[T], *, subject: str, newest_format: int
 ) -> T:
-    """Decodes a record, which carries the version of its form.
+    """Decodes a record, which contains the number of its format.
 
-    Raises UnreadableFormatError, and NewerFormatError above version `newest_format`: what a later
-    version wrote is left alone.
+    Raises UnreadableFormatError for damaged data, and NewerFormatError above `newest_format`, so
+    that a record of a newer Runnel is not changed.
     """
     try:
         stored_format = _format_decoder.decode(data).format
         if stored_format > newest_format:
             raise NewerFormatError(
-                f"{subject} has format {stored_format}, this Runnel knows up to {newest_format}: "
-                "upgrade Runnel"
+                f"{subject} has format {stored_format}, but this Runnel supports at most format "
+                f"{newest_format}; upgrade Runnel"
             )
         return decoder.decode(data)
     except msgspec.MsgspecError as error:
@@ -51,7 +64,7 @@ def decode_record(
 async def build_unknown_trigger_error(
     records: Records, kind: str, name: str, *, title: str
 ) -> NotFoundError:
-    """Builds the error for a name that no record has: it suggests a similar one."""
+    """Builds the error for an unknown name, which suggests a similar one."""
     known = [record.key for record in await records.list(kind, limit=KNOWN_NAMES_MAX)]
     close = suggest_name(name, known).strip(" ()")
     hint = close or f"'runnel {kind} list' shows those that exist"
@@ -74,12 +87,14 @@ def find_label_problems(labels: dict[str, str]) -> Iterator[str]:
         yield f"labels: {error}"
     for key in labels:
         if key.startswith(RESERVED_LABEL_PREFIX):
-            reserved = f"begins with '{RESERVED_LABEL_PREFIX}', as only Runnel's own do"
-            yield f"labels: {quote_name(key)} {reserved}"
+            yield (
+                f"labels: {quote_name(key)} begins with '{RESERVED_LABEL_PREFIX}', which is "
+                "reserved for Runnel; rename the label"
+            )
 
 
 class RootScope:
-    """The values of templates by the names that they begin with."""
+    """The values that templates can refer to, by the first name of a path."""
 
     def __init__(self, values: dict[str, Json]) -> None:
         self._values = values

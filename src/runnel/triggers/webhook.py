@@ -1,4 +1,4 @@
-"""A webhook: which workflow a call from outside starts, who may call, and what its input is."""
+"""Webhooks: which workflow an HTTP call starts, how callers authenticate, and the input."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ WEBHOOK_KIND = "webhook"
 TEMPLATE_ROOTS = ("body", "headers", "query")
 MAPPING_BYTES_MAX = 64 * 1024
 WEBHOOK_LABEL = "webhook"
-"""The kind of the webhook that an execution was started by."""
+"""Label of an execution: the kind of the webhook that started it."""
 _SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 def check_webhook(webhook: Webhook) -> None:
-    """Raises InvalidTriggerError; each problem begins with the name of its field."""
+    """Raises InvalidTriggerError; each problem begins with the field name."""
     problems = [*_find_problems(webhook)]
     if problems:
         raise InvalidTriggerError(problems, source=f"webhook of {quote_name(webhook.workflow)}")
@@ -43,7 +43,7 @@ def _find_problems(webhook: Webhook) -> Iterator[str]:
     yield from _find_secret_problems(webhook)
     yield from find_label_problems(webhook.labels)
     if WEBHOOK_LABEL in webhook.labels:
-        yield f"labels: '{WEBHOOK_LABEL}' is set by the webhook itself, to its kind"
+        yield f"labels: '{WEBHOOK_LABEL}' is reserved for the kind of webhook; rename the label"
     for field, template in (("mapping", webhook.mapping), ("delivery_id", webhook.delivery_id)):
         if template is not None:
             yield from _find_template_problems(field, template)
@@ -52,13 +52,13 @@ def _find_problems(webhook: Webhook) -> Iterator[str]:
 def _find_secret_problems(webhook: Webhook) -> Iterator[str]:
     secret, is_open = webhook.secret, webhook.kind is WebhookKind.NONE
     if is_open and secret is not None:
-        yield "secret: a webhook of kind 'none' has none; name another kind, or leave it out"
+        yield "secret: a webhook of kind 'none' uses no secret; remove it, or choose another kind"
     if not is_open and secret is None:
-        yield f"secret: a webhook of kind '{webhook.kind}' needs the name of one"
+        yield f"secret: a webhook of kind '{webhook.kind}' needs the name of a secret"
     if secret is not None and _SECRET_NAME.fullmatch(secret) is None:
         yield (
-            f"secret: expected the name of a secret, lower-case letters, digits and '_', "
-            f"got {describe_value(secret)}"
+            f"secret: expected a name of lower-case letters, digits and '_', got "
+            f"{describe_value(secret)}"
         )
     if _HEADER_NAME.fullmatch(webhook.header) is None:
         yield f"header: expected the name of a header, got {describe_value(webhook.header)}"
@@ -68,14 +68,14 @@ def _find_template_problems(field: str, template: Json) -> Iterator[str]:
     try:
         size = len(encode_payload(template, where=field))
         if size > MAPPING_BYTES_MAX:
-            yield f"{field}: it has {size:,} bytes, at most {MAPPING_BYTES_MAX:,} are allowed"
+            yield f"{field}: expected at most {MAPPING_BYTES_MAX:,} bytes, got {size:,}"
             return
         tree = compile_tree(template, where=field)
     except (PayloadError, TemplateError) as error:
         yield str(error)
         return
     for root in sorted({reference.root for reference in tree.references} - set(TEMPLATE_ROOTS)):
-        yield f"{field}: there is no '{root}'; there is: {', '.join(TEMPLATE_ROOTS)}"
+        yield f"{field}: there is no '{root}'; expected one of: {', '.join(TEMPLATE_ROOTS)}"
 
 
 _decoder = msgspec.json.Decoder(Webhook)
@@ -86,12 +86,12 @@ def encode_webhook(webhook: Webhook) -> bytes:
 
 
 def decode_webhook(data: bytes) -> Webhook:
-    """Raises UnreadableFormatError, NewerFormatError."""
+    """Decodes a record; raises UnreadableFormatError or NewerFormatError."""
     return decode_record(data, _decoder, subject="a webhook", newest_format=WEBHOOK_FORMAT)
 
 
 class WebhookStore:
-    """The webhooks of all workflows: at most one for each."""
+    """Adds, reads and removes webhooks. A workflow has at most one."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
@@ -99,44 +99,46 @@ class WebhookStore:
         self._clock = clock
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:
-        """Raises InvalidTriggerError, NotFoundError for a workflow that does not exist, and
-        ConflictError when it has a webhook, unless that is to be replaced.
+        """Stores a webhook; with `replaces`, it may replace the current one.
+
+        Raises InvalidTriggerError; NotFoundError if the workflow does not exist; ConflictError if
+        the workflow has a webhook and `replaces` is False.
         """
         check_webhook(webhook)
         await find_workflow_or_suggest(self._library, webhook.workflow, webhook.version)
-        kept = msgspec.structs.replace(webhook, created_at=self._clock.now())
+        webhook = msgspec.structs.replace(webhook, created_at=self._clock.now())
         while True:
-            known = await self._records.get(WEBHOOK_KIND, webhook.workflow) if replaces else None
-            revision = 0 if known is None else known.revision
+            current = await self._records.get(WEBHOOK_KIND, webhook.workflow) if replaces else None
+            revision = 0 if current is None else current.revision
             try:
                 await self._records.put(
-                    WEBHOOK_KIND, webhook.workflow, encode_webhook(kept), revision=revision
+                    WEBHOOK_KIND, webhook.workflow, encode_webhook(webhook), revision=revision
                 )
             except ConflictError:
                 if replaces:
                     continue
                 raise
-            return kept
+            return webhook
 
     async def get(self, workflow: str) -> Webhook:
-        """Raises NotFoundError, which names a similar one, and UnreadableFormatError."""
+        """Returns the webhook of a workflow; raises NotFoundError or UnreadableFormatError."""
         webhook = await self.find(workflow)
         if webhook is None:
             raise await self._build_not_found_error(workflow)
         return webhook
 
     async def find(self, workflow: str) -> Webhook | None:
-        """Raises UnreadableFormatError."""
+        """Returns the webhook of a workflow, or None; raises UnreadableFormatError."""
         record = await self._records.get(WEBHOOK_KIND, workflow) if _is_name(workflow) else None
         return None if record is None else decode_webhook(record.data)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
-        """By workflow; `after` is the last one of the previous page."""
+        """Returns a page of webhooks by workflow; `after` is the last one of the previous page."""
         records = await self._records.list(WEBHOOK_KIND, after=after, limit=limit)
         return [decode_webhook(record.data) for record in records]
 
     async def remove(self, workflow: str) -> None:
-        """Raises NotFoundError."""
+        """Removes the webhook of a workflow; raises NotFoundError."""
         if not _is_name(workflow) or not await self._records.delete(WEBHOOK_KIND, workflow):
             raise await self._build_not_found_error(workflow)
 
@@ -147,7 +149,7 @@ class WebhookStore:
 
 
 def _is_name(text: str) -> bool:
-    """Half a surrogate pair is in no name, and no store takes it."""
+    """Returns False for empty text, and for half a surrogate pair, which no store accepts."""
     try:
         return bool(text.encode())
     except UnicodeEncodeError:

@@ -1,6 +1,5 @@
-"""One call of a webhook: its signature, its key, and the input that it makes."""
+"""A delivery, that is one call of a webhook: its body, its key, and the input made from it."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import parse_qsl
@@ -13,10 +12,10 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError
-from runnel.triggers.trigger import RootScope
+from runnel.triggers.trigger import RootScope, compute_hash, derive_execution_id
 from runnel.views.trigger import Webhook, WebhookKind
 
-# Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
+# Credentials and signatures. They are left out, because the input of an execution is stored.
 SENSITIVE_HEADERS = frozenset(
     {
         "authorization",
@@ -31,14 +30,13 @@ GITHUB_DELIVERY_HEADER = "x-github-delivery"
 REQUEST_ID_HEADERS = ("idempotency-key", "x-request-id")
 KEY_CHARS_MAX = 500
 FORM_FIELDS_MAX = 1_000
-# 72 bits, and a letter that no other id begins with.
-_ID_BYTES = 9
+# No other kind of execution id begins with this letter.
 _ID_PREFIX = "w"
 _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """`headers` by their names in small letters; the body is as it was sent, to the byte."""
+    """An HTTP request: headers by lower-case name, query, and the exact bytes of the body."""
 
     headers: Mapping[str, str]
     query: Mapping[str, Json]
@@ -48,7 +46,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     def from_pairs(
         cls, headers: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]], body: bytes
     ) -> Self:
-        """From pairs. What is given twice: a header is joined by a comma, a query is a list."""
+        """Joins repeated headers with a comma; makes a list of repeated query parameters."""
         joined: dict[str, str] = {}
         for name, value in headers:
             key = name.lower()
@@ -56,27 +54,24 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return cls(headers=joined, query=_group_pairs(query), body=body)
 
     def get_header(self, name: str) -> str:
-        """Nothing when it is not there."""
+        """Returns a header without outer spaces; empty if it is missing."""
         return self.headers.get(name, "").strip()
 
     @property
     def body_hash(self) -> str:
-        return hashlib.blake2b(self.body, digest_size=_ID_BYTES).hexdigest()
+        return compute_hash(self.body)
 
 
 def derive_delivery_execution_id(webhook: Webhook, key: str) -> ExecutionId:
-    """The execution of a delivery: the same for whoever receives it again."""
-    text = f"{webhook.workflow}\0{key}"
-    return ExecutionId(
-        _ID_PREFIX
-        + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
-    )
+    """Returns the execution id of a delivery, which is the same for a repeated delivery."""
+    return derive_execution_id(_ID_PREFIX, webhook.workflow, key)
 
 
 def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:
-    """What tells this delivery from others; None when nothing does. `content` is its body.
+    """Returns the key that identifies a repeated delivery; None if there is none.
 
-    Raises InvalidInputError for a `delivery_id` that leads nowhere.
+    `content` is the parsed body. Raises InvalidInputError if the template `delivery_id` of the
+    webhook can't be resolved.
     """
     if webhook.delivery_id is not None:
         key = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
@@ -87,15 +82,14 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
             )
         return f"own:{key}"
     if webhook.kind is WebhookKind.GITHUB:
-        # Its id is not signed; so that of another body is another delivery.
+        # GitHub does not sign the id, so the key also contains the hash of the body.
         return f"github:{delivery.get_header(GITHUB_DELIVERY_HEADER)}:{delivery.body_hash}"
     if webhook.kind is WebhookKind.SLACK:
-        # An event that is sent again has another time, and so another signature.
-        event = content.get("event_id") if isinstance(content, dict) else None
-        mark = (
-            event if isinstance(event, str) and event else delivery.get_header("x-slack-signature")
-        )
-        return f"slack:{mark}"
+        # A repeated event has another time and so another signature: the event id comes first.
+        event_id = content.get("event_id") if isinstance(content, dict) else None
+        if isinstance(event_id, str) and event_id:
+            return f"slack:{event_id}"
+        return f"slack:{delivery.get_header('x-slack-signature')}"
     for name in REQUEST_ID_HEADERS:
         if value := delivery.get_header(name):
             return f"{name}:{value}"
@@ -103,17 +97,17 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
 
 
 def build_delivery_input(webhook: Webhook, delivery: Delivery, content: Json) -> Json:
-    """Raises InvalidInputError, which names the path that leads nowhere."""
+    """Builds the input of the execution; raises InvalidInputError with the missing path."""
     if webhook.mapping is None:
         return _build_template_values(webhook, delivery, content)
     return _resolve_template(webhook, "mapping", webhook.mapping, delivery, content)
 
 
 def parse_content(delivery: Delivery) -> Json:
-    """The body as a value: JSON, the fields of a form, or else its text; null without a body.
+    """Parses the body: JSON, the fields of a form, or text; None without a body.
 
-    A form with nothing but a `payload` holds JSON there: so do GitHub and Slack. Raises
-    InvalidInputError.
+    GitHub and Slack send forms whose only field `payload` contains JSON; that is parsed, too.
+    Raises InvalidInputError.
     """
     if not delivery.body:
         return None
@@ -129,10 +123,10 @@ def parse_content(delivery: Delivery) -> Json:
 
 
 def _build_template_values(webhook: Webhook, delivery: Delivery, content: Json) -> dict[str, Json]:
-    hidden = SENSITIVE_HEADERS
+    excluded = SENSITIVE_HEADERS
     if webhook.kind is WebhookKind.TOKEN:
-        hidden |= {webhook.header.lower()}
-    headers = {name: text for name, text in delivery.headers.items() if name not in hidden}
+        excluded |= {webhook.header.lower()}
+    headers = {name: text for name, text in delivery.headers.items() if name not in excluded}
     return {"body": content, "headers": headers, "query": dict(delivery.query)}
 
 

@@ -1,4 +1,4 @@
-"""Answers the calls of webhooks: refused, or an execution that is stored when this returns."""
+"""Receives webhook deliveries: refuses them, or starts an execution and returns its id."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -26,12 +26,13 @@ from runnel.views.trigger import Webhook, WebhookKind
 CheckCapacity: TypeAlias = Callable[[], Awaitable[None]]
 
 BODY_HASH_LABEL = "runnel.body"
-"""The hash of the body that an execution was started by, if its delivery had a name."""
+"""Label of an execution: the hash of the delivery's body, if the delivery had a key."""
 
 
 class DeliveryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Either the execution of this delivery, which `is_new` unless it came before; or the
-    `challenge` that Slack wants to be answered with, and nothing was started.
+    """The answer to a delivery: an execution, or the `challenge` that Slack expects back.
+
+    `is_new` is False if the delivery was received before. A challenge starts no execution.
     """
 
     execution_id: ExecutionId | None = None
@@ -40,7 +41,10 @@ class DeliveryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookReceiver:
-    """`check_capacity` raises what is to be told while nothing new can be taken on."""
+    """Verifies deliveries and starts their executions.
+
+    `check_capacity` raises an error while the system accepts no new executions.
+    """
 
     def __init__(
         self,
@@ -58,11 +62,11 @@ class WebhookReceiver:
         self._secrets = secrets
 
     async def receive(self, webhook: Webhook, delivery: Delivery) -> DeliveryResult:
-        """A delivery that came before is the same execution, and nothing is stored.
+        """Starts the execution of a delivery; for a repeated delivery, returns the first one.
 
-        Raises WebhookRefusedError before it looks at the body; InvalidInputError for one that does
-        not fit; KeyReusedError for the name of an earlier one with another body; NotFoundError
-        when the workflow is gone.
+        The execution is stored when this returns. Raises WebhookRefusedError before it parses the
+        body, and InvalidInputError if the body does not fit. Raises KeyReusedError if an earlier
+        delivery with the same key had another body, and NotFoundError if the workflow was deleted.
         """
         secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
         verify_delivery(webhook, delivery, self._clock.now(), secret)
@@ -77,7 +81,8 @@ class WebhookReceiver:
         received = DeliveryResult(execution_id=execution_id)
         if not await self._is_known(execution_id, key, delivery):
             received = await self._start(webhook, delivery, content, execution_id)
-            await self._is_known(execution_id, key, delivery)  # somebody else may have been faster
+            # Raises KeyReusedError if another process has started it with another body meanwhile.
+            await self._is_known(execution_id, key, delivery)
         return received
 
     async def _is_known(self, execution_id: ExecutionId, key: str, delivery: Delivery) -> bool:
@@ -110,9 +115,9 @@ class WebhookReceiver:
 
 
 def find_challenge(webhook: Webhook, content: Json) -> str | None:
-    """What Slack asks a new address for, to see that it is the right one."""
+    """Returns the challenge with which Slack verifies a new URL; None for other content."""
     if webhook.kind is not WebhookKind.SLACK or not isinstance(content, dict):
         return None
     challenge = content.get("challenge")
-    is_asked = content.get("type") == "url_verification" and isinstance(challenge, str)
-    return challenge if is_asked else None
+    is_verification = content.get("type") == "url_verification"
+    return challenge if is_verification and isinstance(challenge, str) else None

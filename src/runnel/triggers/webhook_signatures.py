@@ -1,6 +1,6 @@
-"""Verifies who calls a webhook: a token, or the signature of GitHub or Slack.
+"""Authenticates the callers of webhooks by a token, or by the signature of GitHub or Slack.
 
-Errors say nothing that helps a forger, and a comparison takes as long for any guess.
+Error messages give no hints to an attacker, and comparisons take constant time.
 """
 
 import hashlib
@@ -11,28 +11,18 @@ from runnel.triggers.webhook_delivery import Delivery
 from runnel.views.trigger import Webhook, WebhookKind
 
 GITHUB_SIGNATURE_HEADER = "x-hub-signature-256"
-
-
 SLACK_SIGNATURE_HEADER = "x-slack-signature"
-
-
 SLACK_TIME_HEADER = "x-slack-request-timestamp"
-
-
-# As Slack asks for: an older call may be a replay.
+# Slack recommends this limit: an older request may be a replay.
 SLACK_TOLERANCE_S = 300.0
-
-
 _TIME_CHARS_MAX = 12
-
-
 _BEARER = "bearer "
 
 
 def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: str | None) -> None:
-    """Raises WebhookRefusedError unless whoever sent the body knows the secret.
+    """Raises WebhookRefusedError unless the delivery proves knowledge of the secret.
 
-    `secret` is the value; None, or nothing, fits no delivery.
+    `secret` is the value of the secret. If it is None or empty, every delivery is refused.
     """
     if webhook.kind is WebhookKind.NONE:
         return
@@ -60,7 +50,7 @@ def _check_token(delivery: Delivery, header: str, secret: str) -> None:
 def _check_slack_time(delivery: Delivery, now: float) -> bytes:
     text = delivery.get_header(SLACK_TIME_HEADER)
     if not text.isascii() or not text.isdigit() or len(text) > _TIME_CHARS_MAX:
-        raise WebhookRefusedError("the time of the request is missing, or none")
+        raise WebhookRefusedError("the time of the request is missing or invalid")
     if abs(now - int(text)) > SLACK_TOLERANCE_S:
         raise WebhookRefusedError("the request is too old, or the clocks are far apart")
     return text.encode()
@@ -78,7 +68,7 @@ def _check_credential(credential: str, expected: bytes, subject: str) -> None:
 
 
 def _encode_header(header: str) -> bytes:
-    """As bytes: servers hand headers on as Latin-1."""
+    """Returns the bytes of a header; servers decode headers as Latin-1."""
     try:
         return header.encode("latin-1")
     except UnicodeEncodeError:

@@ -12,55 +12,50 @@ T = TypeVar("T")
 
 
 class Timestamp(float):
-    """Seconds since the epoch, which JSON has as `2026-01-31T09:30:00.250Z`."""
+    """Seconds since the epoch; JSON has them as `2026-01-31T09:30:00.250Z`."""
 
     __slots__ = ()
 
 
 def make_timestamp(seconds: float | None) -> Timestamp | None:
-    """Mark seconds as a time of a view; None stays None."""
+    """Converts seconds to a time of a view; None stays None."""
     return None if seconds is None else Timestamp(seconds)
 
 
 def format_timestamp(seconds: float) -> str:
-    """Write `2026-01-31T09:30:00.250Z`."""
+    """Returns a text such as `2026-01-31T09:30:00.250Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read ISO-8601 text; raises ValueError."""
+    """Parses ISO-8601 text; raises ValueError."""
     return Timestamp(datetime.fromisoformat(text).timestamp())
 
 
 def encode_view(view: object) -> bytes:
-    """Encode a view as the API sends it."""
+    """Encodes a view as JSON, as the API sends it."""
     return _encoder.encode(view)
 
 
 def build_document(view: object) -> Any:
-    """Build the JSON value of a view out of dicts, lists and texts."""
+    """Returns the JSON value of a view, made of dicts, lists and texts."""
     return msgspec.json.decode(encode_view(view))
 
 
-def decode_view(data: bytes, kind: type[T]) -> T:
-    """Decode what `encode_view` has encoded; raises msgspec.ValidationError."""
+def decode_view(data: bytes | str, kind: type[T]) -> T:
+    """Decodes the JSON of a view; raises msgspec.DecodeError, of which ValidationError is one."""
     return msgspec.json.decode(data, type=kind, dec_hook=decode_hook)
 
 
-def convert_view(document: object, kind: type[T]) -> T:
-    """Build a view from its JSON value; raises msgspec.ValidationError."""
-    return msgspec.convert(document, kind, dec_hook=decode_hook)
-
-
 def encode_hook(value: object) -> str:
-    """Encode what msgspec does not know: a Timestamp."""
+    """Encodes the one type that msgspec does not know: Timestamp."""
     if isinstance(value, Timestamp):
         return format_timestamp(value)
     raise TypeError(f"a view holds a {type(value).__name__}")
 
 
 def decode_hook(kind: type[Any], value: object) -> Any:
-    """Decode what msgspec does not know: a Timestamp, of text or of seconds."""
+    """Decodes a Timestamp from text or from seconds."""
     if kind is not Timestamp:
         raise TypeError(f"a view holds a {kind.__name__}")
     if isinstance(value, str):
@@ -71,7 +66,7 @@ def decode_hook(kind: type[Any], value: object) -> Any:
 
 
 def schema_hook(kind: type[Any]) -> dict[str, Any]:
-    """Describe what msgspec does not know in JSON Schema: a Timestamp."""
+    """Returns the JSON Schema of a Timestamp."""
     if kind is Timestamp:
         return {"type": "string", "format": "date-time", "examples": ["2026-01-31T09:30:00.250Z"]}
     raise TypeError(f"a view holds a {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Tasks that need a person, and what became of a retry."""
+"""Views of dead letters, and the results of retries."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +13,7 @@ from runnel.views import Timestamp
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that needs a person: what it was given, and what was wrong with it."""
+    """A task that a person has to look after, with its config and its error."""
 
     name: Annotated[str, Meta(description="`execution/node`, or `execution/node/item`")]
     execution_id: ExecutionId
@@ -31,7 +31,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterDetail(DeadLetterView, frozen=True, kw_only=True):
-    """`execution_status` is that of the execution that a retry would rerun; null without one."""
+    """A dead letter with the state of the execution that a retry reruns; null without one."""
 
     execution_status: ExecutionState | None
 
@@ -41,7 +41,7 @@ class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetriedLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """All letters of `rerun_of` are gone: `execution_id` runs again what failed there."""
+    """A retry: `execution_id` reruns the failed nodes of `rerun_of`, whose letters are deleted."""
 
     execution_id: ExecutionId
     rerun_of: ExecutionId
@@ -49,7 +49,7 @@ class RetriedLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """The letters of `rerun_of` can't be retried."""
+    """The reason why the letters of `rerun_of` can't be retried."""
 
     rerun_of: ExecutionId
     letters: Sequence[str]
@@ -58,7 +58,7 @@ class RefusedRetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkRetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`left` executions have letters that were asked for and not looked at: call again."""
+    """Results of a bulk retry. `left` executions exceed the limit: call again."""
 
     retried: Sequence[RetriedLetters]
     refused: Sequence[RefusedRetry]
@@ -66,6 +66,6 @@ class BulkRetryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PurgedLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters were removed."""
+    """The number of deleted dead letters."""
 
     purged: int

@@ -1,4 +1,4 @@
-"""An execution with its nodes, as lists show it, and its history."""
+"""Views of executions: in lists, with all nodes, and their histories."""
 
 from collections.abc import Sequence
 from math import inf
@@ -7,17 +7,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from runnel.core.codec import decode_entry
+from runnel.core.codec import FORMAT_VERSION, decode_entry
 from runnel.core.events import AnyEvent, Wait
 from runnel.core.execution import MapRun, NodeRun
 from runnel.core.ids import ExecutionId
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Json
-from runnel.views import Timestamp, build_document, format_timestamp
+from runnel.views import Timestamp, format_timestamp
+
+EVENT_ID_PREFIX = "n"
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution as lists show it."""
+    """An execution in a list."""
 
     execution_id: ExecutionId
     workflow: str
@@ -70,20 +72,20 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many executions are in a state."""
+    """The number of executions in one state."""
 
     number: int
-    is_least: Annotated[bool, Meta(description="There may be more: counting went no further")]
+    is_least: Annotated[bool, Meta(description="There may be more: the count stops at a maximum")]
 
 
 class ExecutionCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many executions there are in each state."""
+    """The number of executions in each state."""
 
     states: dict[ExecutionState, StateCount]
 
 
 class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened in an execution."""
+    """An event of an execution."""
 
     at: Timestamp
     event: str
@@ -91,13 +93,13 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in an execution, in order."""
+    """The events of an execution, in order."""
 
     items: Sequence[HistoryEvent]
 
 
 class HeldExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow that was stored, and an execution that waits to be triggered."""
+    """A stored workflow, and an execution of it that waits for its trigger."""
 
     workflow_definition_id: Annotated[str, Meta(description="The hash of the workflow's content")]
     workflow: str
@@ -107,14 +109,14 @@ class HeldExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggeredExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that was held, and starts."""
+    """A held execution that was triggered."""
 
     execution_id: ExecutionId
     status: ExecutionState
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that is stored, and runs as soon as a worker is free."""
+    """A stored execution, which runs as soon as a worker is free."""
 
     execution_id: ExecutionId
     workflow: str
@@ -124,13 +126,13 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The request is stored; whoever runs the execution acts on it at once."""
+    """The request is stored; the process that runs the execution acts on it at once."""
 
     execution_id: ExecutionId
 
 
 def describe_wait(run: NodeRun) -> str | None:
-    """What a WAITING node waits for, in words; None for any other."""
+    """Describes what a WAITING node waits for; returns None for any other node."""
     if run.state is not NodeState.WAITING or run.wait is None:
         return None
     match run.wait:
@@ -158,14 +160,14 @@ class WaitingItems(msgspec.Struct, frozen=True):
 
 
 def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
-    """What a map waits for that has no item under way; None when it has, or is done."""
+    """Describes what a map waits for; returns None while one of its items runs, or at its end."""
     runs = map_run.active
     waiting = {item: text for item, run in runs.items() if (text := describe_wait(run)) is not None}
     if not waiting or any(run.state in IN_FLIGHT_STATES for run in runs.values()):
         return None
     first = min(waiting, key=lambda item: (runs[item].due or inf, item))
-    rest = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
-    return WaitingItems(f"item {first}{rest}: {waiting[first]}", runs[first].due)
+    others = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
+    return WaitingItems(f"item {first}{others}: {waiting[first]}", runs[first].due)
 
 
 def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
@@ -176,18 +178,23 @@ def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
     ]
 
 
+def decode_event(view: HistoryEvent) -> AnyEvent:
+    """Returns the event of a history as the core has it; the inverse of `decode_history`."""
+    entry = [FORMAT_VERSION, float(view.at), [{"type": view.event, **view.fields}]]
+    return decode_entry(msgspec.json.encode(entry)).events[0]
+
+
+def make_event_id(number: int) -> str:
+    """Returns the id of the message of a stream that has the event `number`, counted from 1."""
+    return f"{EVENT_ID_PREFIX}{number}"
+
+
 def _build_history_event(at: float, event: AnyEvent) -> HistoryEvent:
     fields = msgspec.json.decode(msgspec.json.encode(event))
     fields.pop("type")
     return HistoryEvent(at=Timestamp(at), event=type(event).__name__, fields=fields)
 
 
-def build_execution_document(view: ExecutionView) -> dict[str, Json]:
-    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
-    document: dict[str, Json] = build_document(view)
-    return document
-
-
 def format_time(at: float | None) -> str | None:
-    """`2026-01-31T09:30:00.250Z`"""
+    """Returns a text such as `2026-01-31T09:30:00.250Z`; None for None."""
     return None if at is None else format_timestamp(at)

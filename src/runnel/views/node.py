@@ -1,4 +1,4 @@
-"""A node in all detail, and the attempts of it that a history tells."""
+"""Views of one node in detail: its attempts, built from the history, and its items."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -18,7 +18,7 @@ from runnel.views import Timestamp, make_timestamp
 
 
 class AttemptOutcome(StrEnum):
-    """What became of an attempt; the first three are of one that is not over."""
+    """The outcome of an attempt; the first three are those of an attempt that has not ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -52,7 +52,7 @@ class ErrorView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that the code of a node has written by `ctx.logger`."""
+    """A line that the code of a node wrote to `ctx.logger`."""
 
     at: Timestamp
     level: str
@@ -60,10 +60,10 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt; `logs` are the last lines that its code has written by `ctx.logger`.
+    """One attempt; `logs` are the last lines that its code wrote to `ctx.logger`.
 
-    `started_at` is by the worker's clock, all else by that of the orchestrator. `next_at` is when
-    the next attempt is due, after a failure or a rate limit. `child_id` is the child execution
+    `started_at` is a time of the worker's clock, all others are of the orchestrator's. `next_at` is
+    when the next attempt is due, after a failure or a rate limit. `child_id` is the child execution
     that this attempt waits or waited for.
     """
 
@@ -82,7 +82,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of a map; `attempts` is how many there were."""
+    """One item of a map; `attempts` is their number."""
 
     item: int
     state: NodeState
@@ -96,7 +96,7 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Items of a map, by their place in the list."""
+    """A page of the items of a map, by their place in the list."""
 
     count: int
     settled: int
@@ -105,10 +105,10 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node got, what came out, and every attempt; `items` is there for a map.
+    """A node: its config, inputs, output and attempts; a map also has `items`.
 
     `config_error` says why `config` can't be shown. `inputs` are the outputs of the parents. A
-    value that is too large is a sentence that says how large it is.
+    sentence with the size replaces a value that is too large.
     """
 
     execution_id: ExecutionId
@@ -117,7 +117,9 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     handler: str
     state: NodeState
     attempts: Sequence[AttemptView]
-    config: Annotated[Json, Meta(description="As the last attempt got it, with secrets by name")]
+    config: Annotated[
+        Json, Meta(description="The config of the last attempt, with the names of secrets")
+    ]
     config_error: str | None
     inputs: dict[str, Json]
     output: Json
@@ -152,7 +154,7 @@ class TimedEvent(msgspec.Struct, frozen=True):
 
 
 def iter_node_events(entries: Iterable[bytes], node: NodeId) -> Iterator[TimedEvent]:
-    """All that names this node, and what ends everything, in order."""
+    """Yields the events that name this node, in order."""
     for entry in map(decode_entry, entries):
         for event in entry.events:
             if getattr(event, "node", None) == node:
@@ -160,7 +162,7 @@ def iter_node_events(entries: Iterable[bytes], node: NodeId) -> Iterator[TimedEv
 
 
 def build_attempts(events: Iterable[TimedEvent], *, item: int = NO_ITEM) -> Sequence[AttemptView]:
-    """The first one first; none of a node that no attempt was made of."""
+    """Returns the attempts in order; empty for a node without an attempt."""
     attempts: list[AttemptView] = []
     for timed in events:
         if getattr(timed.event, "item", NO_ITEM) == item:
@@ -240,14 +242,14 @@ def _apply_report(
     at: float,
     **fields: object,
 ) -> None:
-    """A report says who ran it, and when: a short task was never shown as running before."""
-    said = {"worker": event.worker, "started_at": make_timestamp(event.started_at)}
-    known = {name: value for name, value in said.items() if value}
+    """A report names the worker and the start: the history has no start of a short task."""
+    reported = {"worker": event.worker, "started_at": make_timestamp(event.started_at)}
+    known = {name: value for name, value in reported.items() if value}
     _end_last(attempts, at, logs=tuple(map(_build_log_line, event.logs)), **known, **fields)
 
 
 def _end_last(attempts: list[AttemptView], at: float, **fields: object) -> None:
-    """What ends after its last attempt has ended was not ended by it: a map, a crash loop."""
+    """Ends the last attempt if it is open; a map or a crash loop ends after its last attempt."""
     if attempts and attempts[-1].outcome in OPEN_OUTCOMES:
         _update_last(attempts, finished_at=Timestamp(at), **fields)
 

@@ -1,4 +1,4 @@
-"""Workers, queues, concurrency keys and partitions, and what a server is."""
+"""Views of workers, queues, concurrency keys and partitions, and of a server itself."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
@@ -14,7 +14,7 @@ WorkerStatus: TypeAlias = Literal["alive", "draining", "silent", "dead"]
 
 
 class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that runs."""
+    """A running task."""
 
     execution_id: ExecutionId
     node_id: str
@@ -26,37 +26,39 @@ class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """`tasks` are those that have run for the longest, as of the last heartbeat.
+    """A worker; `tasks` are its longest-running tasks as of the last heartbeat.
 
-    What the worker has not said of itself yet is null.
+    A field that the worker has not reported yet is null.
     """
 
     worker: str
     state: WorkerStatus
-    holds: Annotated[int, Meta(description="Tasks that it has claimed and not reported")]
-    silent_s: Annotated[float, Meta(description="Since its last heartbeat")]
+    holds: Annotated[int, Meta(description="Tasks that the worker has claimed and not reported")]
+    silent_s: Annotated[float, Meta(description="Seconds since the last heartbeat")]
     host: str | None
     pid: int | None
     queues: Annotated[
-        Sequence[str] | None, Meta(description="Null when it takes tasks of all queues")
+        Sequence[str] | None, Meta(description="Null for a worker that takes tasks of all queues")
     ]
     handlers: Sequence[str]
     concurrency: int | None
     beat_s: float | None
     started_at: Timestamp | None
     version: str | None
-    claimed_at: Annotated[Timestamp | None, Meta(description="When it last got a task")]
+    claimed_at: Annotated[
+        Timestamp | None, Meta(description="The time of the last claim of a task")
+    ]
     tasks: Sequence[RunningTask]
 
 
 class DrainingWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """It is told with its next heartbeat, finishes what it runs, and ends."""
+    """A worker that drains: it learns so with its next heartbeat, finishes its tasks, and ends."""
 
     worker: str
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that wait, and the workers that take them."""
+    """A queue: its waiting tasks, and the workers that take them."""
 
     queue: str
     waiting: int
@@ -88,19 +90,19 @@ class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Who owns a partition, and what lies there that has not been dealt with."""
+    """A partition: its owner, and how much of its inbox and journal is not processed yet."""
 
     partition: int
-    owner: Annotated[str | None, Meta(description="The orchestrator that decides for it")]
+    owner: Annotated[str | None, Meta(description="The orchestrator that owns the partition")]
     epoch: int | None
-    is_silent: Annotated[bool, Meta(description="Its owner has given no sign of life lately")]
-    unread_s: Annotated[float, Meta(description="How long the oldest message has not been read")]
-    unarchived: Annotated[int, Meta(description="Commits that the archive does not have yet")]
+    is_silent: Annotated[bool, Meta(description="The owner has not renewed its lease in time")]
+    unread_s: Annotated[float, Meta(description="The age of the oldest unread message in seconds")]
+    unarchived: Annotated[int, Meta(description="Commits that are not archived yet")]
     problem: str
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`engine` says where tasks run: in the server's own process, or by workers around a Redis."""
+    """A server; `engine` says where tasks run: in its own process, or in workers of a Redis."""
 
     version: str
     engine: Literal["embedded", "redis"]
@@ -117,11 +119,11 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """`parts` says of each why it is not ready; null when it is."""
+    """Whether a process is ready; `parts` has the reason for each part that is not, else null."""
 
     status: Annotated[
         Literal["ready", "degraded", "not ready"],
-        Meta(description="degraded: requests are taken, and nobody acts on them for now"),
+        Meta(description="degraded: requests are stored, and no process acts on them now"),
     ]
     parts: dict[str, str | None]
 

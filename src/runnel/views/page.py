@@ -1,4 +1,4 @@
-"""Lists of views: whole ones, pages of long ones, the steps of bulk commands and changes."""
+"""Lists of views: complete lists, pages of long lists, steps of bulk commands, and changes."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Generic, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """All that there are."""
+    """A complete list."""
 
     items: Sequence[T]
 
@@ -22,7 +22,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Part of a long list."""
+    """A page of a long list."""
 
     items: Sequence[T]
     next: Annotated[str | None, Meta(description="Give this as `after` to get the next page")]
@@ -37,21 +37,21 @@ class BulkFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
-    """`ids` are what was cancelled, or the new executions."""
+    """One step of a bulk command; `ids` are the cancelled or the new executions."""
 
     ids: Sequence[ExecutionId] = ()
-    known: Annotated[int, Meta(description="Had been rerun so before")] = 0
+    known: Annotated[int, Meta(description="Executions that had this rerun before")] = 0
     failed: int = 0
     failures: Annotated[
-        Sequence[BulkFailure], Meta(description="The first hundred, with the reason")
+        Sequence[BulkFailure], Meta(description="The first hundred failures, with the reason")
     ] = ()
     next: Annotated[
-        str | None, Meta(description="Give this as `after` to go on; null when all is done")
+        str | None, Meta(description="Give this as `after` to continue; null after the last step")
     ] = None
 
 
 class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is null when only something inside the execution is new."""
+    """A change of an execution; `status` is null when its state has not changed."""
 
     execution_id: ExecutionId
     status: ExecutionState | None
@@ -62,5 +62,5 @@ class ChangesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of executions, in order."""
 
     items: Sequence[ChangeView]
-    position: Annotated[str, Meta(description="Give this as `after` to get what comes next")]
-    has_gap: Annotated[bool, Meta(description="Something is not known any more: list anew")]
+    position: Annotated[str, Meta(description="Give this as `after` to get the next changes")]
+    has_gap: Annotated[bool, Meta(description="Changes were lost: list the executions again")]

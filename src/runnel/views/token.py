@@ -1,4 +1,4 @@
-"""Tokens of the API, and what they allow."""
+"""Views of API tokens, and the scopes that a token can have."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from runnel.views import Timestamp
 
 
 class Scope(StrEnum):
-    """What a token allows: each scope includes those before it."""
+    """A permission of a token; each scope includes the scopes before it."""
 
     READ = "read"
     RUN = "run"
@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
-    """A token, without what is secret of it."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTokenView(msgspec.Struct, frozen=True, kw_only=True):
-    """`token` is shown once, and stored as a hash only."""
+    """A new token. `token` is shown once; the store has only its hash."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Schedules and webhooks: what callers give, and what they are shown."""
+"""Schedules and webhooks: the values that callers give, and their views."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,26 +16,26 @@ TOKEN_HEADER = "x-webhook-token"
 WEBHOOK_FORMAT = 1
 
 ZonedTime: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-"""`2026-03-29T03:00:00+02:00`: as the clocks of a schedule's zone show it."""
+"""A time in the time zone of the schedule, such as `2026-03-29T03:00:00+02:00`."""
 
 
 class Overlap(StrEnum):
-    """What a tick does while the last execution of its schedule is not final."""
+    """The action of a tick while the last execution of its schedule is not final."""
 
     ALLOW = "allow"
-    """Starts another one."""
+    """Starts another execution."""
     SKIP = "skip"
-    """Nothing; it is counted."""
+    """Starts nothing; the tick is counted as skipped."""
     CANCEL = "cancel"
-    """Cancels that one and starts another."""
+    """Cancels the running execution and starts another one."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
+    """Runs `workflow` by `cron` or every `interval_s`; by default its newest version.
 
-    `input` may hold templates: `{{ tick.date }}`, see `tick_document`. Times are seconds since the
-    epoch; `starts_at` is what intervals are counted from. After an outage, `catch_up` of the ticks
-    that were missed are made up for at most: the last ones. It is stored as it is here.
+    `input` may hold templates such as `{{ tick.date }}`. Times are seconds since the epoch;
+    intervals are counted from `starts_at`. After an outage, the last `catch_up` missed ticks are
+    fired. This struct is stored: its fields never change their names.
     """
 
     id: str
@@ -52,12 +52,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     starts_at: float | None = None
     ends_at: float | None = None
     own_labels: dict[str, str] = {}
-    """Labels of Runnel's own. For the command line alone: one of them names the folder that the
-    embedded engine imports functions from."""
+    """Labels that Runnel itself sets, on the command line only: one of them names the folder from
+    which the embedded engine imports functions."""
 
 
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, what has become of it, and its next ticks."""
+    """A schedule with its counters, its last tick and its next ticks."""
 
     id: str
     workflow: str
@@ -75,9 +75,13 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Timestamp
     next_ticks: Sequence[ZonedTime]
     fired: int
-    skipped: Annotated[int, Meta(description="Because the execution before was not final")]
-    missed: Annotated[int, Meta(description="In an outage, for good")]
-    failed: Annotated[int, Meta(description="They could not be started; `last_error` says why")]
+    skipped: Annotated[
+        int, Meta(description="Ticks skipped because the last execution was not final")
+    ]
+    missed: Annotated[int, Meta(description="Ticks of an outage that will not be fired")]
+    failed: Annotated[
+        int, Meta(description="Ticks that could not start an execution; see `last_error`")
+    ]
     last_tick: Timestamp | None
     last_execution_id: ExecutionId | None
     last_skipped: Timestamp | None
@@ -85,7 +89,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule alone, as it could be added again."""
+        """Returns the schedule itself, which could be added again."""
         return Schedule(
             id=self.id,
             workflow=self.workflow,
@@ -104,7 +108,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiredTick(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick that a call has fired: the execution that it started, or why there is none."""
+    """A tick that a call has fired, with the execution that it started or the error."""
 
     schedule_id: str
     tick: Timestamp
@@ -113,16 +117,16 @@ class FiredTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiredTicks(msgspec.Struct, frozen=True, kw_only=True):
-    """What was fired by this call; ticks that somebody else has fired are not in it."""
+    """The ticks that this call has fired; ticks that another process fired are not included."""
 
     items: Sequence[FiredTick]
 
 
 class WebhookKind(StrEnum):
-    """How a caller proves who it is."""
+    """How a caller of a webhook authenticates itself."""
 
     NONE = "none"
-    """Not at all: for servers that only the right ones can reach."""
+    """No authentication: for servers that only trusted callers can reach."""
     TOKEN = "token"
     """The secret itself, in a header."""
     GITHUB = "github"
@@ -132,12 +136,12 @@ class WebhookKind(StrEnum):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """There is one for each workflow. `secret` is a name: its value is known to the processes that
-    answer calls, and stored nowhere.
+    """Runs a workflow when another service calls; a workflow has at most one webhook.
 
-    `mapping` makes the input of `body`, `headers` and `query`; without one, the input is an object
-    of all three. `delivery_id` is a template of what tells one delivery from the next, for callers
-    that say it in a place of their own. It is stored as it is here.
+    `secret` is a name; the value is not stored, the processes that answer calls know it.
+    `mapping` is a template of the input with `body`, `headers` and `query`; without it, the input
+    is an object of all three. `delivery_id` is a template of the id of a delivery, for services
+    that send it in an unusual place. This struct is stored: its fields never change their names.
     """
 
     workflow: str
@@ -153,7 +157,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook; of its secret, nothing but the name."""
+    """A webhook, with the name of its secret."""
 
     workflow: str
     version: int | None
@@ -167,7 +171,7 @@ class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution of a delivery, which is stored; the same for one that came before."""
+    """The stored execution of a delivery; a repeated delivery has the same execution."""
 
     execution_id: ExecutionId
     run_id: ExecutionId
@@ -175,6 +179,6 @@ class AcceptedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChallengeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What Slack asks a new address for."""
+    """The answer to the challenge that Slack sends to a new address."""
 
     challenge: str

@@ -1,4 +1,4 @@
-"""Stored workflows, and their graphs as data and as Mermaid text."""
+"""Views of stored workflows, and of their graphs as data and as Mermaid text."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,7 +10,6 @@ from runnel.core.graph import CompiledNode, Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.values import Json
 from runnel.core.workflow import WAIT_FOR_SIGNAL
-from runnel.views import build_document
 
 
 class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,28 +22,28 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedWorkflow(StoredWorkflow, frozen=True, kw_only=True):
-    """One version of a workflow, with its document if that was asked for."""
+    """One version of a workflow, with its document if the request asks for it."""
 
     document: Annotated[
         dict[str, Json] | None,
-        Meta(description="As it could be written in a file, if that was asked for"),
+        Meta(description="The workflow as a file would have it, if the request asks for it"),
     ] = None
 
 
 class WorkflowDocument(StoredWorkflow, frozen=True, kw_only=True):
     """One version of a workflow with its content."""
 
-    document: Annotated[dict[str, Json], Meta(description="As it could be written in a file")]
+    document: Annotated[dict[str, Json], Meta(description="The workflow as a file would have it")]
 
 
 class DeletedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow that is gone."""
+    """A deleted workflow."""
 
-    versions: Annotated[int, Meta(description="How many there were")]
+    versions: Annotated[int, Meta(description="The number of deleted versions")]
 
 
 class ValidWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that would be taken."""
+    """A valid document."""
 
     name: str
     nodes: int
@@ -57,7 +56,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphView(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes, edges from parent to child, and layers: each holds what may run at once."""
+    """Nodes, edges from parent to child, and layers; the nodes of a layer may run at once."""
 
     workflow: str
     nodes: Sequence[GraphNode]
@@ -78,14 +77,9 @@ def build_graph_view(graph: Graph) -> GraphView:
     )
 
 
-def build_graph_document(graph: Graph) -> dict[str, Json]:
-    document: dict[str, Json] = build_document(build_graph_view(graph))
-    return document
-
-
 # Mermaid text: nodes are numbered, so that any id is only a label.
 
-# Everything else is written as an entity: quotes, brackets, `#`, `<` and line ends mean something.
+# Every other character becomes an entity: quotes, brackets, `#`, `<` and line ends have a meaning.
 _UNESCAPED_CHARS = frozenset(" _-.,:/()")
 
 
@@ -104,7 +98,7 @@ def escape_label(text: str) -> str:
 
 
 def _render_node(compiled: CompiledNode) -> str:
-    """Conditional nodes are hexagons, maps have double sides, waits for signals are rounded."""
+    """Draws a condition as a hexagon, a map with double sides, and a signal as a rounded box."""
     label = f'"{escape_label(compiled.node.id)}"'
     if compiled.node.for_each is not None:
         return f"n{compiled.index}[[{label}]]"

@@ -164,7 +164,7 @@ EXECUTIONS = [
         body={"name": "og"},
         status=422,
         code="bad_input",
-        says="they wait for: go",
+        says="its nodes wait for: go",
     ),
     RefusedRequest(
         name="a signal to a finished execution",

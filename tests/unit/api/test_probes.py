@@ -1,4 +1,4 @@
-"""A health probe answers soon, even if one part hangs."""
+"""Readiness probes answer within their timeout, even if a part hangs."""
 
 import asyncio
 
@@ -9,42 +9,44 @@ from tests.waiting import wait_until
 
 
 class Part:
+    """A part that answers its probe once `answers` is set."""
+
     def __init__(self) -> None:
         self.answers = asyncio.Event()
-        self.looks = 0
+        self.probes = 0
         self.problem: str | None = None
 
-    async def look(self) -> str | None:
-        self.looks += 1
+    async def probe(self) -> str | None:
+        self.probes += 1
         await self.answers.wait()
         if self.problem is not None:
             raise StoreError(self.problem)
         return None
 
 
-async def test_a_part_that_hangs_is_told_of_and_looked_at_once_at_a_time() -> None:
+async def test_a_part_that_hangs_is_reported_and_probed_by_one_task_at_a_time() -> None:
     clock, part = FakeClock(), Part()
     probes = ReadinessProbes(clock)
 
-    asked = [asyncio.create_task(probes.find_problem("store", part.look)) for _ in range(3)]
-    await wait_until(lambda: part.looks == 1)
+    problems = [asyncio.create_task(probes.find_problem("store", part.probe)) for _ in range(3)]
+    await wait_until(lambda: part.probes == 1)
     await clock.advance(PROBE_TIMEOUT_S)
-    hanging = await asyncio.gather(*asked)
+    hanging = await asyncio.gather(*problems)
     part.answers.set()
-    back = await probes.find_problem("store", part.look)
+    problem = await probes.find_problem("store", part.probe)
 
     assert set(hanging) == {"no answer within 3 s"}
-    assert back is None
+    assert problem is None
 
 
-async def test_a_part_that_is_away_says_why_and_is_looked_at_anew() -> None:
+async def test_a_part_that_fails_is_reported_and_probed_again() -> None:
     part = Part()
     part.answers.set()
     probes = ReadinessProbes(FakeClock())
     part.problem = "gone"
-    away = await probes.find_problem("store", part.look)
+    failure = await probes.find_problem("store", part.probe)
     part.problem = None
 
-    assert away == "gone"
-    assert await probes.find_problem("store", part.look) is None
-    assert part.looks == 2
+    assert failure == "gone"
+    assert await probes.find_problem("store", part.probe) is None
+    assert part.probes == 2

@@ -1,4 +1,4 @@
-"""The doctor gives a verdict for each fact, and a remedy for each problem."""
+"""`runnel doctor` turns facts into findings: a verdict, and a remedy unless all is well."""
 
 import msgspec
 import pytest
@@ -36,16 +36,18 @@ ARCHIVE = ArchiveFacts(
 )
 
 
-def unfit(findings: list[Finding]) -> list[tuple[str, str]]:
-    assert all(bool(each.remedy) is (each.verdict != "ok") for each in findings)
-    return [(str(each.verdict), each.about) for each in findings if each.verdict != "ok"]
+def list_problems(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Checks that exactly the problems have a remedy."""
+    assert all(bool(finding.remedy) is (finding.verdict != "ok") for finding in findings)
+    problems = [finding for finding in findings if finding.verdict != "ok"]
+    return [(str(finding.verdict), finding.about) for finding in problems]
 
 
-def test_a_server_as_it_should_be_gets_no_remedy() -> None:
-    assert unfit(list(check_server(REDIS))) == []
-    assert unfit(list(postgres_findings.check_server(ARCHIVE))) == []
-    assert unfit(list(postgres_findings.check_archive(ARCHIVE))) == []
-    assert unfit(list(postgres_findings.check_pairing(ARCHIVE, REDIS, "runnel"))) == []
+def test_a_correct_server_gets_no_remedy() -> None:
+    assert list_problems(list(check_server(REDIS))) == []
+    assert list_problems(list(postgres_findings.check_server(ARCHIVE))) == []
+    assert list_problems(list(postgres_findings.check_archive(ARCHIVE))) == []
+    assert list_problems(list(postgres_findings.check_pairing(ARCHIVE, REDIS, "runnel"))) == []
 
 
 @pytest.mark.parametrize(
@@ -61,16 +63,18 @@ def test_a_server_as_it_should_be_gets_no_remedy() -> None:
         ({"clock_ahead_s": 6.0}, ("bad", "clock")),
     ],
 )
-def test_what_redis_lacks_is_named(changes: dict[str, object], expected: tuple[str, str]) -> None:
+def test_a_problem_of_redis_is_reported(
+    changes: dict[str, object], expected: tuple[str, str]
+) -> None:
     facts = msgspec.structs.replace(REDIS, **changes)
 
-    assert unfit(list(check_server(facts))) == [expected]
+    assert list_problems(list(check_server(facts))) == [expected]
 
 
-def test_an_old_number_of_valkey_is_not_an_old_redis() -> None:
+def test_a_low_version_of_valkey_is_not_an_old_redis() -> None:
     facts = msgspec.structs.replace(REDIS, product="Valkey", version=(1, 0))
 
-    assert unfit(list(check_server(facts))) == []
+    assert list_problems(list(check_server(facts))) == []
 
 
 @pytest.mark.parametrize(
@@ -83,16 +87,16 @@ def test_an_old_number_of_valkey_is_not_an_old_redis() -> None:
         ({"unreadable": 1}, [("bad", "archive")]),
     ],
 )
-def test_what_is_wrong_with_an_archive_is_named(
+def test_a_problem_of_an_archive_is_reported(
     changes: dict[str, object], expected: list[tuple[str, str]]
 ) -> None:
     facts = msgspec.structs.replace(ARCHIVE, **changes)
 
-    assert unfit(list(postgres_findings.check_archive(facts))) == expected
+    assert list_problems(list(postgres_findings.check_archive(facts))) == expected
 
 
 @pytest.mark.parametrize(
-    ("incarnation", "identity", "is_fit"),
+    ("incarnation", "identity", "matches"),
     [
         (None, None, True),
         ("abc", "one", True),
@@ -101,8 +105,8 @@ def test_what_is_wrong_with_an_archive_is_named(
         ("abc", None, True),
     ],
 )
-def test_an_archive_has_to_be_that_of_its_redis(
-    incarnation: str | None, identity: str | None, is_fit: bool
+def test_an_archive_must_belong_to_its_redis(
+    incarnation: str | None, identity: str | None, matches: bool
 ) -> None:
     archive = msgspec.structs.replace(
         ARCHIVE, redis=PairedRedis("one", ["redis:6379/0 with the prefix runnel"])
@@ -111,12 +115,12 @@ def test_an_archive_has_to_be_that_of_its_redis(
         REDIS, incarnation=incarnation, identity=identity, address="redis:6379/0"
     )
 
-    found = unfit(list(postgres_findings.check_pairing(archive, facts, "runnel")))
+    problems = list_problems(list(postgres_findings.check_pairing(archive, facts, "runnel")))
 
-    assert found == ([] if is_fit else [("bad", "archive")])
+    assert problems == ([] if matches else [("bad", "archive")])
 
 
-def test_an_empty_redis_at_another_address_is_not_the_one_of_the_archive() -> None:
+def test_an_empty_redis_at_another_address_does_not_match_the_archive() -> None:
     archive = msgspec.structs.replace(ARCHIVE, redis=PairedRedis("one", ["redis:6379/0 and so on"]))
     facts = msgspec.structs.replace(REDIS, address="other:6379/0")
 
@@ -125,28 +129,28 @@ def test_an_empty_redis_at_another_address_is_not_the_one_of_the_archive() -> No
     assert finding.found == "it belongs to the Redis at redis:6379/0 and so on"
 
 
-def test_an_old_postgresql_is_named() -> None:
+def test_an_old_postgresql_is_reported() -> None:
     facts = msgspec.structs.replace(ARCHIVE, version=13)
 
-    assert unfit(list(postgres_findings.check_server(facts))) == [("bad", "version")]
+    assert list_problems(list(postgres_findings.check_server(facts))) == [("bad", "version")]
 
 
-def test_a_database_that_can_not_hold_every_text_is_named() -> None:
+def test_a_database_with_another_encoding_is_reported() -> None:
     facts = msgspec.structs.replace(ARCHIVE, encoding="LATIN1")
 
-    assert unfit(list(postgres_findings.check_server(facts))) == [("bad", "encoding")]
+    assert list_problems(list(postgres_findings.check_server(facts))) == [("bad", "encoding")]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "verdict"),
+    ("setting", "stored", "verdict"),
     [(None, 16, "ok"), (16, 16, "ok"), (8, 16, "bad"), (8, None, "ok")],
 )
-def test_the_number_of_partitions_is_that_of_the_store(
-    wanted: int | None, found: int | None, verdict: str
+def test_the_number_of_partitions_must_equal_the_stored_one(
+    setting: int | None, stored: int | None, verdict: str
 ) -> None:
-    facts = msgspec.structs.replace(REDIS, partitions=found)
+    facts = msgspec.structs.replace(REDIS, partitions=stored)
 
-    assert check_partitions(facts, Settings(partitions=wanted)).verdict == verdict
+    assert check_partitions(facts, Settings(partitions=setting)).verdict == verdict
 
 
 def test_partitions_without_a_living_owner_are_counted() -> None:
@@ -155,11 +159,11 @@ def test_partitions_without_a_living_owner_are_counted() -> None:
     }
 
     assert report_owners({**owned}, []).found == "1: one"
-    some = report_owners({**owned, 2: None, 3: None}, [1])
-    assert some.verdict == "warn"
-    assert some.found == "3 of 4 partitions have no living owner (1, 2, 3)"
+    finding = report_owners({**owned, 2: None, 3: None}, [1])
+    assert finding.verdict == "warn"
+    assert finding.found == "3 of 4 partitions have no living owner (1, 2, 3)"
 
 
-def test_a_clock_that_differs_says_in_which_direction() -> None:
+def test_a_clock_finding_has_the_direction_of_the_difference() -> None:
     assert check_clock(0.1).found == "0.10 s ahead of this machine"
     assert check_clock(-7.0).found == "7.00 s behind this machine"

@@ -1,4 +1,4 @@
-"""The process of an orchestrator ends on request, even if its services still wait."""
+"""Roles of a process end in order, and at once after an abort."""
 
 import asyncio
 from typing import Any, cast
@@ -10,7 +10,7 @@ from runnel.app.roles import OrchestratorRole, PairedRole
 
 
 class Quick:
-    """An orchestrator or a service that ends as soon as `stop` is set."""
+    """An orchestrator or a service that ends when `stop` is set."""
 
     def __init__(self) -> None:
         self.has_ended = False
@@ -21,7 +21,7 @@ class Quick:
 
 
 class Slow(Quick):
-    """A service whose last step does not end."""
+    """A service whose last step never ends."""
 
     async def run(self, stop: asyncio.Event) -> None:
         await super().run(stop)
@@ -43,7 +43,7 @@ async def test_services_end_after_the_orchestrator(stops: StopEvents) -> None:
     assert all(service.has_ended for service in services)
 
 
-async def test_the_second_signal_does_not_wait_for_a_service(stops: StopEvents) -> None:
+async def test_an_abort_does_not_wait_for_a_service(stops: StopEvents) -> None:
     services = [Slow(), Quick()]
     stops.drain.set()
     stops.abort.set()
@@ -54,8 +54,8 @@ async def test_the_second_signal_does_not_wait_for_a_service(stops: StopEvents) 
     assert services[0].has_ended
 
 
-class Answering:
-    """A role that ends with the process."""
+class ApiLikeRole:
+    """A role that ends when the process is drained."""
 
     name = "api"
 
@@ -67,8 +67,8 @@ class Answering:
         self.has_ended = True
 
 
-class Drained:
-    """A role that ends by itself because its worker was drained."""
+class DrainedRole:
+    """A role that ends by itself, as a drained worker does."""
 
     name = "worker"
 
@@ -76,10 +76,10 @@ class Drained:
         await asyncio.sleep(0)
 
 
-async def test_nobody_answers_once_the_worker_of_the_process_was_drained(stops: StopEvents) -> None:
-    answering = Answering()
+async def test_the_api_of_a_process_ends_once_its_worker_was_drained(stops: StopEvents) -> None:
+    api = ApiLikeRole()
 
     async with asyncio.timeout(5):
-        await PairedRole(Drained(), first=answering).run(stops)
+        await PairedRole(DrainedRole(), first=api).run(stops)
 
-    assert answering.has_ended
+    assert api.has_ended

@@ -1,4 +1,4 @@
-"""Secrets of a file and of the environment: read once, with a sentence for every mistake."""
+"""Secrets from a file and from the environment: parsing, errors and redaction."""
 
 import os
 from pathlib import Path
@@ -13,17 +13,17 @@ from runnel.telemetry.redaction import Redactor
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
 
 
-def written(folder: Path, text: str, mode: int = 0o600) -> Path:
+def write_secrets(folder: Path, text: str, mode: int = 0o600) -> Path:
     path = folder / "secrets"
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
-def test_a_file_has_a_secret_a_line(tmp_path: Path) -> None:
+def test_each_line_of_a_file_is_a_secret(tmp_path: Path) -> None:
     text = '# of the shop\n\napi_key = sk-1=2\nquoted="a\\nb c"\n  token=  geheim  \n'
 
-    secrets = load_worker_secrets(Settings(secrets_file=written(tmp_path, text)))
+    secrets = load_worker_secrets(Settings(secrets_file=write_secrets(tmp_path, text)))
 
     assert [secrets.get(name) for name in ("api_key", "quoted", "token", "other")] == [
         "sk-1=2",
@@ -34,7 +34,7 @@ def test_a_file_has_a_secret_a_line(tmp_path: Path) -> None:
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, "key = from file\nother = stays\n")
+    path = write_secrets(tmp_path, "key = from file\nother = stays\n")
 
     secrets = load_worker_secrets(
         read_settings({"RUNNEL_SECRETS_FILE": str(path), "RUNNEL_SECRET_KEY": "from there"})
@@ -52,23 +52,25 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         ('key = "half geheim', "expected the quoted value in line 1 of"),
     ],
 )
-def test_a_wrong_line_is_named_and_not_repeated(tmp_path: Path, text: str, problem: str) -> None:
+def test_the_error_of_a_wrong_line_has_its_number_but_not_its_text(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     with pytest.raises(SettingsError, match=problem) as caught:
-        load_worker_secrets(Settings(secrets_file=written(tmp_path, text)))
+        load_worker_secrets(Settings(secrets_file=write_secrets(tmp_path, text)))
 
     assert str(caught.value).startswith("RUNNEL_SECRETS_FILE: ")
     assert "geheim" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
-def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    path = written(tmp_path, "key = geheim", mode)
+def test_a_file_that_other_users_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write_secrets(tmp_path, "key = geheim", mode)
 
     with pytest.raises(SettingsError, match=f"its mode is {mode:o}: chmod 600 '{path}'"):
         load_worker_secrets(Settings(secrets_file=path))
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_readable_text_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"key = \xff\xfe\xff\xfe")
     (tmp_path / "binary").chmod(0o600)
 
@@ -78,11 +80,11 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         load_worker_secrets(Settings(secrets_file=tmp_path))
     with pytest.raises(SettingsError, match="expected text in UTF-8"):
         load_worker_secrets(Settings(secrets_file=tmp_path / "binary"))
-    with pytest.raises(SettingsError, match="expected a file, '/dev/null' is none"):
+    with pytest.raises(SettingsError, match="expected a regular file, '/dev/null' is not one"):
         load_worker_secrets(Settings(secrets_file=Path(os.devnull)))
 
 
-def test_each_line_of_a_long_secret_is_hidden_by_itself() -> None:
+def test_each_line_of_a_long_secret_is_redacted() -> None:
     secrets = load_worker_secrets(Settings(secrets={"pem": PEM}, llm_api_key="sk-operator"))
 
     logged = Redactor(hide=secrets.redact).redact_text(
@@ -93,14 +95,14 @@ def test_each_line_of_a_long_secret_is_hidden_by_itself() -> None:
     assert secrets.redact("AQEFAASCBKcwggSjAgEAAoIB: bad line") == "***: bad line"
 
 
-def test_a_secret_is_hidden_without_the_line_break_of_its_file_too() -> None:
+def test_a_secret_is_redacted_without_its_final_line_break_too() -> None:
     secrets = load_worker_secrets(Settings(secrets={"token": " open-sesame\n"}))
 
     assert secrets.get("token") == " open-sesame\n"
     assert secrets.redact("Bearer open-sesame!") == "Bearer ***!"
 
 
-def test_of_two_secrets_the_longer_one_is_hidden_first() -> None:
+def test_the_longest_secret_is_redacted_first() -> None:
     secrets = load_worker_secrets(
         Settings(secrets={"a": "open", "b": "open-sesame", "c": "sesame"})
     )

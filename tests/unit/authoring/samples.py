@@ -1,11 +1,11 @@
-"""Short ways to write the YAML of a workflow for tests."""
+"""Helpers that build the YAML of a workflow for tests."""
 
 from textwrap import indent
 from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """What a user wrote, and every problem in it."""
+    """A document, and every problem that must be reported."""
 
     text: str
     problems: tuple[str, ...]
@@ -16,7 +16,7 @@ def case(text: str, *problems: str) -> Case:
 
 
 def workflow(*nodes: str, head: str = "") -> str:
-    """A workflow 'w' of these nodes; `head` is a further line of its own."""
+    """Returns a workflow 'w' of these nodes; `head` is an additional line of the workflow."""
     own = f"{head}\n" if head else ""
     return f"name: w\n{own}nodes:\n{''.join(nodes)}"
 
@@ -27,10 +27,10 @@ def node(node_id: str, *lines: str, handler: str = "h") -> str:
 
 
 def head(*lines: str) -> str:
-    """A workflow of one good node, with these lines of its own."""
+    """Returns a workflow of one valid node, with additional lines of the workflow."""
     return workflow(node("a"), head="\n".join(lines))
 
 
 def of_a(*lines: str, handler: str = "h") -> str:
-    """A workflow of one node 'a' with these lines."""
+    """Returns a workflow of one node 'a' with additional lines."""
     return workflow(node("a", *lines, handler=handler))

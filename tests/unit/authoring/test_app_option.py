@@ -1,4 +1,4 @@
-"""`--app`: a registry of the user's own, or one sentence that says what is wrong."""
+"""`--app` loads the user's registry, or is refused with one sentence."""
 
 import sys
 from pathlib import Path
@@ -45,17 +45,17 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["one_app:handlers", "one_app:Holder.inner", "one_app"])
-def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> None:
+def test_an_app_is_a_registry_by_name_or_the_only_one_of_a_module(name: str) -> None:
     assert load_app(name).names() == ["resize"]
 
 
 @pytest.mark.parametrize("name", ["tasks_app", "tasks_app:one"])
-def test_tasks_need_no_registry(name: str) -> None:
+def test_a_module_with_tasks_only_needs_no_registry(name: str) -> None:
     assert load_app(name).names() == []
     assert list_app_tasks(name) == ["tasks_app:one"]
 
 
-def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
+def test_the_tasks_of_an_app_include_imported_tasks() -> None:
     assert list_app_tasks("flow_app") == ["flow_app:two", "tasks_app:one"]
 
 
@@ -64,24 +64,24 @@ def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
     [
         ("", "--app: expected MODULE or MODULE:NAME, got ''"),
         ("one_app:", "--app: expected MODULE or MODULE:NAME, got 'one_app:'"),
-        ("nowhere:x", "--app: there is no module 'nowhere'; it was looked for in "),
+        ("nowhere:x", "--app: there is no module 'nowhere'; searched "),
         ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
         ("leaving_app", "--app: importing 'leaving_app' raised SystemExit: 3"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
         ("one_app:not_a_registry", "to be a HandlerRegistry, a task or a workflow, got a int"),
-        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; make one"),
-        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; name one"),
+        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; create one"),
+        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; choose one"),
     ],
 )
-def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
+def test_an_app_that_cannot_be_loaded_is_refused_with_a_reason(name: str, sentence: str) -> None:
     with pytest.raises(AppError) as raised:
         load_app(name)
 
     assert sentence in str(raised.value)
 
 
-def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() -> None:
+def test_including_a_registry_adds_its_handlers_and_refuses_a_taken_name() -> None:
     mine = HandlerRegistry()
     mine.register("resize", lambda config, _ctx: config)
     both = create_builtin_registry()
@@ -92,5 +92,5 @@ def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() 
     other.register("python", lambda config, _ctx: config)
 
     assert {"resize", "python"} <= set(both.names())
-    with pytest.raises(InputError, match="'python' is registered already"):
+    with pytest.raises(InputError, match="handler name 'python' is taken by"):
         both.include(other)

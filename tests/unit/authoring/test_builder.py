@@ -1,4 +1,4 @@
-"""WorkflowDAG: what it refuses, and what it becomes."""
+"""WorkflowDAG: its checks, and the workflow that it builds."""
 
 import subprocess
 import sys
@@ -75,7 +75,7 @@ def problems_of(dag: WorkflowDAG) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_the_layers_of_the_document_pipeline_are_those_of_its_description() -> None:
+def test_the_document_pipeline_has_its_documented_layers() -> None:
     assert document().get_execution_layers() == [
         ["extract"],
         ["save_parquet", "save_json", "record_metrics"],
@@ -83,7 +83,7 @@ def test_the_layers_of_the_document_pipeline_are_those_of_its_description() -> N
     ]
 
 
-def test_a_step_is_a_node_of_the_one_model() -> None:
+def test_a_step_becomes_a_node_of_the_workflow_model() -> None:
     dag = WorkflowDAG("w")
     dag.add_step("a", work)
     dag.add_step(
@@ -106,13 +106,13 @@ def test_a_step_is_a_node_of_the_one_model() -> None:
     assert b.run_when is RunWhen.ALL_SETTLED
 
 
-def test_a_single_dependency_may_be_given_as_text_and_none_means_no_dependency() -> None:
+def test_depends_on_accepts_one_id_as_text_and_none_for_no_dependency() -> None:
     dag = WorkflowDAG().add_step("extract", work, None).add_step("b", work, "extract")
 
     assert dag.get_execution_layers() == [["extract"], ["b"]]
 
 
-def test_a_step_changes_single_fields_of_the_policy_that_holds_for_it() -> None:
+def test_options_of_a_step_override_single_fields_of_its_retry_policy() -> None:
     dag = WorkflowDAG()
     dag.add_step("plain", work)
     dag.add_step("patient", work, retry_delay=10.0)
@@ -125,8 +125,10 @@ def test_a_step_changes_single_fields_of_the_policy_that_holds_for_it() -> None:
     assert [node.retry.jitter for node in nodes] == [True, True, False]
 
 
-def test_an_empty_graph_is_refused() -> None:
-    assert problems_of(WorkflowDAG()) == ("it has no steps; add at least one with add_step",)
+def test_a_workflow_without_steps_is_refused() -> None:
+    assert problems_of(WorkflowDAG()) == (
+        "the workflow has no steps; add at least one with add_step",
+    )
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -148,9 +150,9 @@ def test_all_problems_are_reported_at_once() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fn": 3}, "node 'x': fn: expected a function that takes ctx, got 3"),
     ({"condition": True}, "node 'x': condition: expected a function that takes ctx, got true"),
-    ({"condition": async_work}, "node 'x': condition: expected a plain function, got an async one"),
+    ({"condition": async_work}, "node 'x': condition: expected a function without async"),
     ({"retry": {"max_retries": 3}}, "node 'x': retry: expected a RetryPolicy, got an object"),
-    ({"depends_on": [3]}, "node 'x': depends_on: expected the ids of steps, got 3"),
+    ({"depends_on": [3]}, "node 'x': depends_on: expected ids of steps, got 3"),
     ({"depends_on": ["x"]}, "node 'x': it depends on itself"),
     ({"timeout_seconds": 0}, "node 'x': timeout_seconds: expected a number above 0, got 0"),
     ({"run_when": "never"}, "node 'x': run_when: expected one of default, all_completed"),
@@ -160,7 +162,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), WRONG)
-def test_a_mistake_is_named_in_one_sentence(fields: dict[str, Any], expected: str) -> None:
+def test_each_problem_of_a_step_is_one_sentence(fields: dict[str, Any], expected: str) -> None:
     dag = WorkflowDAG("w")
     dag.add_step(**{"id": "x", "fn": work, **fields})
 
@@ -168,13 +170,13 @@ def test_a_mistake_is_named_in_one_sentence(fields: dict[str, Any], expected: st
     assert problem.startswith(expected)
 
 
-def test_an_unknown_policy_is_refused() -> None:
+def test_an_unknown_on_failure_policy_is_refused() -> None:
     dag = WorkflowDAG("w", on_failure="ignore").add_step("a", work)
 
     assert problems_of(dag) == ("on_failure: expected one of fail_fast, continue, got 'ignore'",)
 
 
-def test_a_step_sees_what_is_above_it_and_not_what_is_beside_it() -> None:
+def test_a_step_sees_the_outputs_of_its_ancestors_only() -> None:
     parents: dict[str, tuple[str, ...]] = {"a": (), "beside": (), "b": ("a",), "c": ("b",)}
     outputs = StepOutputs("c", parents, {"a": 1, "beside": 2, "b": 3})
 
@@ -188,32 +190,32 @@ def test_a_step_sees_what_is_above_it_and_not_what_is_beside_it() -> None:
     assert repr(outputs) == "<outputs of b, a>"
 
 
-def test_a_long_chain_is_walked_only_when_somebody_looks_far_up() -> None:
+def test_outputs_far_up_a_long_chain_can_be_read() -> None:
     parents = {str(i): (str(i - 1),) if i else () for i in range(100_000)}
     outputs = StepOutputs("99999", parents, {"99998": "near", "0": "far"})
 
     assert (outputs["99998"], outputs["0"], len(outputs)) == ("near", "far", 2)
 
 
-def test_the_public_surface_is_the_stored_list() -> None:
+def test_the_public_names_are_exactly_the_listed_ones() -> None:
     assert sorted(runnel.__all__) == PUBLIC
     assert dir(runnel) == PUBLIC
     for name in PUBLIC:
         assert getattr(runnel, name) is not None
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_of_the_package_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'runnel' has no attribute 'Workflow'"):
         _ = runnel.Workflow
 
 
-def test_the_version_is_that_of_the_project() -> None:
+def test_the_version_equals_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert runnel.__version__ == project["version"]
 
 
-def test_importing_runnel_imports_nothing_else_of_it() -> None:
+def test_importing_runnel_imports_no_other_module_of_it() -> None:
     code = "import runnel, sys; print([name for name in sys.modules if name.startswith('runnel.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -1,4 +1,4 @@
-"""Reading documents: aliases, short forms, inferred dependencies, and one model in the end."""
+"""Reading documents: aliases, short forms and inferred dependencies."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def read(*nodes: Any, **own: Any) -> Workflow:
 
 
 def read_a(**fields: Any) -> Node:
-    """The node that a document's only node becomes."""
+    """Returns the node of a document with one node."""
     return read({"id": "a", "handler": "h", **fields}).nodes[0]
 
 
@@ -76,7 +76,7 @@ def test_every_key_of_a_document_reaches_the_model() -> None:
         output="{{ a.x }}",
         nodes=(
             Node(
-                id="a",  # type: ignore[arg-type]  # plain text is what a reader compares with
+                id="a",  # type: ignore[arg-type]  # a plain string, for the comparison
                 handler="h",
                 config={"x": 1},
                 condition="input.go",
@@ -94,7 +94,7 @@ def test_every_key_of_a_document_reaches_the_model() -> None:
     )
 
 
-def test_the_spellings_of_other_engines_are_read_the_same() -> None:
+def test_aliases_of_keys_give_an_equal_workflow() -> None:
     ours = read({"id": "a", "handler": "h"}, {"id": "b", "handler": "h", "dependencies": ["a"]})
 
     theirs = read(
@@ -105,7 +105,7 @@ def test_the_spellings_of_other_engines_are_read_the_same() -> None:
     assert theirs == ours
 
 
-def test_nodes_may_be_written_by_id() -> None:
+def test_nodes_may_be_an_object_by_id() -> None:
     document = {"name": "w", "nodes": {"a": {"handler": "h"}, "b": {"id": "b", "handler": "h"}}}
 
     assert [node.id for node in read_document(document).nodes] == ["a", "b"]
@@ -147,7 +147,7 @@ def test_a_condition_may_be_a_plain_boolean(value: Any, expected: str) -> None:
 
 
 def test_dependencies_are_inferred_from_every_field_with_templates() -> None:
-    others = [{"id": name, "handler": "h"} for name in ("a", "b", "c", "x-y", "unused")]
+    other_nodes = [{"id": name, "handler": "h"} for name in ("a", "b", "c", "x-y", "unused")]
 
     workflow = read(
         {
@@ -158,13 +158,13 @@ def test_dependencies_are_inferred_from_every_field_with_templates() -> None:
             "for_each": "c.list",
             "concurrency_key": "{{ b.user }}",
         },
-        *others,
+        *other_nodes,
     )
 
     assert workflow.nodes[0].dependencies == ("a", "b", "c", "x-y")
 
 
-def test_stated_dependencies_are_taken_as_they_are() -> None:
+def test_explicit_dependencies_replace_inferred_ones() -> None:
     workflow = read(
         {"id": "a", "handler": "h"},
         {"id": "b", "handler": "h", "config": {"x": "{{ a.y }}"}, "dependencies": []},
@@ -174,7 +174,7 @@ def test_stated_dependencies_are_taken_as_they_are() -> None:
     assert [node.dependencies for node in workflow.nodes] == [(), (), ("a",)]
 
 
-def test_a_child_without_a_name_is_called_as_its_node() -> None:
+def test_a_child_without_a_name_gets_the_id_of_its_node() -> None:
     definition = {"nodes": [{"id": "x", "handler": "h"}]}
 
     node = read_a(handler="workflow", config={"definition": definition, "input": {"n": 1}})
@@ -184,7 +184,7 @@ def test_a_child_without_a_name_is_called_as_its_node() -> None:
     assert node.config == {"input": {"n": 1}}
 
 
-def test_what_is_written_down_but_equals_a_default_changes_no_hash() -> None:
+def test_a_stated_default_does_not_change_the_hash() -> None:
     short = read({"id": "a", "handler": "h"})
 
     long = read(
@@ -209,7 +209,7 @@ def test_what_is_written_down_but_equals_a_default_changes_no_hash() -> None:
     assert hash_workflow(long) == hash_workflow(short)
 
 
-def test_a_workflow_read_from_a_document_survives_storage() -> None:
+def test_a_workflow_from_a_document_is_equal_after_storage() -> None:
     workflow = read({"id": "a", "handler": "h", "timeout_seconds": 30, "retry": 2}, sla_seconds=5)
 
     assert decode_workflow(encode_workflow(workflow)) == workflow
@@ -232,12 +232,12 @@ def test_data_that_is_not_json_is_refused(config: Any, problem: str) -> None:
     assert caught.value.problems == (f"nodes[0].config.x: {problem}",)
 
 
-def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
+def test_reading_stops_after_a_hundred_problems() -> None:
     with pytest.raises(InvalidWorkflowError) as caught:
         read(*({"id": f"n{n}"} for n in range(10_000)))
 
     assert len(caught.value.problems) == PROBLEMS_MAX + 1
-    assert caught.value.problems[-1] == ("there are more than these 100 problems; mend these first")
+    assert caught.value.problems[-1] == ("there are more than 100 problems; fix these first")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
         ({"retry": False}, RetryPolicy(max_retries=0, initial_delay=0.5)),
     ],
 )
-def test_what_a_node_does_not_say_about_retries_is_filled_in(
+def test_retry_settings_that_a_node_leaves_out_come_from_the_default(
     said: dict[str, Any], expected: RetryPolicy
 ) -> None:
     child = {"nodes": [{"id": "b", "handler": "output", **said}]}

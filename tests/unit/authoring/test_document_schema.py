@@ -1,4 +1,4 @@
-"""The JSON Schema for editors is that of the tables that read documents."""
+"""The JSON Schema for editors agrees with the tables that read documents."""
 
 from pathlib import Path
 from typing import Any
@@ -48,25 +48,25 @@ def problems(document: object) -> list[str]:
     return [error.message for error in VALIDATOR.iter_errors(document)]
 
 
-def test_the_shipped_file_is_current() -> None:
-    """Write it anew: `python -m runnel.authoring.documents.schema`."""
+def test_the_shipped_schema_is_current() -> None:
+    """Run `make reference` to update it."""
     assert read_shipped_schema() == format_document_schema()
 
 
-def test_the_command_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_schema_prints_the_shipped_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["schema"]) == 0
 
     assert capsys.readouterr().out == format_document_schema()
 
 
-def test_it_is_a_json_schema() -> None:
+def test_the_document_schema_is_a_valid_json_schema() -> None:
     Draft202012Validator.check_schema(build_document_schema())
 
     assert VALIDATOR.is_valid({"name": "a", "nodes": {"a": {"handler": "output"}}})
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
+def test_every_field_has_a_schema_and_every_schema_a_field(name: str) -> None:
     fields = TABLES[name].fields
 
     assert [
@@ -76,22 +76,24 @@ def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
     assert set(FIELD_SCHEMAS.get(name, {})) == composed
 
 
-def test_every_field_has_a_meaning_and_nothing_else_has() -> None:
+def test_every_field_has_a_description_and_every_description_a_field() -> None:
     fields = {name: set(table.fields) for name, table in TABLES.items()}
 
-    assert {name: set(each) for name, each in FIELD_DESCRIPTIONS.items()} == fields
+    assert {name: set(descriptions) for name, descriptions in FIELD_DESCRIPTIONS.items()} == fields
 
 
-@pytest.mark.parametrize("handler", [name for name, each in HANDLER_SETTINGS.items() if each])
-def test_every_setting_of_a_handler_says_of_which_kind_it_is(handler: str) -> None:
+@pytest.mark.parametrize(
+    "handler", [name for name, settings in HANDLER_SETTINGS.items() if settings]
+)
+def test_every_setting_of_a_handler_has_a_schema(handler: str) -> None:
     settings = HANDLER_SETTINGS[handler] or {}
 
-    unknown = [name for name, each in settings.items() if not each.check.schema]
+    unknown = [name for name, setting in settings.items() if not setting.check.schema]
     assert [name for name in unknown if settings[name].check is not ANYTHING] == []
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_every_example_fits(path: Path) -> None:
+def test_every_example_matches_the_schema(path: Path) -> None:
     assert problems(read_data(path)) == []
 
 
@@ -113,7 +115,7 @@ def test_every_example_fits(path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_read_fits(document: dict[str, Any]) -> None:
+def test_a_document_that_can_be_read_matches_the_schema(document: dict[str, Any]) -> None:
     assert read_document(document).nodes
     assert problems(document) == []
 
@@ -133,7 +135,7 @@ def test_what_is_read_fits(document: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_is_refused_does_not_fit(document: dict[str, Any]) -> None:
+def test_a_document_that_is_refused_does_not_match_the_schema(document: dict[str, Any]) -> None:
     with pytest.raises(InvalidWorkflowError):
         read_document(document)
     assert problems(document) != []
@@ -144,5 +146,5 @@ def test_what_is_refused_does_not_fit(document: dict[str, Any]) -> None:
     [{}, {"secs": 3}, {"seconds": -1}, {"seconds": "soon"}],
     ids=str,
 )
-def test_the_settings_of_a_handler_are_known(config: dict[str, Any]) -> None:
+def test_the_schema_checks_the_settings_of_built_in_handlers(config: dict[str, Any]) -> None:
     assert problems(node(handler="sleep", config=config)) != []

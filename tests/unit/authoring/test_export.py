@@ -1,4 +1,4 @@
-"""Writing a workflow down again: short, plain, and the same when it is read."""
+"""Exporting a workflow: a short document that loads as an equal workflow."""
 
 from typing import Any
 
@@ -30,11 +30,11 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_a_short_document_is_written_back_as_it_was() -> None:
+def test_exporting_a_minimal_document_returns_the_same_document() -> None:
     assert to_document(read_document(DOCUMENT)) == DOCUMENT
 
 
-def test_what_equals_a_default_is_left_out() -> None:
+def test_export_leaves_out_default_values() -> None:
     long = {
         "name": "w",
         "version": 3,
@@ -64,7 +64,7 @@ def test_what_equals_a_default_is_left_out() -> None:
         ),
     ],
 )
-def test_odd_texts_survive_yaml(text: str) -> None:
+def test_unusual_texts_are_equal_after_yaml(text: str) -> None:
     nodes = [{"id": "a", "handler": "h", "config": {text: [text, {"x": text}]}}]
     workflow = read_document({"name": "w", "nodes": nodes})
 

@@ -1,4 +1,4 @@
-"""Loading files: what is read, and how a file that can't be read is refused."""
+"""Loading workflow files, and the errors for files that can't be read."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def problems_of(path: Path) -> list[str]:
         ("w.yaml", f"---\n{YAML}...\n"),
     ],
 )
-def test_a_file_is_yaml_or_json_by_its_name_or_its_first_character(
+def test_the_suffix_or_the_first_character_decides_between_yaml_and_json(
     tmp_path: Path, name: str, content: str | bytes
 ) -> None:
     loaded = load_file(written(tmp_path / name, content))
@@ -56,23 +56,23 @@ def test_a_file_is_yaml_or_json_by_its_name_or_its_first_character(
         (b"name: w\n# \xe9\n", "line 2: it is not UTF-8 text; save it as UTF-8"),
         (
             b" " * 10_000_001,
-            "it is larger than 10 MB; keep large data in files of its own, and pass their names",
+            "it is larger than 10 MB; move large data into separate files, and pass their names",
         ),
     ],
 )
-def test_a_file_that_is_no_document_is_refused(
+def test_a_file_that_is_not_a_document_is_refused(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
     assert problems_of(written(tmp_path / "w.yaml", content)) == [problem]
 
 
-def test_a_missing_file_a_directory_and_an_impossible_name_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_a_directory_and_an_invalid_path_are_refused(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "no.yaml") == ["there is no such file; check the path"]
-    assert problems_of(tmp_path) == ["it is a directory; name the file in it"]
+    assert problems_of(tmp_path) == ["it is a directory; name a file in it"]
     assert problems_of(tmp_path / "a\0b") == ["it can't be read: embedded null byte"]
 
 
-def test_what_the_system_says_about_a_file_is_passed_on(tmp_path: Path) -> None:
+def test_an_error_of_the_file_system_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.symlink_to(path)
 
@@ -90,7 +90,7 @@ def child_of(file: str) -> str:
     return workflow(node("a", f"config: {{file: {file}, input: {{x: 1}}}}", handler="workflow"))
 
 
-def test_the_file_of_a_child_is_found_from_the_file_that_names_it(tmp_path: Path) -> None:
+def test_the_path_of_a_child_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     written(tmp_path / "below" / "middle.yaml", child_of("../last.yaml"))
     written(tmp_path / "last.yaml", YAML)
@@ -103,7 +103,7 @@ def test_the_file_of_a_child_is_found_from_the_file_that_names_it(tmp_path: Path
     assert loaded.nodes[0].config == {"input": {"x": 1}}
 
 
-def test_a_file_that_two_nodes_name_is_one_object(tmp_path: Path) -> None:
+def test_nodes_that_name_the_same_file_share_one_workflow(tmp_path: Path) -> None:
     written(tmp_path / "child.yaml", YAML)
     text = workflow(
         node("a", "config: {file: child.yaml}", handler="workflow"),
@@ -115,18 +115,18 @@ def test_a_file_that_two_nodes_name_is_one_object(tmp_path: Path) -> None:
     assert loaded.nodes[0].child is loaded.nodes[1].child
 
 
-def test_files_that_lead_back_to_themselves_are_named(tmp_path: Path) -> None:
+def test_a_cycle_of_files_is_refused_with_their_names(tmp_path: Path) -> None:
     written(tmp_path / "b.yaml", child_of("a.yaml"))
     path = written(tmp_path / "a.yaml", child_of("b.yaml"))
 
     (problem,) = problems_of(path)
     assert problem == (
-        "nodes[0].config.file → b.yaml: nodes[0].config.file: the files lead back to themselves: "
-        "a.yaml → b.yaml → a.yaml; cut it once"
+        "nodes[0].config.file → b.yaml: nodes[0].config.file: the files refer to each other: "
+        "a.yaml → b.yaml → a.yaml; break the cycle"
     )
 
 
-def test_problems_of_a_child_file_say_how_it_was_reached(tmp_path: Path) -> None:
+def test_problems_of_a_child_file_name_the_chain_of_files(tmp_path: Path) -> None:
     written(tmp_path / "child.yaml", "name: c\nnodes: [{id: a}]\n")
     text = workflow(
         node("a", "config: {file: child.yaml}", handler="workflow"),
@@ -139,7 +139,7 @@ def test_problems_of_a_child_file_say_how_it_was_reached(tmp_path: Path) -> None
     ]
 
 
-def test_a_chain_of_files_may_be_twenty_deep(tmp_path: Path) -> None:
+def test_child_files_may_be_nested_twenty_deep(tmp_path: Path) -> None:
     for depth in range(30):
         written(tmp_path / f"{depth}.yaml", child_of(f"{depth + 1}.yaml"))
     written(tmp_path / "30.yaml", YAML)
@@ -149,7 +149,7 @@ def test_a_chain_of_files_may_be_twenty_deep(tmp_path: Path) -> None:
     assert problem.endswith("child workflows are nested deeper than 20; flatten them")
 
 
-def test_a_child_may_be_named_where_names_can_be_resolved() -> None:
+def test_a_child_may_be_named_if_names_can_be_resolved() -> None:
     known = load_text(YAML)
     text = workflow(node("a", "config: {workflow: w}", handler="workflow"))
 

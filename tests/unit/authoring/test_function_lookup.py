@@ -1,4 +1,4 @@
-"""What is said of a function that can't be found."""
+"""The error for a function that can't be imported."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from runnel.authoring.functions import NotImportableError, import_function
         ("os:environ", "'os:environ' is a _Environ, expected a function"),
     ],
 )
-def test_nothing_of_what_a_value_holds_is_told(name: str, said: str) -> None:
+def test_an_error_about_a_missing_attribute_does_not_show_the_value(name: str, said: str) -> None:
     with pytest.raises(NotImportableError) as raised:
         import_function(name)
 

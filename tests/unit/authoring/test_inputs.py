@@ -1,4 +1,4 @@
-"""The input of an execution: what fits the schema, and how the command line spells it."""
+"""The input of an execution: the check against the schema, and assignments on the command line."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def with_schema(schema: dict[str, Any] | None) -> Workflow:
 
 
 @pytest.mark.parametrize("value", [{"count": 1}, {"count": 3, "users": [{"name": "Ada"}]}])
-def test_an_input_that_fits_is_let_through(value: Any) -> None:
+def test_an_input_that_fits_the_schema_is_accepted(value: Any) -> None:
     check_input(with_schema(SCHEMA), value)
 
     assert True, "nothing was raised"
@@ -57,24 +57,24 @@ def test_without_a_schema_any_input_fits(value: Any) -> None:
         ),
     ],
 )
-def test_an_input_that_does_not_fit_is_answered_by_all_problems(
+def test_an_input_that_does_not_fit_is_refused_with_every_problem(
     value: Any, problems: list[str]
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_input(with_schema(SCHEMA), value)
 
-    head, *found = str(caught.value).split("\n  - ")
+    head, *reported_problems = str(caught.value).split("\n  - ")
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     assert head == f"the input does not fit workflow 'w': {count}"
-    assert found == problems
+    assert reported_problems == problems
 
 
-def test_a_schema_that_refers_to_itself_without_an_end_is_a_problem_not_a_crash() -> None:
-    with pytest.raises(InvalidInputError, match="refers to itself without an end"):
+def test_an_endlessly_recursive_schema_is_reported_as_a_problem() -> None:
+    with pytest.raises(InvalidInputError, match="refers to itself endlessly"):
         check_input(with_schema({"$ref": "#"}), {})
 
 
-def test_a_huge_value_does_not_make_a_huge_message() -> None:
+def test_a_huge_value_is_shortened_in_the_message() -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_input(with_schema({"type": "integer"}), "x" * 1_000_000)
 
@@ -82,7 +82,7 @@ def test_a_huge_value_does_not_make_a_huge_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("assignments", "expected"),
     [
         ([], {}),
         (["name=Ada"], {"name": "Ada"}),
@@ -97,18 +97,18 @@ def test_a_huge_value_does_not_make_a_huge_message() -> None:
         (["object={}", "object.key=1"], {"object": {"key": 1}}),
     ],
 )
-def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
-    assert parse_assignments(words) == expected
+def test_assignments_become_one_object(assignments: list[str], expected: Any) -> None:
+    assert parse_assignments(assignments) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "problems"),
+    ("assignments", "problems"),
     [
         (["count"], ["'count': expected name=value"]),
         (["=3"], ["'=3': expected a name before '=', such as count=3 or user.name=Ada"]),
         (["a..b=3"], ["'a..b=3': expected a name before '=', such as count=3 or user.name=Ada"]),
         (["a=1", "a=2"], ["'a=2': 'a' is given twice; keep one"]),
-        (["a=1", "a.b=2"], ["'a.b=2': 'a' has a value already"]),
+        (["a=1", "a.b=2"], ["'a.b=2': 'a' already has a value"]),
         (
             ["a:=x", "b"],
             [
@@ -118,9 +118,9 @@ def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
         ),
     ],
 )
-def test_assignments_that_make_no_sense_are_refused(words: list[str], problems: list[str]) -> None:
+def test_invalid_assignments_are_refused(assignments: list[str], problems: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        parse_assignments(words)
+        parse_assignments(assignments)
 
     assert str(caught.value).split("\n  - ")[1:] == problems
 
@@ -154,5 +154,5 @@ MEANT: dict[str, Any] = {
         ("zip.code=112", {"zip": {"code": 112}}),
     ],
 )
-def test_a_value_is_a_text_where_the_schema_takes_nothing_else(word: str, value: Any) -> None:
+def test_a_value_is_read_as_text_if_the_schema_allows_only_text(word: str, value: Any) -> None:
     assert parse_assignments([word], schema=MEANT) == value

@@ -1,4 +1,4 @@
-"""A module is named as another process imports it, also when it is `__main__` here."""
+"""The import name of a module, also if it is `__main__` in this process."""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -40,7 +40,7 @@ def script(
         (None, None, None, None),
     ],
 )
-def test_a_script_has_the_name_of_its_file(
+def test_the_main_module_is_named_after_its_file(
     monkeypatch: pytest.MonkeyPatch,
     file: str | None,
     spec: str | None,
@@ -53,7 +53,9 @@ def test_a_script_has_the_name_of_its_file(
     assert find_import_folder(name or "nowhere") == (folder and Path(folder))
 
 
-def test_the_functions_of_a_script_are_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_the_main_module_are_not_imported_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     main = script(monkeypatch, "/code/flow_of_mine.py")
 
     assert resolve_function_name(main.build) == "flow_of_mine:build"
@@ -61,23 +63,23 @@ def test_the_functions_of_a_script_are_those_that_run(monkeypatch: pytest.Monkey
     assert get_loaded_module("flow_of_mine") is main
 
 
-def test_a_session_without_a_file_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interactive_session_keeps_the_name_main(monkeypatch: pytest.MonkeyPatch) -> None:
     main = script(monkeypatch, None)
 
     assert resolve_function_name(main.build) == "__main__:build"
     assert import_function("__main__:build") is main.build
 
 
-def test_a_name_that_leads_to_another_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_name_of_another_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     main = script(monkeypatch, "/code/flow_of_mine.py")
     build = main.build
     vars(main)["build"] = main.other
 
-    with pytest.raises(InputError, match="another function under the name 'flow_of_mine:build'"):
+    with pytest.raises(InputError, match="another function as 'flow_of_mine:build'"):
         resolve_function_name(build)
 
 
-def test_a_package_is_imported_from_above(tmp_path: Path) -> None:
+def test_a_module_of_a_package_is_imported_from_the_parent_of_the_package(tmp_path: Path) -> None:
     package = tmp_path / "app" / "flows"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
@@ -91,7 +93,7 @@ def test_a_package_is_imported_from_above(tmp_path: Path) -> None:
     assert parse_python_path("C:report.yaml") is None
 
 
-def test_a_package_itself_is_imported_from_above() -> None:
+def test_a_package_is_imported_from_its_parent_folder() -> None:
     import runnel.authoring as package
 
     folder = find_import_folder(package.__name__)

@@ -1,4 +1,4 @@
-"""The registry by which users add handlers of their own."""
+"""HandlerRegistry: users register their own handlers."""
 
 import functools
 from pathlib import Path
@@ -26,14 +26,14 @@ class Callable:
         """Does nothing, as an object."""
 
 
-def test_a_decorated_function_is_found_by_its_name_and_stays_what_it_is() -> None:
+def test_the_decorator_registers_a_function_and_returns_it_unchanged() -> None:
     registry = HandlerRegistry()
 
     @registry.handler("resize")
     def resize(config: Any, ctx: Context) -> int:
         return 1
 
-    assert resize(None, None) == 1  # type: ignore[arg-type]  # it looks at neither
+    assert resize(None, None) == 1  # type: ignore[arg-type]  # it reads neither argument
     assert "resize" in registry
     assert registry.get("resize").plan({"w": 1}).positional == ({"w": 1},)
 
@@ -43,12 +43,12 @@ def test_a_decorated_function_is_found_by_its_name_and_stays_what_it_is() -> Non
     [
         ("sleep", "reserved"),
         ("workflow", "reserved"),
-        ("taken", "registered already"),
-        ("", "non-empty"),
-        (" padded", "non-empty"),
+        ("taken", "is taken by"),
+        ("", "without outer spaces"),
+        (" padded", "without outer spaces"),
     ],
 )
-def test_a_name_that_cannot_be_used_is_refused(name: str, sentence: str) -> None:
+def test_an_invalid_or_taken_handler_name_is_refused(name: str, sentence: str) -> None:
     registry = HandlerRegistry()
     registry.register("taken", synchronous)
 
@@ -56,12 +56,12 @@ def test_a_name_that_cannot_be_used_is_refused(name: str, sentence: str) -> None
         registry.register(name, asynchronous)
 
 
-def test_what_is_not_a_function_is_refused() -> None:
+def test_a_handler_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(InputError, match="expected a function, got 3"):
         HandlerRegistry().register("x", 3)  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_an_unknown_handler_is_named_with_those_that_there_are() -> None:
+def test_the_error_for_an_unknown_handler_lists_the_known_ones() -> None:
     registry = HandlerRegistry()
     registry.register("b", synchronous)
     registry.register("a", synchronous)
@@ -80,23 +80,25 @@ def test_an_unknown_handler_is_named_with_those_that_there_are() -> None:
         (print, Mode.THREAD),
     ],
 )
-def test_auto_means_the_loop_for_async_and_a_thread_for_the_rest(function: Any, mode: Mode) -> None:
+def test_mode_auto_is_the_loop_for_async_functions_and_a_thread_for_others(
+    function: Any, mode: Mode
+) -> None:
     assert resolve_mode(function, "auto") is mode
     assert is_async(function) is (mode is Mode.LOOP)
 
 
-def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_mode_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match="auto, loop, thread, process, got 'fibre'"):
         resolve_mode(synchronous, "fibre")
 
 
 @pytest.mark.parametrize("function", [lambda _config, _ctx: 1, functools.partial(synchronous)])
-def test_a_function_without_an_importable_name_cannot_run_in_a_process(function: Any) -> None:
+def test_mode_process_needs_a_function_that_can_be_imported(function: Any) -> None:
     with pytest.raises(InputError, match="top level of a module"):
         HandlerRegistry().register("x", function, mode="process")
 
 
-def test_a_function_is_found_again_by_its_name() -> None:
+def test_a_function_is_imported_by_its_name() -> None:
     assert import_function(get_import_name(functools.reduce)) is functools.reduce
     assert import_function("pathlib:Path.cwd")() == import_function("pathlib:Path").cwd()  # type: ignore[attr-defined]  # a class
 
@@ -104,25 +106,25 @@ def test_a_function_is_found_again_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("json", "expected a function as 'module:name', got 'json'"),
+        ("json", "expected a function as 'module:name', such as 'reports.daily:build', got 'json'"),
         (":dumps", "expected a function"),
         ("nosuchmodule:f", "there is no module 'nosuchmodule'"),
         ("json:nosuch", "'json' has no 'nosuch'"),
         ("string:digits", "is a str, expected a function"),
     ],
 )
-def test_what_cannot_be_imported_is_explained_and_not_tried_again(name: str, sentence: str) -> None:
+def test_a_failed_import_is_explained_and_not_retried(name: str, sentence: str) -> None:
     with pytest.raises(NotImportableError, match=sentence) as caught:
         import_function(name)
 
     assert caught.value.retryable is False
 
 
-def test_a_module_that_ends_the_program_ends_no_worker(
+def test_a_module_that_raises_system_exit_does_not_end_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "leaving_steps.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(NotImportableError, match="leaving_steps raised SystemExit: 3"):
+    with pytest.raises(NotImportableError, match="importing 'leaving_steps' raised SystemExit: 3"):
         import_function("leaving_steps:run")

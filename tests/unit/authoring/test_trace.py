@@ -1,4 +1,4 @@
-"""What decorated functions are traced into: the document that says the same."""
+"""Decorated functions are traced into the same workflow as an equivalent document."""
 
 import functools
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def nodes_of(flow: DecoratedWorkflow[..., Any]) -> dict[str, Any]:
     return {node.id: node for node in flow.to_workflow().nodes}
 
 
-def test_calls_become_nodes_and_arguments_become_edges() -> None:
+def test_calls_become_nodes_and_arguments_become_dependencies() -> None:
     traced = flows.diamond.to_workflow()
 
     assert traced == read_document(DIAMOND)
@@ -86,7 +86,7 @@ def test_every_field_of_a_node_is_an_option() -> None:
     assert flows.all_options.to_workflow() == read_document(document)
 
 
-def test_what_a_task_does_not_say_about_retries_is_the_default() -> None:
+def test_a_task_without_retries_has_the_default_policy() -> None:
     default = RetryPolicy(max_retries=7, initial_delay=9.0)
 
     traced = flows.diamond.to_workflow(retry=default)
@@ -96,7 +96,7 @@ def test_what_a_task_does_not_say_about_retries_is_the_default() -> None:
     )
 
 
-def test_the_signature_is_the_schema_of_the_input() -> None:
+def test_the_signature_defines_the_input_schema() -> None:
     traced = flows.typed.to_workflow()
 
     assert traced.input is not None
@@ -110,7 +110,7 @@ def test_the_signature_is_the_schema_of_the_input() -> None:
     assert set(traced.input["$defs"]) == {"Kind", "Options", "Author"}
 
 
-def test_two_types_of_one_name_are_two_in_the_schema() -> None:
+def test_two_types_with_the_same_name_get_separate_definitions() -> None:
     schema: Any = flows.of_one_name.to_workflow().input
 
     names = [schema["properties"][name]["$ref"].removeprefix("#/$defs/") for name in ("old", "new")]
@@ -126,7 +126,7 @@ def test_every_field_of_a_workflow_is_an_option() -> None:
     assert traced.rate_limits["slow"].burst == 2
 
 
-def test_a_parameter_with_a_default_may_be_left_out() -> None:
+def test_a_parameter_with_a_default_is_optional() -> None:
     args = nodes_of(flows.typed)["merge"].config["args"]
 
     assert args["left"][3:] == [
@@ -136,7 +136,7 @@ def test_a_parameter_with_a_default_may_be_left_out() -> None:
     assert args["right"]["a"] == '{{ (input.author | default({"name": "Ada"})).name }}'
 
 
-def test_a_comparison_of_results_is_a_condition() -> None:
+def test_a_comparison_of_results_becomes_a_condition() -> None:
     nodes = nodes_of(flows.conditions)
 
     least = "(input.least | default(3))"
@@ -145,11 +145,11 @@ def test_a_comparison_of_results_is_a_condition() -> None:
     assert nodes["parse_2"].condition == "(true) and (fetch.a == none)"
 
 
-def test_an_input_with_a_default_is_a_condition_too() -> None:
+def test_a_condition_may_use_an_input_with_a_default() -> None:
     assert nodes_of(flows.flagged)["scan"].condition == "input.is_deep | default(false)"
 
 
-def test_what_may_be_skipped_arrives_as_none() -> None:
+def test_a_result_that_may_be_skipped_has_the_default_none() -> None:
     traced = flows.conditions.to_workflow()
 
     nodes = nodes_of(flows.conditions)
@@ -163,13 +163,13 @@ def test_what_may_be_skipped_arrives_as_none() -> None:
     }
 
 
-def test_what_always_runs_finds_none_for_what_failed() -> None:
+def test_a_clean_up_task_gets_none_for_failed_results() -> None:
     assert nodes_of(flows.conditions)["clean"].config["args"]["what"] == (
         "{{ fetch.title | default(none) }}"
     )
 
 
-def test_a_map_is_over_a_list_that_is_known_when_it_runs() -> None:
+def test_a_map_accepts_a_list_that_is_known_at_run_time() -> None:
     nodes = nodes_of(flows.maps)
 
     assert nodes["fetch"].for_each == "input.urls"
@@ -181,7 +181,7 @@ def test_a_map_is_over_a_list_that_is_known_when_it_runs() -> None:
     assert nodes["diamond"].config == {"input": {"url": "{{ item }}"}}
 
 
-def test_waits_and_handlers_are_called_by_name() -> None:
+def test_built_in_waits_and_handlers_become_nodes() -> None:
     nodes = nodes_of(flows.waits)
 
     assert nodes["sleep"].config == {"seconds": "{{ fetch.seconds }}"}
@@ -196,14 +196,14 @@ def test_waits_and_handlers_are_called_by_name() -> None:
     assert nodes["output"].config == {"link": "{{ item }}"}
 
 
-def test_texts_are_made_of_results_and_plain_texts_stay_as_they_are() -> None:
+def test_text_inserts_results_and_keeps_literal_text() -> None:
     args = nodes_of(flows.texts)["merge"].config["args"]
 
     assert args["left"] == "{{ fetch.title }} of {{ input.url }} {3}"
     assert args["right"] == "{{ '{{' }} not a template }}"
 
 
-def test_brackets_of_texts_are_no_templates() -> None:
+def test_brackets_in_literal_text_are_escaped() -> None:
     args = nodes_of(flows.brackets)["merge"].config["args"]
 
     assert compile_tree(args).resolve(Roots(input={"url": "u"})) == {
@@ -212,20 +212,20 @@ def test_brackets_of_texts_are_no_templates() -> None:
     }
 
 
-def test_a_copy_of_a_result_is_the_result() -> None:
+def test_a_copy_of_a_placeholder_is_the_placeholder() -> None:
     assert nodes_of(flows.copies)["merge"].config["args"] == {
         "left": {"left": "{{ fetch }}", "right": "{{ fetch }}"},
         "right": ["{{ fetch.title }}"],
     }
 
 
-def test_questions_about_what_is_there_are_left_to_python() -> None:
+def test_tests_of_plain_values_are_allowed() -> None:
     assert list(nodes_of(flows.plain_questions)) == [
         *("fetch", "fetch_2", "merge", "parse", "fetch_3", "merge_2")
     ]
 
 
-def test_questions_are_found_below_decorators_and_in_indented_code() -> None:
+def test_untraceable_tests_are_found_below_decorators_and_in_indented_code() -> None:
     def logged(function: Callable[[str], Any]) -> Callable[[str], Any]:
         return functools.wraps(function)(lambda url: [function(url)])
 
@@ -237,19 +237,19 @@ at the margin""")
         return page if page is None else flows.fetch(url)
 
     with pytest.raises(
-        TraceError, match=r"`return page if page is None .* about the result 'page'"
+        TraceError, match=r"`return page if page is None .* uses 'is' on the result 'page'"
     ):
         flow.to_workflow()
 
 
-def test_a_workflow_in_a_workflow_is_a_child() -> None:
+def test_a_workflow_called_in_a_workflow_becomes_a_child() -> None:
     nodes = nodes_of(flows.parent)
 
     assert nodes["diamond"].child == nodes["again"].child == read_document(DIAMOND)
     assert nodes["again"].config == {"input": {"url": "{{ input.url }}"}}
 
 
-def test_ids_are_the_names_of_the_tasks_numbered() -> None:
+def test_node_ids_are_task_names_with_numbers() -> None:
     assert list(nodes_of(flows.names)) == [
         *("fetch", "fetch_2", "load", "input_node", "my-fetch", "merge"),
     ]
@@ -257,7 +257,7 @@ def test_ids_are_the_names_of_the_tasks_numbered() -> None:
     assert args["right"] == "{{ nodes['my-fetch'] }}"
 
 
-def test_secrets_are_names_until_a_worker_knows_them() -> None:
+def test_secrets_stay_names_in_the_workflow() -> None:
     nodes = nodes_of(flows.secrets)
 
     assert nodes["fetch"].config["args"] == {
@@ -267,13 +267,13 @@ def test_secrets_are_names_until_a_worker_knows_them() -> None:
     assert nodes["merge"].dependencies == ("fetch", "output")
 
 
-def test_a_body_is_traced_once() -> None:
+def test_the_body_of_a_workflow_runs_once() -> None:
     assert flows.diamond.to_workflow() is flows.diamond.to_workflow()
     assert isinstance(flows.diamond.to_workflow(), Workflow)
     assert get_current_trace() is None
 
 
-def test_outside_of_a_workflow_a_task_is_its_function() -> None:
+def test_outside_of_a_workflow_a_task_calls_its_function() -> None:
     assert flows.parse("page", depth=2) == ["page", 2]
     assert flows.parse.function("page") == ["page", 1]
     assert flows.parse.__name__ == "parse"
@@ -286,12 +286,12 @@ def test_attributes_of_a_function_do_not_replace_those_of_its_task() -> None:
 
     vars(marked).update(label="other", handler="other", _options={"id": "other"})
 
-    found = runnel.task(marked)
+    decorated = runnel.task(marked)
 
-    assert (found.label, found.handler, found._options) == ("marked", "python", {})  # noqa: SLF001  # what a call adds
+    assert (decorated.label, decorated.handler, decorated._options) == ("marked", "python", {})  # noqa: SLF001  # what a call adds
 
 
-async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:
+async def test_outside_of_a_workflow_an_async_task_returns_a_coroutine() -> None:
     assert await typed_flow.fetch.function("x") == {"title": "x", "links": ["x"]}
     assert (await flows.fetch("x"))["title"] == "X"
 
@@ -299,19 +299,25 @@ async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: flows.diamond("x"), "'diamond' is a workflow: write diamond.run(...), or 'await "),
-        (lambda: flows.fetch.map(["x"]), "fetch.map: maps are made inside a @workflow; elsewhere"),
-        (lambda: runnel.sleep(3), "sleep: this handler is called inside a @workflow only"),
-        (runnel.item, "runnel.item is for the body of a @workflow"),
-        (lambda: runnel.secret("x"), "runnel.secret is for the body of a @workflow"),
-        (lambda: flows.fetch.when(3), "has a wrong condition: fetch.when: expected a comparison"),
-        (lambda: flows.fetch.options(timeout=0), "has a wrong option: fetch: timeout: expected"),
-        (diamond.run, "diamond(url: str) can't be run with this input: missing"),
+        (
+            lambda: flows.diamond("x"),
+            "'diamond' is a workflow; run it with diamond.run(...), or with 'await ",
+        ),
+        (lambda: flows.fetch.map(["x"]), "fetch.map works only inside a @workflow; elsewhere"),
+        (lambda: runnel.sleep(3), "sleep: a handler can be called only inside a @workflow"),
+        (runnel.item, "runnel.item can be called only in the body of a @workflow"),
+        (lambda: runnel.secret("x"), "runnel.secret can be called only in the body of a @workflow"),
+        (
+            lambda: flows.fetch.when(3),
+            "has an invalid condition: fetch.when: expected a comparison",
+        ),
+        (lambda: flows.fetch.options(timeout=0), "has an invalid option: fetch: timeout: expected"),
+        (diamond.run, "diamond(url: str) does not accept this input: missing"),
         (lambda: diamond.run("x", n=1), "got an unexpected keyword argument 'n'"),
         (lambda: flows.diamond.run_options(key=""), "diamond.run_options: key: expected a text"),
     ],
 )
-def test_what_belongs_into_a_workflow_says_so_elsewhere(call: Any, sentence: str) -> None:
+def test_functions_for_workflows_explain_a_call_elsewhere(call: Any, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         call()
 

@@ -1,4 +1,4 @@
-"""Errors say what to do: whatever a user gets wrong is answered by these very sentences."""
+"""The exact error sentences for wrong documents."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def problems_in(text: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.problems[0][:60])
-def test_a_wrong_document_is_answered_by_all_its_problems(case: Case) -> None:
+def test_a_wrong_document_is_refused_with_every_problem(case: Case) -> None:
     assert problems_in(case.text) == case.problems
 
 
@@ -32,5 +32,5 @@ def test_a_problem_is_one_short_line(case: Case) -> None:
     assert all("\n" not in problem and len(problem) < 300 for problem in case.problems)
 
 
-def test_the_table_is_large_enough_to_be_trusted() -> None:
+def test_the_table_of_wrong_documents_is_not_empty() -> None:
     assert len(CASES) >= 150

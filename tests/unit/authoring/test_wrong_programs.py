@@ -1,6 +1,6 @@
-"""A decorated workflow that can't be traced is refused by one sentence, with its line.
+"""A decorated workflow that can't be traced is refused with one sentence and its line.
 
-The programs are next to this file, in wrong_*.txt: code, and after `=>` what its author is told.
+The files wrong_*.txt contain the programs: code, and after `=>` the expected error.
 """
 
 import sys
@@ -49,13 +49,13 @@ def programs(name: str) -> list[tuple[str, str]]:
 BODIES = programs("wrong_bodies.txt")
 
 
-def test_there_are_enough_wrong_programs() -> None:
+def test_the_table_of_wrong_programs_is_not_empty() -> None:
     assert len(BODIES) > 50
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is called flow.py in each test, and forgotten after it."""
+    """Runs each test in its own folder, without the module `flow` of an earlier test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "flow", raising=False)
@@ -70,7 +70,7 @@ def load(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("body", "sentence"), BODIES)
-def test_a_body_that_cannot_be_traced_is_named_by_its_line(
+def test_a_body_that_cannot_be_traced_is_refused_with_its_line(
     body: str, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidWorkflowError) as caught:
@@ -88,14 +88,16 @@ def test_a_file_without_one_workflow_is_refused(text: str, sentence: str, tmp_pa
 
 
 @pytest.mark.parametrize(("text", "sentence"), programs("wrong_decorators.txt"))
-def test_a_decorator_refuses_what_it_cannot_use(text: str, sentence: str) -> None:
+def test_a_decorator_refuses_a_function_or_option_that_it_cannot_use(
+    text: str, sentence: str
+) -> None:
     with pytest.raises(InputError) as caught:
         exec(text, {"task": task, "workflow": workflow, "__name__": "flow"})
 
     assert str(caught.value) == sentence
 
 
-def test_a_refusal_has_its_place_as_attributes(tmp_path: Path) -> None:
+def test_a_trace_error_has_file_line_and_statement(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as caught:
         load(PREAMBLE + "    if fetch(url):\n        parse(url)\n", tmp_path)
 
@@ -104,19 +106,21 @@ def test_a_refusal_has_its_place_as_attributes(tmp_path: Path) -> None:
     assert caught.value.statement == "if fetch(url):"
 
 
-NO_JSON = "which JSON can't hold; use a plain type, a TypedDict or a dataclass"
-NO_NAME = "name 'Missing' is not defined; import the names that they use, also at run time"
+NO_JSON = "which JSON can't represent; use a plain type, a TypedDict or a dataclass"
+NO_NAME = (
+    "name 'Missing' is not defined; import their names at run time, not only for type checkers"
+)
 
 
 @pytest.mark.parametrize(
     ("hint", "sentence"),
     [
-        ("'Missing'", f"workflow flow: its type hints can't be read: {NO_NAME}"),
-        ("None | range", f"workflow flow: the input 'a' is a None | range, {NO_JSON}"),
-        ("Path", f"workflow flow: the input 'a' is a Path, {NO_JSON}"),
+        ("'Missing'", f"workflow flow: the type hints can't be evaluated: {NO_NAME}"),
+        ("None | range", f"workflow flow: the parameter 'a' has type None | range, {NO_JSON}"),
+        ("Path", f"workflow flow: the parameter 'a' has type Path, {NO_JSON}"),
     ],
 )
-def test_a_type_hint_that_no_input_fits_is_refused(
+def test_a_type_hint_that_json_cannot_represent_is_refused(
     hint: str, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -129,21 +133,23 @@ def test_a_type_hint_that_no_input_fits_is_refused(
     assert str(caught.value) == sentence
 
 
-def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "json.py"
     path.write_text("x = 1")
     file = parse_python_path(str(path))
     assert file is not None
 
-    with pytest.raises(InvalidWorkflowError, match="the name 'json' is that of another module"):
+    with pytest.raises(InvalidWorkflowError, match="the module name 'json' is already taken by"):
         load_workflow(file)
 
 
-def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_a_module_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "my-flow.py"
     path.write_text("x = 1")
     file = parse_python_path(str(path))
     assert file is not None
 
-    with pytest.raises(InvalidWorkflowError, match="'my-flow' can't be one; rename it"):
+    with pytest.raises(
+        InvalidWorkflowError, match="'my-flow', which is not a valid module name; rename"
+    ):
         load_workflow(file)

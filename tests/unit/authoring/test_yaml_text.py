@@ -1,4 +1,4 @@
-"""What YAML becomes: JSON values, with anchors and merges, and within bounds."""
+"""YAML is read as JSON values, with anchors and merges, within limits."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ from runnel.errors import InvalidWorkflowError
         "äöü: '→ 🙂'",
     ],
 )
-def test_yaml_means_what_pyyaml_says(text: str) -> None:
+def test_yaml_values_equal_those_of_pyyaml(text: str) -> None:
     assert parse_yaml(text, source="x") == yaml.safe_load(text)
 
 
-def test_an_equals_sign_is_a_text() -> None:
+def test_an_equals_sign_is_read_as_text() -> None:
     assert parse_yaml("op: =", source="x") == {"op": "="}
 
 
@@ -41,11 +41,13 @@ def refusal(text: str) -> str:
     return problem
 
 
-def test_aliases_that_unfold_without_end_are_refused() -> None:
+def test_aliases_that_expand_too_far_are_refused() -> None:
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12)]
     bomb = "\n".join(["l0: &l0 lol", *levels])
 
-    assert refusal(bomb).endswith("with its aliases written out it is larger than 10 MB; use fewer")
+    assert refusal(bomb).endswith(
+        "the document is larger than 10 MB with its aliases expanded; use fewer"
+    )
 
 
 def test_a_large_text_repeated_by_aliases_is_refused() -> None:
@@ -54,18 +56,18 @@ def test_a_large_text_repeated_by_aliases_is_refused() -> None:
     assert "larger than 10 MB" in refusal(bomb)
 
 
-def test_a_few_aliases_of_a_small_value_are_fine() -> None:
-    found: Any = parse_yaml(f"a: &a {{r: 3}}\nb: [{', '.join(['*a'] * 10_000)}]", source="x")
+def test_a_few_aliases_of_a_small_value_are_accepted() -> None:
+    value: Any = parse_yaml(f"a: &a {{r: 3}}\nb: [{', '.join(['*a'] * 10_000)}]", source="x")
 
-    assert len(found["b"]) == 10_000
+    assert len(value["b"]) == 10_000
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])
-def test_depth_is_refused_before_it_can_hurt(text: str) -> None:
+def test_a_document_nested_too_deeply_is_refused(text: str) -> None:
     assert "nested too deeply" in refusal(text)
 
 
-def test_the_slow_parser_refuses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parser_in_python_refuses_the_same_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runnel.authoring.documents.yaml._Loader", yaml.SafeLoader)
 
     assert refusal("a: 1\na: 2") == (
@@ -74,4 +76,6 @@ def test_the_slow_parser_refuses_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     assert refusal("a: {{ b.c }}") == (
         "line 1, column 5: a template must be in quotes, as in '{{ fetch.result }}'"
     )
-    assert refusal("a:\n\tb: 1").startswith("line 2, column 1: a tab where YAML allows only spaces")
+    assert refusal("a:\n\tb: 1").startswith(
+        "line 2, column 1: found a tab, but YAML allows only spaces"
+    )

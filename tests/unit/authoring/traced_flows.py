@@ -132,8 +132,8 @@ def waits(url: str) -> Any:
         "approve", timeout=60, on_timeout="complete"
     )
     picked = runnel.handler("data_processor")(operation="pick", data=page, fields=["title"])
-    each = runnel.handler("output").map(page["links"], link=runnel.item())
-    return [answer, picked, each]
+    mapped = runnel.handler("output").map(page["links"], link=runnel.item())
+    return [answer, picked, mapped]
 
 
 @workflow
@@ -160,8 +160,8 @@ def parent(url: str) -> Any:
 
 @workflow
 def names(url: str) -> Any:
-    found = [fetch(url), fetch(url), fetch.options(name="load")(url), input(url)]
-    return merge(found, fetch.options(id="my-fetch")(url))
+    results = [fetch(url), fetch(url), fetch.options(name="load")(url), input(url)]
+    return merge(results, fetch.options(id="my-fetch")(url))
 
 
 @workflow
@@ -171,7 +171,7 @@ def flagged(url: str, is_deep: bool = False) -> Any:  # noqa: FBT002
 
 @workflow
 def brackets(url: str) -> Any:
-    """Brackets of texts are no templates, wherever they come from."""
+    """Brackets in plain texts are not templates, wherever they come from."""
     return merge(
         runnel.text("{{{}}}", url),
         [
@@ -184,10 +184,10 @@ def brackets(url: str) -> Any:
 
 @workflow
 def plain_questions(url: str) -> Any:
-    """Asks only about what is there: plain values, tasks, and its own variables."""
+    """Tests only values that exist while it is traced: plain values, tasks, its own variables."""
     best: Any = None
-    for each in ("a", "b"):
-        best = fetch(each) if best is None else merge(best, fetch(each))
+    for path in ("a", "b"):
+        best = fetch(path) if best is None else merge(best, fetch(path))
     mode: Any = None
     page = parse.when(url == "x")(best) if mode is None else best
 

@@ -1,6 +1,6 @@
-"""What type checkers see of decorated functions: mypy checks this file with all others.
+"""The types of decorated functions: mypy checks this file together with all others.
 
-An ignore that is not needed would be an error, so each one shows that a mistake is found.
+An ignore that is not needed is an error, so each one proves that mypy finds the mistake.
 """
 
 from typing import TypedDict, assert_type

@@ -1,4 +1,4 @@
-"""Documents whose shape is wrong, each with all that is to be said about it."""
+"""Documents with wrong keys or values, each with all expected problems."""
 
 from tests.unit.authoring.samples import case, head, of_a
 
@@ -15,7 +15,7 @@ WORKFLOWS = [
     case("name: w\nnodes: {a: 3}", "nodes.a: expected an object with 'handler', got 3"),
     case(
         "name: w\nnodes: {a: {id: b, handler: h}}",
-        "nodes.a: the key says 'a', 'id' says 'b'; keep one",
+        "nodes.a: the node has two ids: its key is 'a', its 'id' is 'b'; keep one",
     ),
     case(
         "name: ''\nnodes: [{id: a, handler: h}]",
@@ -66,7 +66,7 @@ WORKFLOWS = [
     ),
     case(
         head("rate_limits: {api: {rate: 3}}"),
-        "rate_limits.api: unknown key 'rate'; there are: rate_per_second, burst",
+        "rate_limits.api: unknown key 'rate'; known keys: rate_per_second, burst",
     ),
     case(
         head("rate_limits: {api: 3}"),
@@ -76,7 +76,7 @@ WORKFLOWS = [
     case(head("timeout: 3"), "unknown key 'timeout' (did you mean 'timeout_seconds'?)"),
     case(
         head("description: hello"),
-        "unknown key 'description'; there are: name, version, nodes, input, on_failure, "
+        "unknown key 'description'; known keys: name, version, nodes, input, on_failure, "
         "timeout_seconds, sla_seconds, max_concurrency, rate_limits, labels, output",
     ),
     case(
@@ -86,12 +86,12 @@ WORKFLOWS = [
     case(head("input: text"), "input: expected a JSON Schema, which is an object, got 'text'"),
     case(
         head('input: {$ref: "https://example.com/x.json"}'),
-        "input: the $ref 'https://example.com/x.json' leads nowhere; expected a part of this "
+        "input: the $ref 'https://example.com/x.json' can't be resolved; expected a part of this "
         "schema, such as '#/$defs/name'",
     ),
     case(
         head('input: {$ref: "#/$defs/missing"}'),
-        "input: the $ref '#/$defs/missing' leads nowhere; expected a part of this schema, such "
+        "input: the $ref '#/$defs/missing' can't be resolved; expected a part of this schema, such "
         "as '#/$defs/name'",
     ),
     case(
@@ -101,7 +101,7 @@ WORKFLOWS = [
     ),
     case(
         head('input: {$schema: "https://example.com/mine"}'),
-        "input: $schema: 'https://example.com/mine' is not known; leave it out for draft 2020-12",
+        "input: $schema: 'https://example.com/mine' is not known; remove it to use draft 2020-12",
     ),
     case(
         head("input: {required: x, properties: {y: {minimum: z}}}"),
@@ -204,16 +204,16 @@ NODES = [
     ),
     case(
         of_a("for_each: {list: x}"),
-        "nodes[0].for_each: unknown key 'list'; there are: items",
+        "nodes[0].for_each: unknown key 'list'; known keys: items",
         "nodes[0].for_each: the key 'items' is missing",
     ),
     case(
         of_a("for_each: ['{{ a.x }}']"),
-        "nodes[0].for_each: a template inside a list; write it all as one expression: '[a.x, b.y]'",
+        "nodes[0].for_each: a list can't contain templates; write one expression: '[a.x, b.y]'",
     ),
     case(
         of_a(f"for_each: {list(range(600))}"),
-        "nodes[0].for_each: a list too long to be written out; let a node return it, or pass it "
+        "nodes[0].for_each: the list is too long; let a node return it, or pass it "
         "as input and write 'input.items'",
     ),
     case(

@@ -1,4 +1,4 @@
-"""Documents of the right shape whose nodes can not run, each with all its problems."""
+"""Documents with valid keys whose graph can't run, each with all expected problems."""
 
 from tests.unit.authoring.samples import case, node, of_a, workflow
 
@@ -139,22 +139,22 @@ HANDLERS = [
     ),
     case(
         of_a(handler="workflow"),
-        "nodes[0].config: the handler 'workflow' takes one of 'definition', 'file' and "
-        "'workflow', got none",
+        "nodes[0].config: the handler 'workflow' needs exactly one of 'definition', 'file' and "
+        "'workflow', got none of them",
     ),
     case(
         of_a("config: {file: x.yaml}", handler="workflow"),
-        "nodes[0].config.file: files are read only for a document that is a file itself; write "
-        "the workflow under 'definition'",
+        "nodes[0].config.file: only a document that is a file can refer to files; write the "
+        "workflow under 'definition'",
     ),
     case(
         of_a("config: {workflow: other}", handler="workflow"),
-        "nodes[0].config.workflow: a workflow can't be named here in this version; write it "
+        "nodes[0].config.workflow: a workflow can't be referred to by name here; write it "
         "under 'definition', or give its 'file'",
     ),
     case(
         of_a("config: {definition: {nodes: []}, file: x}", handler="workflow"),
-        "nodes[0].config: the handler 'workflow' takes one of 'definition', 'file' and "
+        "nodes[0].config: the handler 'workflow' needs exactly one of 'definition', 'file' and "
         "'workflow', got 'definition' and 'file'",
     ),
     case(

@@ -1,4 +1,4 @@
-"""Templates and conditions that name what does not exist, each with all its problems."""
+"""Templates and conditions with unknown names, each with all expected problems."""
 
 from tests.unit.authoring.samples import case, head, node, of_a, workflow
 

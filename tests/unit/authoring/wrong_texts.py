@@ -1,4 +1,4 @@
-"""Texts that are no YAML, no JSON, or more than JSON can hold."""
+"""Texts that are not YAML or JSON, or contain values that JSON can't represent."""
 
 from tests.unit.authoring.samples import case, of_a
 
@@ -24,7 +24,7 @@ TEXTS = [
         "name: half of a surrogate pair is not a character; remove it",
     ),
     case('{"a": ' + "[" * 100_000, "nested too deeply"),
-    case('{"a": ' + "9" * 5_000 + "}", "a number of thousands of digits; put it in quotes"),
+    case('{"a": ' + "9" * 5_000 + "}", "a number has thousands of digits; put it in quotes"),
     case('{"a": 1} x', "line 1, column 10: not JSON: extra data"),
     case(
         of_a("config: {x: {{ b.c }}}"),
@@ -35,15 +35,15 @@ TEXTS = [
         "line 6, column 9: a template must be in quotes, as in '{{ fetch.result }}'",
     ),
     case(
-        of_a("config: {on: 1}"), "line 5, column 12: the key on is true to YAML; put it in quotes"
+        of_a("config: {on: 1}"), "line 5, column 12: the key on is true in YAML; put it in quotes"
     ),
     case(
-        of_a("config: {1: 2}"), "line 5, column 12: the key 1 is a number to YAML; put it in quotes"
+        of_a("config: {1: 2}"), "line 5, column 12: the key 1 is a number in YAML; put it in quotes"
     ),
-    case(of_a("config: {~: 2}"), "line 5, column 12: the key ~ is null to YAML; put it in quotes"),
+    case(of_a("config: {~: 2}"), "line 5, column 12: the key ~ is null in YAML; put it in quotes"),
     case(
         of_a("config: {x: 2024-01-01}"),
-        "line 5, column 15: '2024-01-01' is a date to YAML, which JSON does not have; put it in "
+        "line 5, column 15: '2024-01-01' is a date in YAML, but JSON has no dates; put it in "
         "quotes",
     ),
     case(
@@ -52,11 +52,11 @@ TEXTS = [
     ),
     case(
         of_a("config: {x: &a [*a]}"),
-        "line 5, column 19: the alias *a has no complete anchor &a before it",
+        "line 5, column 19: the alias *a needs a complete anchor &a before it",
     ),
     case(
         of_a("config: {x: *a}"),
-        "line 5, column 15: the alias *a has no complete anchor &a before it",
+        "line 5, column 15: the alias *a needs a complete anchor &a before it",
     ),
     case(
         of_a("config: {x: 1, x: 2}"),
@@ -64,7 +64,7 @@ TEXTS = [
     ),
     case(
         of_a("config:", "\tx: 1"),
-        "line 6, column 3: a tab where YAML allows only spaces; indent with spaces",
+        "line 6, column 3: found a tab, but YAML allows only spaces; indent with spaces",
     ),
     case(
         of_a("config: %x"),
@@ -92,31 +92,29 @@ TEXTS = [
     ),
     case(
         of_a() + "---\nname: x\n",
-        "line 5, column 1: a second document begins here; expected one workflow in a file",
+        "line 5, column 1: a second document begins here; expected one workflow per file",
     ),
     case(
         of_a("config: !!python/name:os.system x"),
-        "line 5, column 11: the tag !!python/name:os.system is not known here; remove it",
+        "line 5, column 11: the tag !!python/name:os.system is not supported; remove it",
     ),
-    case(
-        of_a("config: !!set {a}"), "line 5, column 11: the tag !!set is not known here; remove it"
-    ),
+    case(of_a("config: !!set {a}"), "line 5, column 11: the tag !!set is not supported; remove it"),
     case(
         of_a("config: {a: !!binary aaaa}"),
-        "line 5, column 15: the tag !!binary is not known here; remove it",
+        "line 5, column 15: the tag !!binary is not supported; remove it",
     ),
     case(
         of_a("config: {a: !mine b}"),
-        "line 5, column 15: the tag !mine is not known here; remove it",
+        "line 5, column 15: the tag !mine is not supported; remove it",
     ),
-    case(of_a("config: {? [1] : 2}"), "line 5, column 14: a list as a key; expected a text"),
+    case(of_a("config: {? [1] : 2}"), "line 5, column 14: a key must be a text, got a list"),
     case(
         of_a("config: {a: !!int x}"),
         "line 5, column 15: 'x' can't be read as !!int; put it in quotes",
     ),
     case(
         of_a("config: {<<: 1}"),
-        "line 5, column 16: '<<' merges objects, got 1; expected an alias of one",
+        "line 5, column 16: '<<': expected an alias of an object, got 1",
     ),
     case(
         of_a(f"config: {{a: {'9' * 5_000}}}"),

@@ -1,4 +1,4 @@
-"""A bucket never lets through more than its burst and its rate allow."""
+"""A bucket never issues more tokens than its burst and its rate allow."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ steps = st.lists(st.floats(0, 3), min_size=1, max_size=60)
 
 
 @given(steps=steps, rate=st.floats(0.1, 50), burst=st.integers(1, 10))
-def test_no_window_of_time_sees_more_than_burst_and_rate(
+def test_no_time_window_has_more_tokens_than_burst_and_rate_allow(
     steps: list[float], rate: float, burst: int
 ) -> None:
     now = full_at = 1_000.0
@@ -30,7 +30,7 @@ def test_no_window_of_time_sees_more_than_burst_and_rate(
             assert last - first + 1 <= allowed + 1e-6
 
 
-def test_a_clock_that_was_set_back_does_not_lock_a_bucket() -> None:
+def test_a_clock_that_was_turned_back_does_not_lock_a_bucket() -> None:
     written_before = 1_000.0 + 2 * CLOCK_JUMP_S_MAX
 
     wait_s, _ = take_rate_token(

@@ -1,19 +1,19 @@
-"""A task that is dropped leaves its queue, also when nobody serves that queue."""
+"""A dropped task is removed from its queue, even if no worker serves that queue."""
 
 from runnel.backends.local.task_board import TaskBoard
 from runnel.testing.conformance.suite import make_task, make_token
 
 
-def test_a_dropped_task_takes_no_room_in_a_queue_that_nobody_serves() -> None:
+def test_a_dropped_task_is_removed_from_a_queue_without_workers() -> None:
     board = TaskBoard(lambda _partition, _command: None)
     for node in ("a", "b", "c"):
         board.issue(0, make_task(node, queue="unserved"))
 
     board.drop(make_token("a"))
-    left = len(board.ready)
+    remaining = len(board.ready)
     board.drop_partition(0)
 
-    assert (left, len(board.ready)) == (2, 0)
+    assert (remaining, len(board.ready)) == (2, 0)
 
 
 def test_the_tasks_around_a_dropped_one_keep_their_order() -> None:

@@ -1,4 +1,4 @@
-"""The heap of timers forgets what was cleared or moved, in what it returns and in memory."""
+"""The heap of timers forgets cleared and moved timers, in its results and in memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ steps = st.lists(st.tuples(names, st.none() | times), max_size=60)
 
 
 @given(steps=steps, now=times, limit=st.integers(1, 8))
-def test_due_timers_are_those_of_a_plain_sorted_list(
+def test_due_timers_equal_those_of_a_sorted_list(
     steps: list[tuple[str, float | None]], now: float, limit: int
 ) -> None:
     timers = LocalTimers()
@@ -28,14 +28,14 @@ def test_due_timers_are_those_of_a_plain_sorted_list(
             expected[name] = make_timer(name, due=due)
         timers.due(now, limit=limit)
 
-    found = timers.due(now, limit=limit)
-    dues = sorted(each.due for each in expected.values())
-    assert [each.due for each in found] == [due for due in dues if due <= now][:limit]
-    assert all(expected[each.key.node_id] == each for each in found)
+    listed = timers.due(now, limit=limit)
+    dues = sorted(timer.due for timer in expected.values())
+    assert [timer.due for timer in listed] == [due for due in dues if due <= now][:limit]
+    assert all(expected[timer.key.node_id] == timer for timer in listed)
     assert timers.next_due() == (dues[0] if dues else None)
 
 
-def test_a_timer_that_is_moved_for_ever_takes_no_more_room() -> None:
+def test_a_timer_that_is_set_again_and_again_uses_no_more_memory() -> None:
     timers = LocalTimers()
 
     for number in range(10_000):

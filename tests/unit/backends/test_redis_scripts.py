@@ -1,4 +1,4 @@
-"""Each script is sent with what it uses of the prelude, and with nothing else."""
+"""Each script is sent with the parts of the prelude that it uses, and with no others."""
 
 from runnel.backends.redis.connection_pool import SCRIPTS, select_prelude
 
@@ -18,7 +18,7 @@ end
 """
 
 
-def test_what_a_used_part_uses_comes_with_it_and_before_it() -> None:
+def test_the_dependencies_of_a_used_part_are_included_before_it() -> None:
     used = select_prelude(PRELUDE, "return second(KEYS)\n")
 
     assert [line for line in used.splitlines() if line.startswith("local")] == [
@@ -28,11 +28,11 @@ def test_what_a_used_part_uses_comes_with_it_and_before_it() -> None:
     ]
 
 
-def test_a_part_that_is_not_used_is_left_out() -> None:
+def test_an_unused_part_is_left_out() -> None:
     assert "second" not in select_prelude(PRELUDE, "return first(KEYS)\n")
     assert select_prelude(PRELUDE, "return secondly(KEYS)\n") == ""
 
 
-def test_a_short_script_has_no_function_of_the_prelude() -> None:
-    assert "local function" not in SCRIPTS["renew"].text
+def test_a_script_without_prelude_functions_includes_none() -> None:
+    assert "local function" not in SCRIPTS["renew_lease"].text
     assert "local function drop_tasks" in SCRIPTS["commit"].text

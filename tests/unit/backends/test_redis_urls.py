@@ -1,4 +1,4 @@
-"""What the URL of a Redis server may say."""
+"""The parts and options that the URL of a Redis server can have."""
 
 import pytest
 
@@ -25,7 +25,7 @@ URLS = {
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_an_ordinary_url_is_taken(url: str) -> None:
+def test_an_ordinary_url_is_accepted(url: str) -> None:
     assert parse_address(url) == URLS[url]
 
 
@@ -48,7 +48,7 @@ def test_an_address_is_shown_without_user_and_password(url: str) -> None:
         *("redis://h?db=x", "redis://h/abc", "redis://h/-1", "redis://h/1/2", "redis://h?db=-1"),
     ],
 )
-def test_a_value_that_an_option_can_not_have_is_refused(url: str) -> None:
+def test_an_invalid_option_value_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server"):
         parse_address(url)
 
@@ -57,7 +57,7 @@ def test_a_value_that_an_option_can_not_have_is_refused(url: str) -> None:
     "option",
     ["socket_timeout=5", "max_connections=5", "protocol=3", "decode_responses=true", "foo=1"],
 )
-def test_an_option_that_is_not_the_urls_to_set_is_named(option: str) -> None:
+def test_the_error_for_an_unknown_option_names_it(option: str) -> None:
     url = f"redis://:secret@host:6379/0?{option}"
 
     with pytest.raises(InputError, match=f"got '{option.partition('=')[0]}'") as caught:
@@ -66,13 +66,13 @@ def test_an_option_that_is_not_the_urls_to_set_is_named(option: str) -> None:
 
 
 @pytest.mark.parametrize("sign", "#?/")
-def test_a_password_that_is_not_quoted_is_not_taken_for_a_port(sign: str) -> None:
+def test_an_unquoted_password_is_not_read_as_a_port(sign: str) -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
         parse_address(f"redis://user:471{sign}1@host:6379/0")
     assert "471" not in str(caught.value)
 
 
-def test_a_text_that_is_no_url_is_refused_without_repeating_it() -> None:
+def test_a_text_that_is_not_a_url_is_refused_without_repeating_it() -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
         RedisConnectionPool("secret@nowhere", RealClock())
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The file of running attempts gives the next process what the last one was doing, or nothing."""
+"""The file of running tasks shows the next process which tasks were running, or nothing."""
 
 from pathlib import Path
 
@@ -24,29 +24,29 @@ def path(tmp_path: Path) -> Path:
 
 
 def after_a_kill(path: Path, *tokens: TaskToken) -> RunningTasksFile:
-    """What a process finds after one that ran these was killed: nobody has closed the file."""
+    """Returns the file as the next process finds it after a kill: it was not closed."""
     former = RunningTasksFile(path)
-    for each in tokens:
-        former.add(each)
+    for token in tokens:
+        former.add(token)
     return RunningTasksFile(path)
 
 
 def blamed(path: Path, *tokens: TaskToken) -> list[bool | None]:
-    found = RunningTasksFile(path)
-    return [found.was_running_at_crash(each) for each in tokens]
+    file = RunningTasksFile(path)
+    return [file.was_running_at_crash(token) for token in tokens]
 
 
-def test_what_has_begun_and_not_ended_is_found_by_the_next_process(path: Path) -> None:
+def test_the_next_process_finds_tasks_that_started_and_did_not_end(path: Path) -> None:
     former = RunningTasksFile(path)
-    marks = [former.add(each) for each in (A, B, C)]
+    marks = [former.add(token) for token in (A, B, C)]
     former.remove(marks[1])
 
-    found = RunningTasksFile(path)
+    file = RunningTasksFile(path)
 
-    assert [found.was_running_at_crash(each) for each in (A, B, C)] == [True, None, True]
+    assert [file.was_running_at_crash(token) for token in (A, B, C)] == [True, None, True]
 
 
-def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path) -> None:
+def test_there_is_no_file_before_the_first_start_or_after_a_regular_end(path: Path) -> None:
     running = RunningTasksFile(path)
     existed = [path.exists()]
     running.add(A)
@@ -57,7 +57,7 @@ def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path
     assert [*existed, path.exists()] == [False, True, False]
 
 
-def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
+def test_a_full_file_accepts_no_task_until_one_ends(path: Path) -> None:
     running = RunningTasksFile(path)
     marks = [running.add(make_token(f"n{number}")) for number in range(SLOTS)]
 
@@ -68,7 +68,7 @@ def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
     assert (refused, running.add(A)) == (NO_SLOT, marks[7])
 
 
-def test_a_token_of_any_length_is_kept(path: Path) -> None:
+def test_a_token_of_any_length_is_recorded(path: Path) -> None:
     long = make_token("ж" * 10_000)
 
     after_a_kill(path, long)
@@ -76,19 +76,19 @@ def test_a_token_of_any_length_is_kept(path: Path) -> None:
     assert blamed(path, long, A) == [True, None]
 
 
-def test_nobody_is_to_blame_for_the_end_of_a_process_that_was_told_to_end(path: Path) -> None:
+def test_no_task_is_blamed_for_the_end_of_a_process_that_was_asked_to_stop(path: Path) -> None:
     former = RunningTasksFile(path)
     former.add(A)
     former.mark_clean_shutdown()
 
-    found = RunningTasksFile(path)
-    found.add(C)
+    file = RunningTasksFile(path)
+    file.add(C)
 
-    assert [found.was_running_at_crash(each) for each in (A, B)] == [False, False]
+    assert [file.was_running_at_crash(token) for token in (A, B)] == [False, False]
     assert blamed(path, C) == [True]
 
 
-def test_an_excuse_without_a_file_makes_none(path: Path) -> None:
+def test_marking_a_clean_shutdown_creates_no_file(path: Path) -> None:
     running = RunningTasksFile(path)
 
     running.mark_clean_shutdown()
@@ -108,31 +108,31 @@ def test_an_excuse_without_a_file_makes_none(path: Path) -> None:
 def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    found = RunningTasksFile(path)
-    before = found.was_running_at_crash(A)
-    found.add(A)
+    file = RunningTasksFile(path)
+    before = file.was_running_at_crash(A)
+    file.add(A)
 
     assert before is None
     assert blamed(path, A) == [True]
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 16, b"\xff" * 7])
-def test_a_torn_slot_belongs_to_nobody(path: Path, torn: bytes) -> None:
+def test_a_partially_written_slot_matches_no_task(path: Path, torn: bytes) -> None:
     after_a_kill(path, A, B)
     content = bytearray(path.read_bytes())
     content[SLOT_OFFSETS[1] + 1 : SLOT_OFFSETS[1] + 1 + len(torn)] = torn
     path.write_bytes(content)
 
-    found = RunningTasksFile(path)
+    file = RunningTasksFile(path)
 
-    assert (found.was_running_at_crash(A), found.was_running_at_crash(B)) == (
+    assert (file.was_running_at_crash(A), file.was_running_at_crash(B)) == (
         True,
         None if torn else True,
     )
-    assert [found.add(B), found.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
+    assert [file.add(B), file.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
 
 
-def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:
+def test_tasks_run_unrecorded_if_the_file_can_not_be_created(tmp_path: Path) -> None:
     running = RunningTasksFile(tmp_path / "missing" / "p0.running")
 
     assert [running.add(A), running.add(B)] == [NO_SLOT, NO_SLOT]

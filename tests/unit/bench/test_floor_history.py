@@ -1,4 +1,4 @@
-"""A floor does the whole of a graph, in an order that the graph allows."""
+"""A floor runs all nodes of a graph, in an order that the graph allows."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from runnel.core.workflow import Workflow
         workflows.build_large_graph,
     ],
 )
-def test_what_a_floor_stores_is_the_history_of_an_execution_that_completed(
+def test_a_floor_stores_the_history_of_a_completed_execution(
     make: Callable[[], Workflow],
 ) -> None:
     workflow = make()

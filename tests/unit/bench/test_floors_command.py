@@ -1,4 +1,4 @@
-"""`python -m bench.floors`: a rate for people and for programs; mistakes are one sentence."""
+"""`python -m bench.floors` prints a rate as text or JSON; an error is one sentence."""
 
 import json
 
@@ -7,18 +7,18 @@ import pytest
 from bench.floors.__main__ import main
 
 
-def test_programs_get_the_rate_and_its_spread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_the_rate_and_its_spread(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["diamond", "--backend", "sqlite", "--count", "10", "--json"])
 
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    least, most = found["floor_spread"]
+    document = json.loads(out)
+    low, high = document["floor_spread"]
     assert code == 0
-    assert 0 < least <= found["floor_per_s"] <= most
+    assert 0 < low <= document["floor_per_s"] <= high
     assert "floor of diamond on sqlite: 10 executions" in err
 
 
-def test_people_get_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["chain", "--backend", "memory", "--count", "2"])
 
     out = capsys.readouterr().out
@@ -39,7 +39,7 @@ def test_people_get_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         (["diamond", "--unknown"], "unrecognized arguments: --unknown"),
     ],
 )
-def test_wrong_input_is_one_sentence(
+def test_wrong_input_is_reported_in_one_sentence(
     capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
     code = main(arguments)

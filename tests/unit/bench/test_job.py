@@ -1,4 +1,4 @@
-"""Nothing that a job has started outlives it."""
+"""A job ends with all processes that it has started."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ other.wait()
 """
 
 
-async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_job_that_takes_too_long_is_killed_with_its_child_processes(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run_child([sys.executable, "-c", STARTS_ANOTHER], folder=tmp_path, timeout_s=2.0)
 
@@ -25,9 +25,9 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     await wait_until(lambda: not Path("/proc", pid).exists())
 
 
-def test_what_it_says_is_kept(tmp_path: Path) -> None:
-    words = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+def test_the_output_of_a_job_is_returned(tmp_path: Path) -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
 
-    found = run_child([sys.executable, "-c", words], folder=tmp_path, timeout_s=60.0)
+    result = run_child([sys.executable, "-c", program], folder=tmp_path, timeout_s=60.0)
 
-    assert found == (3, "out\n", "err\n")
+    assert result == (3, "out\n", "err\n")

@@ -1,4 +1,4 @@
-"""Peers are measured in environments of their own; none of them is installed for these tests."""
+"""Measurements of peers. These tests install no peer: this interpreter replaces them."""
 
 import json
 import os
@@ -29,8 +29,8 @@ FOREVER = ["-c", "import threading; threading.Event().wait()"]
 FIGURES = ["-c", "print('warm'); print('{\"fan_1000_s\": 2}')"]
 
 
-def peer(program: Command, *workers: Command) -> Peer:
-    """One whose programs need no package: this interpreter can stand in for its environment."""
+def make_peer(program: Command, *workers: Command) -> Peer:
+    """Returns a peer whose programs need no package, so that this interpreter can run them."""
 
     def commands(settings: PeerSettings) -> list[Command]:
         return list(workers)
@@ -51,21 +51,21 @@ def peer(program: Command, *workers: Command) -> Peer:
     )
 
 
-def measured(found: Peer) -> dict[str, float]:
-    return measure_with_python(PYTHON, found, "fan", settings={"pool": "b"})
+def measure_fan(peer: Peer) -> dict[str, float]:
+    return measure_with_python(PYTHON, peer, "fan", settings={"pool": "b"})
 
 
-def test_the_last_line_that_a_program_prints_is_the_figures() -> None:
-    assert measured(peer(FIGURES, FOREVER)) == {"fan_1000_s": 2.0}
+def test_the_last_line_of_a_program_has_the_figures() -> None:
+    assert measure_fan(make_peer(FIGURES, FOREVER)) == {"fan_1000_s": 2.0}
 
 
-def test_a_program_reads_its_order_in_the_folder_where_it_runs() -> None:
+def test_a_program_reads_its_order_from_its_working_directory() -> None:
     program = "import json; o = json.load(open('order.json')); s = o['settings']"
-    shown = "print(json.dumps({'count': o['count'], 'slots': s['slots'], s['pool']: 0}))"
+    output = "print(json.dumps({'count': o['count'], 'slots': s['slots'], s['pool']: 0}))"
 
-    found = measured(peer(["-c", f"{program}; {shown}"]))
+    figures = measure_fan(make_peer(["-c", f"{program}; {output}"]))
 
-    assert found == {"count": 7, "slots": 2, "b": 0}
+    assert figures == {"count": 7, "slots": 2, "b": 0}
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,26 @@ def test_a_program_reads_its_order_in_the_folder_where_it_runs() -> None:
         (FOREVER, [["-c", "raise SystemExit('no port')"]], "one, fan: its worker-0 ended: no port"),
     ],
 )
-def test_a_failure_is_told_in_one_sentence(
+def test_a_failure_is_reported_in_one_sentence(
     program: Command, workers: list[Command], sentence: str
 ) -> None:
     with pytest.raises(PeerFailedError, match=sentence) as raised:
-        measured(peer(program, *workers))
+        measure_fan(make_peer(program, *workers))
 
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("end", ["print('{\"fan_1000_s\": 2}')", "raise ValueError"])
-def test_nothing_is_left_of_what_was_started(end: str, tmp_path: Path) -> None:
+def test_no_process_and_no_folder_is_left_after_a_measurement(end: str, tmp_path: Path) -> None:
     pipe, note = tmp_path / "pipe", tmp_path / "note"
     os.mkfifo(pipe)
     worker = f"open({str(pipe)!r}, 'w').write(f'{{os.getpid()}} {{os.getcwd()}}')"
     program = f"open({str(note)!r}, 'w').write(open({str(pipe)!r}).read())"
 
     with suppress(PeerFailedError):
-        measured(peer(["-c", f"{program}\n{end}"], ["-c", f"import os; {worker}; {FOREVER[1]}"]))
+        measure_fan(
+            make_peer(["-c", f"{program}\n{end}"], ["-c", f"import os; {worker}; {FOREVER[1]}"])
+        )
 
     pid, folder = note.read_text().split()
     with pytest.raises(ProcessLookupError):
@@ -103,7 +105,7 @@ def test_nothing_is_left_of_what_was_started(end: str, tmp_path: Path) -> None:
     assert not Path(folder).exists()
 
 
-def test_a_peer_sees_its_programs_and_nothing_of_this_project() -> None:
+def test_a_peer_can_import_its_programs_but_not_this_project() -> None:
     python = Path("/cache/celery/bin/python")
     path = f"PYTHONPATH={environment.FOLDER}"
 
@@ -120,7 +122,7 @@ def test_a_peer_sees_its_programs_and_nothing_of_this_project() -> None:
     ]
 
 
-def test_an_environment_is_another_one_when_its_pins_change(
+def test_other_pinned_versions_get_another_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(environment, "FOLDER", tmp_path)
@@ -136,16 +138,14 @@ def test_an_environment_is_another_one_when_its_pins_change(
 
 
 @pytest.mark.slow
-def test_a_peer_that_cannot_be_installed_is_told_in_one_sentence_and_leaves_nothing(
+def test_a_failed_installation_is_reported_in_one_sentence_and_leaves_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(environment, "FOLDER", tmp_path)
     monkeypatch.setenv("RUNNEL_BENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "one.txt").write_text("not a requirement\n")
 
-    with pytest.raises(
-        PeerMissingError, match="one can't be installed and is left out: "
-    ) as raised:
+    with pytest.raises(PeerMissingError, match="one can't be installed and is skipped: ") as raised:
         prepare_python("one")
 
     assert "\n" not in str(raised.value)
@@ -153,23 +153,25 @@ def test_a_peer_that_cannot_be_installed_is_told_in_one_sentence_and_leaves_noth
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_is_described_with_the_versions_that_are_pinned(name: str) -> None:
-    found = describe_peer(name)
+def test_the_description_of_a_peer_has_its_pinned_versions(name: str) -> None:
+    description = describe_peer(name)
 
     versions = read_pinned_versions(PEERS_BY_NAME[name].environment)
-    assert found["versions"].split(", ")[0] in {f"{key} {value}" for key, value in versions.items()}
-    assert ("NOT durable" in found["joins"]) is (name == "taskiq")
-    assert all(found[key] for key in ("durability", "layout", "settings", "counts"))
+    assert description["versions"].split(", ")[0] in {
+        f"{key} {value}" for key, value in versions.items()
+    }
+    assert ("NOT durable" in description["joins"]) is (name == "taskiq")
+    assert all(description[key] for key in ("durability", "layout", "settings", "counts"))
 
 
 @pytest.mark.parametrize("name", PEERS)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_peer_has_settings_and_a_count_for_every_workload(name: str, workload: str) -> None:
-    found = PEERS_BY_NAME[name]
+    peer = PEERS_BY_NAME[name]
 
-    commands = [found.program, *found.workers(found.settings_for(workload))]
+    commands = [peer.program, *peer.workers(peer.settings_for(workload))]
 
-    assert found.counts[workload] >= 1
+    assert peer.counts[workload] >= 1
     assert all(isinstance(word, str) for command in commands for word in command)
 
 
@@ -180,7 +182,7 @@ def test_every_peer_has_settings_and_a_count_for_every_workload(name: str, workl
         ("celery", "map", "no workload is called 'map': choose one of diamonds, chain, fan"),
     ],
 )
-def test_an_unknown_name_is_told_with_those_that_are_known(
+def test_the_error_of_an_unknown_name_lists_the_known_names(
     peer_name: str, workload: str, sentence: str
 ) -> None:
     with pytest.raises(UnknownPeerError, match=sentence):
@@ -188,7 +190,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(
 
 
 @pytest.mark.parametrize("output", ["", "[]", "{}", "3", "{broken"])
-def test_figures_are_an_object_of_numbers(output: str) -> None:
+def test_figures_must_be_an_object_of_numbers(output: str) -> None:
     with pytest.raises(ValueError, match=r"expected figures|Expecting property name"):
         parse_figures(output)
 
@@ -197,7 +199,9 @@ def test_figures_are_an_object_of_numbers(output: str) -> None:
     ("text", "expected"),
     [("slots=4", ("slots", 4)), ("pool=threads", ("pool", "threads")), ("a=[1]", ("a", [1]))],
 )
-def test_a_setting_to_try_is_json_or_text(text: str, expected: tuple[str, object]) -> None:
+def test_a_setting_of_the_command_line_is_json_or_text(
+    text: str, expected: tuple[str, object]
+) -> None:
     assert parse_setting(text) == expected
 
 
@@ -210,7 +214,7 @@ def test_the_command_line_refuses_a_setting_without_a_value(
     assert "expected name=value, got 'slots'" in capsys.readouterr().err
 
 
-def order(workload: str) -> MeasurementOrder:
+def make_order(workload: str) -> MeasurementOrder:
     return MeasurementOrder(workload=workload, count=5, url="", settings={})
 
 
@@ -228,25 +232,23 @@ async def test_a_program_prints_the_figures_of_its_workload(
     async def run(name: str, count: int) -> Sequence[int]:
         return [EXPECTED[name]] * count
 
-    await run_order(order(workload), run)
+    await run_order(make_order(workload), run)
 
     assert set(json.loads(capsys.readouterr().out)) == figures
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-async def test_work_that_was_not_done_right_is_no_figure(
-    lost: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_wrong_results_give_no_figure(lost: int, capsys: pytest.CaptureFixture[str]) -> None:
     async def run(name: str, count: int) -> Sequence[int]:
         return [EXPECTED[name] - 1 + lost] * (count - lost)
 
     with pytest.raises(ValueError, match=r"diamonds: .* returned"):
-        await run_order(order("diamonds"), run)
+        await run_order(make_order("diamonds"), run)
 
     assert capsys.readouterr().out == ""
 
 
-def test_an_edge_is_a_twentieth_of_its_chain() -> None:
+def test_the_latency_of_an_edge_is_a_twentieth_of_its_chain() -> None:
     assert compute_edge_latencies([0.02 * number for number in range(1, 101)]) == pytest.approx(
         {"edge_ms_p50": 50.0, "edge_ms_p99": 99.0}
     )

@@ -11,28 +11,28 @@ from runnel.bench.figures import (
 
 
 @pytest.mark.parametrize(
-    ("part", "expected"), [(0.5, 50.0), (0.99, 99.0), (0.999, 100.0), (1.0, 100.0)]
+    ("fraction", "expected"), [(0.5, 50.0), (0.99, 99.0), (0.999, 100.0), (1.0, 100.0)]
 )
-def test_a_share_is_the_least_value_that_so_many_do_not_exceed(
-    part: float, expected: float
+def test_a_percentile_is_the_smallest_value_not_below_the_fraction(
+    fraction: float, expected: float
 ) -> None:
-    values = [float(each) for each in range(100, 0, -1)]
+    values = [float(number) for number in range(100, 0, -1)]
 
-    assert compute_percentile(values, part) == expected
+    assert compute_percentile(values, fraction) == expected
 
 
-def test_a_share_of_one_value_is_that_value() -> None:
+def test_a_percentile_of_one_value_is_that_value() -> None:
     assert compute_percentile([3.0], 0.5) == compute_percentile([3.0], 0.999) == 3.0
 
 
-def test_seconds_are_told_in_milliseconds() -> None:
+def test_latencies_are_in_milliseconds() -> None:
     assert summarize_latency("edge", [0.002, 0.001, 0.004]) == {
         "edge_ms_p50": 2.0,
         "edge_ms_p99": 4.0,
     }
 
 
-def test_only_figures_that_every_run_has_are_summarised() -> None:
+def test_only_figures_of_every_run_are_summarized() -> None:
     runs = [{"a": 1.0, "b": 9.0}, {"a": 3.0}, {"a": 2.0, "b": 8.0}]
 
     assert compute_medians(runs) == {"a": 2.0}

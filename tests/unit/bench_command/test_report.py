@@ -1,4 +1,4 @@
-"""A measurement, for people and for programs."""
+"""The report of a measurement as text and as JSON."""
 
 import pytest
 
@@ -24,25 +24,25 @@ MEASURED = Measured(
 )
 
 
-def test_programs_get_rates_settings_and_machine() -> None:
-    found = build_document(build_request("diamond", BenchmarkOptions()), MEASURED)
+def test_the_document_has_rates_settings_and_machine() -> None:
+    document = build_document(build_request("diamond", BenchmarkOptions()), MEASURED)
 
-    assert found["executions_per_s"] == 500.0
-    assert found["nodes_per_s"] == 2_000.0
-    assert found["settings"]["count"] == 2_000
-    assert found["machine"]["cores"] >= 1
+    assert document["executions_per_s"] == 500.0
+    assert document["nodes_per_s"] == 2_000.0
+    assert document["settings"]["count"] == 2_000
+    assert document["machine"]["cores"] >= 1
 
 
-def test_what_has_no_rate_says_so_by_null() -> None:
+def test_a_workload_without_a_rate_has_null() -> None:
     measured = Measured(figures={"cold_start_s": 0.5}, spread={"cold_start_s": (0.5, 0.5)})
 
-    found = build_document(build_request("start", BenchmarkOptions()), measured)
+    document = build_document(build_request("start", BenchmarkOptions()), measured)
 
-    assert found["executions_per_s"] is None
-    assert found["nodes_per_s"] is None
+    assert document["executions_per_s"] is None
+    assert document["nodes_per_s"] is None
 
 
-def test_people_get_the_rate_first() -> None:
+def test_the_rows_begin_with_the_rates() -> None:
     assert format_rows(MEASURED) == [
         ("executions per second", "500", "450", "600"),
         ("nodes per second", "2,000", "1,800", "2,400"),
@@ -50,15 +50,15 @@ def test_people_get_the_rate_first() -> None:
     ]
 
 
-def test_no_password_is_shown() -> None:
+def test_passwords_are_hidden() -> None:
     options = BenchmarkOptions(
         redis_url="redis://:hush@host:6379/0", postgres_url="postgresql://u:hush@host/db"
     )
-    wanted = build_request("diamond", options)
+    request = build_request("diamond", options)
 
-    assert "hush" not in format_title(wanted)
-    assert "hush" not in str(describe_settings(wanted))
-    assert describe_settings(wanted)["redis"] == "redis://***@host:6379/0"
+    assert "hush" not in format_title(request)
+    assert "hush" not in str(describe_settings(request))
+    assert describe_settings(request)["redis"] == "redis://***@host:6379/0"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,14 @@ def test_no_password_is_shown() -> None:
         ("map_cost_ratio", "map cost ratio"),
     ],
 )
-def test_a_figure_is_told_with_its_unit(name: str, expected: str) -> None:
+def test_a_label_has_the_unit_of_its_figure(name: str, expected: str) -> None:
     assert format_label(name) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(12_345.6, "12,346"), (45.67, "45.7"), (1.234, "1.23"), (0.1, "0.100")]
 )
-def test_a_number_has_three_digits_or_all_before_the_point(value: float, expected: str) -> None:
+def test_a_number_has_three_significant_digits_or_all_before_the_point(
+    value: float, expected: str
+) -> None:
     assert format_number(value) == expected

@@ -1,4 +1,4 @@
-"""What makes no sense is refused in one sentence; what is not said has a default."""
+"""Requests of `runnel bench`: defaults, and errors for options that do not fit together."""
 
 import pytest
 
@@ -9,15 +9,15 @@ REDIS = "redis://host:6379/0"
 POSTGRES = "postgresql://host/runnel"
 
 
-def test_without_a_word_it_is_sqlite_with_the_count_of_the_workload() -> None:
-    found = build_request("diamond", BenchmarkOptions())
+def test_the_default_is_sqlite_with_the_count_of_the_workload() -> None:
+    request = build_request("diamond", BenchmarkOptions())
 
-    assert (found.backend, found.durability, found.count) == ("sqlite", "process", 2_000)
-    assert (found.concurrency, found.workers, found.repetitions) == (4, 1, 3)
+    assert (request.backend, request.durability, request.count) == ("sqlite", "process", 2_000)
+    assert (request.concurrency, request.workers, request.repetitions) == (4, 1, 3)
 
 
 @pytest.mark.parametrize(
-    ("workload", "given"),
+    ("workload", "options"),
     [
         ("diamond", BenchmarkOptions(redis_url=REDIS)),
         ("diamond", BenchmarkOptions(redis_url=REDIS, postgres_url=POSTGRES)),
@@ -25,12 +25,14 @@ def test_without_a_word_it_is_sqlite_with_the_count_of_the_workload() -> None:
         ("archive", BenchmarkOptions()),
     ],
 )
-def test_what_needs_servers_is_on_redis(workload: str, given: BenchmarkOptions) -> None:
-    assert build_request(workload, given).backend == "redis"
+def test_a_workload_that_needs_servers_runs_on_redis(
+    workload: str, options: BenchmarkOptions
+) -> None:
+    assert build_request(workload, options).backend == "redis"
 
 
 @pytest.mark.parametrize(
-    ("workload", "given", "sentence"),
+    ("workload", "options", "sentence"),
     [
         ("lozenge", BenchmarkOptions(), "expected a workload (diamond, chain, "),
         (
@@ -42,7 +44,7 @@ def test_what_needs_servers_is_on_redis(workload: str, given: BenchmarkOptions) 
         (
             "diamond",
             BenchmarkOptions(backend="memory", durability="power"),
-            "only SQLite has a choice",
+            "only SQLite has this option",
         ),
         ("diamond", BenchmarkOptions(workers=2), "--workers: sqlite has one"),
         (
@@ -71,18 +73,18 @@ def test_what_needs_servers_is_on_redis(workload: str, given: BenchmarkOptions) 
             BenchmarkOptions(backend="redis", workers=65),
             "--workers: expected at most 64, got 65",
         ),
-        ("start", BenchmarkOptions(repetitions=2), "--repetitions: 'start' has no choice of it"),
-        ("takeover", BenchmarkOptions(workers=2), "--workers: 'takeover' has no choice of it"),
+        ("start", BenchmarkOptions(repetitions=2), "--repetitions: 'start' does not accept"),
+        ("takeover", BenchmarkOptions(workers=2), "--workers: 'takeover' does not accept"),
         ("takeover", BenchmarkOptions(backend="sqlite"), "'takeover' needs servers"),
-        ("start", BenchmarkOptions(backend="memory"), "'start' begins with nothing"),
-        ("start", BenchmarkOptions(redis_url=REDIS), "on no server: give no URL"),
-        ("archive", BenchmarkOptions(redis_url=REDIS), "it takes private servers only"),
+        ("start", BenchmarkOptions(backend="memory"), "'start' runs on SQLite only"),
+        ("start", BenchmarkOptions(redis_url=REDIS), "without a server: give no URL"),
+        ("archive", BenchmarkOptions(redis_url=REDIS), "it uses private servers"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    workload: str, given: BenchmarkOptions, sentence: str
+def test_options_that_do_not_fit_together_are_refused(
+    workload: str, options: BenchmarkOptions, sentence: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        build_request(workload, given)
+        build_request(workload, options)
 
     assert sentence in str(caught.value)

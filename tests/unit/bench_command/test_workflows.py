@@ -1,4 +1,4 @@
-"""What is measured is what is said to be measured."""
+"""The measured workflows have the documented sizes."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from runnel.core.validation import find_problems
 from runnel.core.workflow import Workflow
 
 
-def edges_of(workflow: Workflow) -> int:
+def count_edges(workflow: Workflow) -> int:
     return sum(len(set(node.dependencies)) for node in workflow.nodes)
 
 
@@ -25,10 +25,10 @@ def edges_of(workflow: Workflow) -> int:
         (workflows.build_signal_wait, 2, 1),
     ],
 )
-def test_a_workflow_is_valid_and_of_the_size_that_is_told(
+def test_a_workflow_is_valid_and_has_the_documented_size(
     make: Callable[[], Workflow], nodes: int, edges: int
 ) -> None:
     workflow = make()
 
     assert not find_problems(workflow)
-    assert (len(workflow.nodes), edges_of(workflow)) == (nodes, edges)
+    assert (len(workflow.nodes), count_edges(workflow)) == (nodes, edges)

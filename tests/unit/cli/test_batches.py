@@ -1,4 +1,4 @@
-"""The documents of a batch, and what is counted of them."""
+"""Reads the documents of a batch and counts their results."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from runnel.cli.session.batch_documents import BatchDocument, read_documents
 from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
 from runnel.cli.session.batch_run import describe_pace
+from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
@@ -26,7 +27,7 @@ def keys(path: Path, text: str, id_field: str | None = None) -> list[str]:
     return [each.key for each in read_documents(str(path), ANY, id_field=id_field)]
 
 
-def test_a_key_is_of_the_content_wherever_its_line_moves(tmp_path: Path) -> None:
+def test_a_key_depends_on_the_content_and_not_on_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
 
     first = keys(file, '{"n": 1, "m": 2}\n{"n": 2}\n\n{"n": 2}\n')
@@ -41,7 +42,7 @@ def test_a_key_is_the_value_of_a_field(tmp_path: Path) -> None:
     assert keys(tmp_path / "a.jsonl", '{"m": {"id": 7}}\n{"m": {"id": "x"}}', "m.id") == ["7", "x"]
 
 
-def test_the_lines_of_a_csv_file_are_objects_of_texts(tmp_path: Path) -> None:
+def test_each_line_of_a_csv_file_becomes_an_object_of_texts(tmp_path: Path) -> None:
     file = tmp_path / "a.CSV"
     file.write_text('\ufeffid,text\n1,"two\nlines"\n2,ü\n')
 
@@ -56,22 +57,22 @@ def test_the_lines_of_a_csv_file_are_objects_of_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("a.jsonl", "\n \n", "there is no document in it"),
+        ("a.jsonl", "\n \n", "it has no documents"),
         ("a.jsonl", "1\n{", "line 2 is not JSON"),
         ("a.jsonl", "[" * 5000, "line 1 is not JSON"),
         ("a.jsonl", "1\n" + "2" * 10_000_001, "line 2 is longer than 10 MB; keep large data in"),
         (
             "a.csv",
             "a,b\n1\n",
-            "a.csv: line 2 has 1 columns, and the first line 2; expected as many",
+            "a.csv: line 2 has 1 columns; expected 2, as in the first line",
         ),
-        ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns, and the first line 2"),
+        ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns; expected 2, as in the first line"),
         ("a.csv", "a,b,a\n1,2,3\n", "two columns are named 'a'; give each its own name"),
         ("a.csv", 'a,b\n"1', "is not CSV"),
-        ("a.csv", "a,b\n", "there is no document in it"),
+        ("a.csv", "a,b\n", "it has no documents"),
     ],
 )
-def test_what_can_not_be_read_names_its_line(
+def test_a_line_that_can_not_be_read_is_named_in_the_error(
     tmp_path: Path, name: str, text: str, sentence: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -80,7 +81,7 @@ def test_what_can_not_be_read_names_its_line(
         read_documents(str(tmp_path / name), ANY, id_field=None)
 
 
-def test_a_text_in_no_known_encoding_names_its_line(tmp_path: Path) -> None:
+def test_a_line_that_is_not_utf_8_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("a\nb\nü\n".encode("latin-1"))
 
     with pytest.raises(InputError, match="line 3 is not UTF-8 text; save it as UTF-8"):
@@ -95,7 +96,7 @@ def test_an_id_field_without_a_name_is_refused(tmp_path: Path, id_field: str) ->
         read_documents(str(tmp_path / "a.jsonl"), ANY, id_field=id_field)
 
 
-def test_the_texts_of_a_csv_file_are_numbers_where_the_workflow_takes_numbers(
+def test_csv_cells_become_numbers_where_the_schema_expects_numbers(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a.csv"
@@ -106,7 +107,7 @@ def test_the_texts_of_a_csv_file_are_numbers_where_the_workflow_takes_numbers(
     assert [each.input for each in found] == [{"n": 3, "zip": "10115"}, {"n": 4, "zip": "x"}]
 
 
-def test_all_problems_are_told_before_anything_is_submitted(tmp_path: Path) -> None:
+def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     lines = [{"n": 1, "id": "a"}, {"id": "b"}, {"n": 3, "id": "a"}, {"n": 4}, {"n": 1, "id": 1.5}]
     file.write_text("\n".join(map(json.dumps, lines)))
@@ -135,11 +136,13 @@ def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> 
         finished_at=1.0 + number,
     )
     return DocumentOutcome(
-        BatchDocument(number, str(number), b"{}"), header, is_from_earlier_run=is_earlier
+        BatchDocument(number, str(number), b"{}"),
+        build_execution_summary(header),
+        is_from_earlier_run=is_earlier,
     )
 
 
-def test_pace_and_quantiles_are_of_what_this_run_has_done() -> None:
+def test_pace_and_quantiles_count_only_documents_of_this_run() -> None:
     tally = BatchTally(200, started_at=1_000.0)
     unknown = describe_pace(tally, 1_000.0)
     for number in range(1, 101):

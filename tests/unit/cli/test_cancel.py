@@ -33,7 +33,7 @@ async def _submit(data_dir: Path) -> ExecutionId:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "execution {} is cancelled, but its clean-up has to run; go on with: "),
+        ([], "execution {} is cancelled, but its clean-up has to run; continue with: "),
         (["--force"], "execution {} is cancelled\n"),
     ],
 )
@@ -48,7 +48,7 @@ def test_force_also_ends_clean_up_nodes(
     assert capsys.readouterr().out.startswith(sentence.format(execution_id))
 
 
-def test_what_could_not_be_applied_is_not_called_cancelled(
+def test_an_execution_is_not_reported_as_cancelled_if_the_command_was_not_applied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(_store: SqliteStore, *_asked: object, **_named: object) -> None:
@@ -60,15 +60,15 @@ def test_what_could_not_be_applied_is_not_called_cancelled(
 
     code = run_command(["cancel", "@last", "--data-dir", str(tmp_path)])
 
-    sentence = f"execution {execution_id} will be cancelled as soon as a process runs it; go on"
+    sentence = f"execution {execution_id} will be cancelled as soon as a process runs it; continue"
     assert code == 0
     assert capsys.readouterr().out.startswith(sentence)
 
 
-def test_help_tells_what_force_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_force(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_command(["cancel", "--help"])
 
     printed = " ".join(capsys.readouterr().out.split())
     assert code == 0
     assert "--force" in printed
-    assert "Also end its clean-up nodes." in printed
+    assert "Also cancel clean-up nodes." in printed

@@ -1,6 +1,6 @@
-"""The unfinished children of an execution tree, derived from its events."""
+"""The unfinished children of a tree, as notifications report them."""
 
-from runnel.cli.session.unfinished import UnfinishedChildren
+from runnel.cli.session.follow import UnfinishedChildren
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
@@ -26,7 +26,7 @@ def finished(execution_id: ExecutionId) -> CommittedEvents:
     return CommittedEvents(execution_id, 2.0, [ExecutionFinished(state=ExecutionState.CANCELLED)])
 
 
-def test_children_are_there_until_they_are_final() -> None:
+def test_children_are_listed_until_they_are_final() -> None:
     offspring = UnfinishedChildren()
 
     for each in (ROOT, CHILD, GRANDCHILD):
@@ -41,7 +41,7 @@ def test_children_are_there_until_they_are_final() -> None:
     assert not offspring.has_any(ROOT)
 
 
-def test_trees_are_kept_apart() -> None:
+def test_children_of_different_trees_are_kept_apart() -> None:
     offspring = UnfinishedChildren()
     other = ExecutionId("s.kid.1")
 
@@ -53,7 +53,7 @@ def test_trees_are_kept_apart() -> None:
     assert offspring.list_children(ExecutionId("s")) == [other]
 
 
-def test_the_end_of_one_that_nobody_knew_is_no_news() -> None:
+def test_the_end_of_an_unknown_child_is_ignored() -> None:
     offspring = UnfinishedChildren()
 
     offspring.update(finished(CHILD))

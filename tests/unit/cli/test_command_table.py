@@ -1,4 +1,4 @@
-"""The table of commands: what `runnel --help` says without importing a command."""
+"""The table of commands, from which `runnel --help` is printed without importing a command."""
 
 import inspect
 import subprocess

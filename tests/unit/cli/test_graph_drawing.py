@@ -1,4 +1,4 @@
-"""Drawings of graphs show every edge and no edge that does not exist."""
+"""Drawings of graphs show every node and every edge."""
 
 import itertools
 from xml.etree import ElementTree as ET
@@ -11,7 +11,8 @@ from runnel.cli.render.graph_layout import route_lines
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
-from runnel.views.workflow import build_graph_document, escape_label, render_mermaid
+from runnel.views import build_document
+from runnel.views.workflow import build_graph_view, escape_label, render_mermaid
 from tests.unit.cli.graphs import graph, workflow
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -78,7 +79,7 @@ def test_lines_between_two_layers(lines: list[tuple[int, int]], expected: list[s
     assert route_lines(lines, 7) == expected
 
 
-def test_lines_that_could_be_taken_for_another_are_not_drawn() -> None:
+def test_ambiguous_lines_are_not_drawn() -> None:
     assert route_lines([(0, 4), (4, 0)], 5) is None
 
 
@@ -88,7 +89,7 @@ def test_two_lines_never_share_a_part_that_belongs_to_one() -> None:
     assert rows == ["│   ╰───╮", "╰───╮   │"]
 
 
-def test_marks_tell_conditions_and_maps_and_are_explained() -> None:
+def test_conditions_and_maps_are_marked_and_the_legend_explains_the_marks() -> None:
     nodes = (
         Node(id=NodeId("a"), handler="output"),
         Node(id=NodeId("b"), handler="output", dependencies=(NodeId("a"),), condition="a.x"),
@@ -113,7 +114,7 @@ def test_a_graph_wider_than_the_terminal_is_listed_by_layer_and_shortened() -> N
     assert all(len(line) <= 60 for line in lines)
 
 
-def test_a_deep_listing_says_how_many_layers_are_left_out() -> None:
+def test_a_long_listing_says_how_many_layers_it_omits() -> None:
     chain = graph({"n0": ""} | {f"n{i}": f"n{i - 1}" for i in range(1, 100)})
 
     lines = list_layers(chain, columns=80).splitlines()
@@ -148,7 +149,7 @@ def test_a_mermaid_label_escapes_what_mermaid_reads(id_: str, expected: str) -> 
 
 
 def test_a_graph_as_data_is_plain_json() -> None:
-    document = build_graph_document(Graph(workflow({"a": "", "b": "a"})))
+    document = build_document(build_graph_view(Graph(workflow({"a": "", "b": "a"}))))
 
     assert msgspec.json.decode(msgspec.json.encode(document)) == {
         "workflow": "test",
@@ -158,7 +159,7 @@ def test_a_graph_as_data_is_plain_json() -> None:
     }
 
 
-def test_an_image_has_a_box_for_each_node_and_says_itself_in_words() -> None:
+def test_an_image_has_a_box_for_each_node_and_a_text_description() -> None:
     nodes = (
         Node(id=NodeId("a"), handler="input"),
         Node(id=NodeId('<b> & "c"\n'), handler="python", for_each="a.x", dependencies=("a",)),  # type: ignore[arg-type]

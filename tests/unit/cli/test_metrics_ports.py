@@ -1,4 +1,4 @@
-"""Several processes that answer on one socket show their metrics on ports of their own."""
+"""Processes that share one socket serve their metrics on separate ports."""
 
 import pytest
 
@@ -19,5 +19,5 @@ def test_each_process_has_the_next_port(first: int | None, ports: list[list[str]
 
 
 def test_ports_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(InputError, match="2 processes need a port each from 65535 on"):
+    with pytest.raises(InputError, match="2 processes need one port each, from 65535 on"):
         assign_metrics_ports(65_535, 2)

@@ -1,4 +1,4 @@
-"""Events folded into lines, and the sentences and frames that are made of them."""
+"""Events become lines of progress, and lines become sentences and frames."""
 
 from runnel.cli.render.live_frames import build_frame
 from runnel.cli.render.progress import ExecutionProgress, apply_events
@@ -38,7 +38,7 @@ def shown(found: ExecutionProgress, *, now: float = 20.0, lines_max: int = 40) -
     ]
 
 
-def test_a_node_that_runs_and_completes_is_told_twice() -> None:
+def test_a_node_is_reported_when_it_starts_and_when_it_completes() -> None:
     found = progress()
 
     apply_events(found, 11.0, [queued(A)])
@@ -50,7 +50,7 @@ def test_a_node_that_runs_and_completes_is_told_twice() -> None:
     assert found.settled == 1
 
 
-def test_a_start_that_is_told_before_the_queueing_still_counts() -> None:
+def test_a_start_that_arrives_before_the_queued_event_still_counts() -> None:
     found = progress()
 
     found.start("a", 1, 11.5)
@@ -61,7 +61,7 @@ def test_a_start_that_is_told_before_the_queueing_still_counts() -> None:
     assert found.lines["a"].started_at == 11.5
 
 
-def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
+def test_a_retry_shows_the_next_attempt_the_delay_and_the_error() -> None:
     found = progress()
 
     apply_events(found, 11.0, [queued(A), e.RetryPlanned(node=A, error=ERROR, due=22.5)])
@@ -69,7 +69,7 @@ def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
     assert said(found) == ["a: attempt 2 in 2.5 s, after ConnectionError: refused"]
 
 
-def test_a_wait_after_crashes_tells_the_next_attempt_the_delay_and_why() -> None:
+def test_a_wait_after_crashes_shows_the_next_attempt_the_delay_and_the_reason() -> None:
     found = progress()
     crashed = e.NodeWaits(node=A, wait=e.Wait.CRASH, due=45.0, detail="2 processes died with it")
 
@@ -78,7 +78,7 @@ def test_a_wait_after_crashes_tells_the_next_attempt_the_delay_and_why() -> None
     assert said(found) == ["a: attempt 3 in 25 s, after 2 processes died with it"]
 
 
-def test_a_skip_tells_its_reason() -> None:
+def test_a_skipped_node_shows_the_reason() -> None:
     found = progress()
 
     apply_events(found, 11.0, [e.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE)])
@@ -86,7 +86,7 @@ def test_a_skip_tells_its_reason() -> None:
     assert said(found) == ["a: skipped (condition is false)"]
 
 
-def test_a_task_that_skips_itself_tells_what_it_said() -> None:
+def test_a_task_that_skips_itself_shows_its_own_reason() -> None:
     found, by_itself = progress(), SkipReason.BY_ITSELF
 
     apply_events(found, 11.0, [e.NodeSkipped(node=A, reason=by_itself, detail="no orders today")])
@@ -94,7 +94,7 @@ def test_a_task_that_skips_itself_tells_what_it_said() -> None:
     assert said(found) == ["a: skipped (no orders today)"]
 
 
-def test_an_item_that_skips_itself_is_one_of_its_map() -> None:
+def test_an_item_that_skips_itself_counts_as_settled_in_its_map() -> None:
     found = progress()
     skipped = e.NodeSkipped(node=A, item=0, reason=SkipReason.BY_ITSELF)
 
@@ -104,7 +104,7 @@ def test_an_item_that_skips_itself_is_one_of_its_map() -> None:
     assert found.settled == 0
 
 
-def test_closing_cancels_what_has_not_begun() -> None:
+def test_closing_cancels_nodes_that_have_not_started() -> None:
     found = progress()
 
     apply_events(found, 11.0, [e.ExecutionClosing(outcome=ExecutionState.CANCELLED)])
@@ -132,11 +132,11 @@ def test_a_node_that_waits_for_a_signal_shows_the_command_that_sends_it() -> Non
     assert lines[2].strip() == "runnel signal e1 approve"
 
 
-def test_a_node_that_has_not_begun_shows_what_it_comes_after() -> None:
+def test_a_pending_node_shows_the_parents_that_it_waits_for() -> None:
     assert shown(progress())[2].endswith("after a")
 
 
-def test_a_large_graph_is_shown_as_counts_and_the_nodes_at_work() -> None:
+def test_a_large_graph_is_shown_as_counts_and_active_nodes() -> None:
     found = progress({f"n{i}": "" for i in range(100)})
     apply_events(found, 11.0, [queued(NodeId("n7")), queued(NodeId("n8"))])
     found.start("n7", 1, 11.0)

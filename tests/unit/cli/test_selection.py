@@ -1,10 +1,11 @@
-"""Which executions the command line means."""
+"""The filter options of the command line choose executions."""
 
 from datetime import datetime
 
 import pytest
 
-from runnel.cli.options import ExecutionSelection, build_filter, parse_past_time
+from runnel.cli.options import parse_past_time
+from runnel.cli.selection import ExecutionSelection, build_filter
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
@@ -27,12 +28,12 @@ NOW = 1_000_000.0
         ("2026-01-31 09:30", datetime(2026, 1, 31, 9, 30).astimezone().timestamp()),
     ],
 )
-def test_a_moment_is_so_long_ago_or_a_date(text: str, expected: float) -> None:
+def test_a_time_is_an_age_or_a_date(text: str, expected: float) -> None:
     assert parse_past_time("--since", text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 years", "2h30m", "31.01.2026", "nan"])
-def test_what_is_no_moment_is_refused_with_what_is(text: str) -> None:
+def test_an_invalid_time_is_refused_with_the_valid_formats(text: str) -> None:
     with pytest.raises(InputError, match=r"--until: expected how long ago .*, got '"):
         parse_past_time("--until", text, NOW)
 
@@ -60,7 +61,7 @@ def test_the_options_make_one_filter() -> None:
     assert not chosen.is_empty
 
 
-def test_no_option_means_every_execution_of_the_states_that_there_are() -> None:
+def test_without_options_the_filter_matches_every_execution_in_the_allowed_states() -> None:
     known = (ExecutionState.RUNNING, ExecutionState.PENDING)
 
     assert build_filter(ExecutionSelection(), NOW) == ExecutionFilter()
@@ -74,7 +75,7 @@ def test_no_option_means_every_execution_of_the_states_that_there_are() -> None:
     assert ExecutionSelection().is_empty
 
 
-def test_a_text_that_no_store_can_look_for_is_refused() -> None:
+def test_a_text_that_no_store_can_search_for_is_refused() -> None:
     for chosen in (
         ExecutionSelection(search="\udcff"),
         ExecutionSelection(workflow="\udcff"),

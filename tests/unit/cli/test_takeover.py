@@ -1,4 +1,4 @@
-"""Finds executions that only their own program can resume."""
+"""An execution that needs the memory of one process can't be resumed by another."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def document(handler: str, **config: Json) -> Json:
     ],
     ids=str,
 )
-def test_functions_without_a_name_elsewhere_belong_to_their_program(
+def test_functions_that_can_not_be_imported_elsewhere_bind_a_workflow_to_its_program(
     found: Json, expected: bool
 ) -> None:
     assert is_bound_to_program(read_document(found)) is expected

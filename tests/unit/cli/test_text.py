@@ -40,7 +40,7 @@ def test_a_duration_has_at_most_two_units(seconds: float, expected: str) -> None
     assert format_duration(seconds) == expected
 
 
-def test_a_moment_is_iso_8601_in_utc() -> None:
+def test_a_time_is_written_in_iso_8601_in_utc() -> None:
     assert format_time(0.25) == "1970-01-01T00:00:00.250Z"
 
 
@@ -56,7 +56,7 @@ def test_a_short_text_is_one_line() -> None:
     assert shorten("one\n two three", 9) == "one two …"
 
 
-def test_labels_of_runnel_itself_are_not_shown() -> None:
+def test_labels_that_runnel_adds_are_not_shown() -> None:
     assert format_labels({"team": "red", "runnel.source": "/x"}) == "team=red"
 
 
@@ -108,7 +108,7 @@ def test_a_payload_is_json_or_assignments(words: list[str], expected: object) ->
     assert read_payload(words) == expected
 
 
-def test_assignments_are_laid_over_the_input_file(tmp_path: Path) -> None:
+def test_assignments_override_the_input_file(tmp_path: Path) -> None:
     file = tmp_path / "input.json"
     file.write_text('{"user": {"name": "Ada", "age": 36}, "year": 1}')
 
@@ -128,7 +128,7 @@ def test_labels_are_texts() -> None:
         (False, ("runnel signal e1 ok", "runnel resume e1")),
     ],
 )
-def test_the_commands_that_make_a_stuck_execution_go_on(
+def test_commands_are_suggested_that_continue_a_stuck_execution(
     is_owned: bool, expected: tuple[str, ...]
 ) -> None:
     waits = NodeWait(

@@ -5,6 +5,7 @@ import pytest
 from runnel.cli.render.overview import Overview
 from runnel.cli.render.text import STATE_STYLES
 from runnel.cli.render.top_screen import allocate_rows, build_screen
+from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import ExecutionHeader
@@ -28,21 +29,23 @@ def test_lines_are_shared_among_the_sections(
 
 
 def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
-    headers = [
-        ExecutionHeader(
-            execution_id=ExecutionId(f"x{number}"),
-            workflow="w",
-            version=1,
-            definition="d",
-            state=ExecutionState.RUNNING,
-            created_at=1.0,
-            started_at=90.0,
+    summaries = [
+        build_execution_summary(
+            ExecutionHeader(
+                execution_id=ExecutionId(f"x{number}"),
+                workflow="w",
+                version=1,
+                definition="d",
+                state=ExecutionState.RUNNING,
+                created_at=1.0,
+                started_at=90.0,
+            )
         )
         for number in range(40)
     ]
     seen = Overview(
         at=100.0,
-        unfinished=headers,
+        unfinished=summaries,
         ended=(),
         dead_letters=3,
         owners=["engine-1"],

@@ -1,4 +1,4 @@
-"""The sentences about waiting nodes and map items that a follower sees first."""
+"""Sentences about nodes and map items that wait when a command begins to follow them."""
 
 import re
 
@@ -47,7 +47,7 @@ def said_of(driver: CoreDriver, capsys: pytest.CaptureFixture[str]) -> list[str]
     return re.sub(r"\d\.\d s", "… s", capsys.readouterr().err).splitlines()[1:]
 
 
-def test_a_node_that_waits_after_crashes_tells_for_how_long(
+def test_a_node_that_waits_after_crashes_shows_for_how_long(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
@@ -57,7 +57,7 @@ def test_a_node_that_waits_after_crashes_tells_for_how_long(
     assert said_of(driver, capsys) == [f"a: attempt 3 in … s, after {DIED}"]
 
 
-def test_an_execution_that_waits_for_nothing_tells_of_nothing(
+def test_an_execution_without_waits_prints_no_waits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"))).start()
@@ -65,7 +65,9 @@ def test_an_execution_that_waits_for_nothing_tells_of_nothing(
     assert said_of(driver, capsys) == []
 
 
-def test_only_the_first_of_many_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_first_of_many_waiting_nodes_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     waiting = [
         make_node(f"n{i}", handler="wait_for_signal", config={"signal": "go"})
         for i in range(WAITING_NODES_MAX + 2)
@@ -74,12 +76,12 @@ def test_only_the_first_of_many_are_told(capsys: pytest.CaptureFixture[str]) -> 
 
     said = said_of(driver, capsys)
 
-    assert said[:2] == ["n0: waits for signal 'go'", "n0: go on with: runnel signal e1 go"]
+    assert said[:2] == ["n0: waits for signal 'go'", "n0: continue with: runnel signal e1 go"]
     assert said[-1] == "and 2 more nodes that wait"
     assert len(said) == 2 * WAITING_NODES_MAX + 1
 
 
-async def test_a_map_whose_items_all_wait_tells_which_comes_next(
+async def test_a_map_whose_items_all_wait_shows_the_next_item(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     driver = mapped(2)
@@ -94,7 +96,7 @@ async def test_a_map_whose_items_all_wait_tells_which_comes_next(
     assert (stuck.waits_for, stuck.due) == (text, first[1].due)
 
 
-async def test_a_map_with_an_item_under_way_waits_for_that() -> None:
+async def test_a_map_with_a_running_item_does_not_wait() -> None:
     driver = mapped(2)
     lose_twice(driver, "m", 1)
 
@@ -109,7 +111,7 @@ DONE = e.NodeCompleted(node=NodeId("m"), item=0, output=NULL)
 
 
 @pytest.mark.parametrize(("event", "settled"), [(QUEUED, 0), (DONE, 1)])
-def test_an_item_that_goes_on_ends_what_is_said_of_its_wait(
+def test_the_wait_of_a_map_disappears_when_an_item_continues(
     event: e.AnyEvent, settled: int
 ) -> None:
     driver = mapped(2)
@@ -127,7 +129,9 @@ def test_an_item_that_goes_on_ends_what_is_said_of_its_wait(
     )
 
 
-def test_a_map_of_children_tells_which_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_map_of_children_shows_which_child_it_waits_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     child = make_workflow(make_node("work"))
     driver = CoreDriver(
         make_workflow(make_node("m", for_each="[1, 2]", handler="workflow", child=child))

@@ -1,4 +1,4 @@
-"""Which queues a worker takes."""
+"""The queues that a worker takes tasks from."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def handlers() -> HandlerRegistry:
         pytest.param("pay, tasks:gpu,pay", ["tasks:pay", "tasks:gpu"], id="each once"),
     ],
 )
-def test_a_worker_takes_what_it_can_run_unless_it_is_told(
+def test_a_worker_takes_the_queues_of_its_handlers_unless_queues_are_given(
     handlers: HandlerRegistry, text: str | None, queues: list[str]
 ) -> None:
     assert parse_queues(text, handlers) == queues

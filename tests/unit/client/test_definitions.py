@@ -10,6 +10,7 @@ from runnel.client import definitions
 from runnel.client.definitions import VERSION_KNOWN_S, DefinitionCache
 from runnel.core.graph import Graph
 from runnel.core.workflow import Workflow
+from runnel.engine import graph_cache
 from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.testing.clock import FakeClock, FakeIds, settle
@@ -80,6 +81,7 @@ async def test_only_so_many_are_remembered(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions, "DEFINITIONS_MAX", 3)
+    monkeypatch.setattr(graph_cache, "CACHED_GRAPHS_MAX", 3)
     known, before = DefinitionCache(archive, FakeClock()), graphs_alive()
     for number in range(20):
         await stored(known, make_workflow(make_node(f"n{number}")))

@@ -3,19 +3,20 @@
 An unnecessary ignore is an error for mypy. Each ignore here proves that mypy finds the mistake.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import assert_type
 
 from runnel import Client, SyncClient, WorkflowDAG, task, workflow
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
 from runnel.views.dead_letter import DeadLetterView
-from runnel.views.execution import ExecutionView, HistoryEvent
+from runnel.views.execution import ExecutionSummary, ExecutionView, HistoryEvent
 from runnel.views.operations import QueueView, WorkerView
 from runnel.views.page import BulkStep
+from runnel.views.token import TokenView
 from runnel.views.trigger import ScheduleView, WebhookView
+from runnel.views.workflow import WorkflowDocument
 
 
 @task
@@ -37,8 +38,8 @@ async def asynchronous() -> None:
         assert_type(await client.history("01x"), list[HistoryEvent])
         assert_type(client.follow("01x"), AsyncIterator[HistoryEvent])
         assert_type((await client.node("01x", "parse")).attempts[0].worker, str)
-        async for header in client.executions(states=["failed"], workflow="report"):
-            assert_type(header, ExecutionHeader)
+        async for summary in client.executions(states=["failed"], workflow="report"):
+            assert_type(summary, ExecutionSummary)
         assert_type(await client.schedules.pause("nightly"), ScheduleView)
         assert_type(await client.webhooks.get("report"), WebhookView)
         assert_type(await client.operations.queues(), list[QueueView])
@@ -54,11 +55,13 @@ def synchronous() -> None:
     with SyncClient() as client:
         assert_type(client.submit("report", {"year": 2026}, version=2), ExecutionId)
         assert_type(client.run(total, {"a": 1}, timeout_s=10), ExecutionView)
-        assert_type(client.executions(workflow="report"), Iterator[ExecutionHeader])
+        assert_type(client.executions(workflow="report"), Iterator[ExecutionSummary])
         assert_type(client.follow("01x"), Iterator[HistoryEvent])
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
         assert_type(client.schedules.pause("nightly"), ScheduleView)
         assert_type(client.operations.workers(), list[WorkerView])
+        assert_type(client.library.get("report"), WorkflowDocument)
+        assert_type(client.tokens.list(), Sequence[TokenView])
         assert_type(client.dead_letters.list(queue="python"), Iterator[DeadLetterView])
         assert_type(client.many.rerun(ExecutionFilter(), key="again"), Iterator[BulkStep])
         client.submit(7)  # type: ignore[arg-type]

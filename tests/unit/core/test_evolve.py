@@ -55,5 +55,5 @@ def test_the_error_names_a_runnable_node_that_is_not_queued() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     driver.agendas[ROOT].ready.clear()
 
-    with pytest.raises(BrokenInvariantError, match="'b' is ready and in no line"):
+    with pytest.raises(BrokenInvariantError, match="'b' is ready but not queued"):
         check_invariants(driver.root, driver.agendas[ROOT])

@@ -1,4 +1,4 @@
-"""`input`, `output` and `python`, run by a worker as users run them."""
+"""The handlers `input`, `output` and `python`, run by a worker."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def python(stage: WorkerHarness, **config: Any) -> Any:
     return stage.task("python", config)
 
 
-def test_the_registry_has_those_that_a_worker_runs() -> None:
+def test_the_registry_has_every_handler_that_a_worker_runs() -> None:
     assert create_builtin_registry().names() == [
         "call_external_service",
         "data_processor",
@@ -43,25 +43,25 @@ def test_the_registry_has_those_that_a_worker_runs() -> None:
     ]
 
 
-async def test_input_gives_the_executions_input_over_its_config(stage: WorkerHarness) -> None:
+async def test_input_merges_the_executions_input_over_its_config(stage: WorkerHarness) -> None:
     task = stage.task("input", {"a": "default", "b": 2}, execution_input={"a": "given"})
 
     assert await stage.output(task) == {"a": "given", "b": 2}
 
 
-async def test_input_gives_an_input_that_is_no_object_as_it_is(stage: WorkerHarness) -> None:
+async def test_input_returns_an_input_that_is_not_an_object_unchanged(stage: WorkerHarness) -> None:
     assert await stage.output(stage.task("input", {}, execution_input=[1, 2])) == [1, 2]
 
 
-async def test_input_cannot_put_an_input_that_is_no_object_over_defaults(
+async def test_input_with_defaults_refuses_an_input_that_is_not_an_object(
     stage: WorkerHarness,
 ) -> None:
     failed = await stage.error(stage.task("input", {"a": 1}, execution_input=[1, 2]))
 
-    assert "must be an object, got list" in failed.error.message
+    assert "must be an object, got a list" in failed.error.message
 
 
-async def test_output_gives_its_resolved_config(stage: WorkerHarness) -> None:
+async def test_output_returns_its_resolved_config(stage: WorkerHarness) -> None:
     task = stage.task("output", {"x": "{{ a.b }}"}, inputs={"a": {"b": [1]}})
 
     assert await stage.output(task) == {"x": [1]}
@@ -75,7 +75,7 @@ async def test_python_calls_a_function_with_its_args(stage: WorkerHarness, mode:
 
 
 @pytest.mark.parametrize("mode", ["auto", "loop", "thread"])
-async def test_python_gives_the_context_to_a_parameter_named_ctx(
+async def test_python_passes_the_context_to_a_parameter_named_ctx(
     stage: WorkerHarness, mode: str
 ) -> None:
     task = python(stage, function=f"{HERE}:greet", args={"name": "Ada"}, mode=mode)
@@ -83,7 +83,7 @@ async def test_python_gives_the_context_to_a_parameter_named_ctx(
     assert await stage.output(task) == "Ada in node"
 
 
-async def test_python_finds_modules_of_the_working_directory(
+async def test_python_imports_modules_of_the_working_directory(
     stage: WorkerHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runnel_local_module.py").write_text("def answer():\n    return 42\n")
@@ -105,7 +105,7 @@ async def test_python_finds_modules_of_the_working_directory(
         ),
         ({"function": "json:dumps", "args": [1]}, "config.args: expected an object"),
         ({"function": "nosuch:f"}, "there is no module 'nosuch'"),
-        ({"function": f"{HERE}:add", "args": {"c": 1}}, "can't be called with these args"),
+        ({"function": f"{HERE}:add", "args": {"c": 1}}, "does not accept these args"),
         ({"function": f"{HERE}:add", "args": {"a": 1}, "mode": "fast"}, "got 'fast'"),
     ],
 )

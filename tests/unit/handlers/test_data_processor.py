@@ -1,4 +1,4 @@
-"""Each operation of data_processor, and the sentence for each way to misuse it."""
+"""The operations of data_processor, and the errors for wrong settings."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ GOOD: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("config", "expected"), GOOD)
-def test_an_operation_gives_the_documented_result(config: dict[str, Any], expected: Any) -> None:
+def test_an_operation_returns_the_documented_result(config: dict[str, Any], expected: Any) -> None:
     assert process(config) == expected
 
 
@@ -106,15 +106,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({}, "config.operation: the handler 'data_processor' needs it; expected one of pick, map"),
     ({"operation": "explode", "data": []}, "got 'explode'"),
     ({"operation": "pick", "fields": ["a"]}, "config.data: the handler 'data_processor' needs it"),
-    ({"operation": "pick", "data": {}, "by": "x"}, "has no setting 'by', only fields, missing"),
+    ({"operation": "pick", "data": {}, "by": "x"}, "has no setting 'by'; expected fields, missing"),
     ({"operation": "pick", "data": {}, "fields": []}, "expects fields to be a list of paths"),
     ({"operation": "pick", "data": {}, "fields": {"a": 1}}, "expects fields.a to be a path"),
     ({"operation": "pick", "data": {"b": 1}, "fields": ["a"]}, "no 'a' in data; it has: b"),
     ({"operation": "pick", "data": [{}], "fields": ["a"]}, "no 'a' in item 0"),
     ({"operation": "pick", "data": 3, "fields": ["a"]}, "expects data to be a list, got int 3"),
     ({"operation": "pick", "data": {}, "fields": ["a"], "missing": "x"}, "error, null, omit"),
-    ({"operation": "map", "data": []}, "either field or fields"),
-    ({"operation": "map", "data": [], "field": "a", "set": {}}, "set only with fields"),
+    ({"operation": "map", "data": []}, "exactly one of field and fields"),
+    ({"operation": "map", "data": [], "field": "a", "set": {}}, "set only together with fields"),
     ({"operation": "map", "data": [], "fields": ["a"], "set": 1}, "set to be an object"),
     ({"operation": "map", "data": [1], "field": "a"}, "no 'a' in item 0"),
     ({"operation": "map", "data": [[1]], "field": "--1"}, "no '--1' in item 0"),
@@ -122,11 +122,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"operation": "map", "data": [[1]], "field": "9" * 5_000}, "in item 0"),
     ({"operation": "filter", "data": [], "op": "~", "value": 1}, "got '~'"),
     ({"operation": "filter", "data": [], "op": ["<"], "value": 1}, "got ['<']"),
-    ({"operation": "filter", "data": [], "op": "<"}, "needs a value to compare with by '<'"),
+    ({"operation": "filter", "data": [], "op": "<"}, "needs a value for the comparison '<'"),
     ({"operation": "filter", "data": ["a"], "op": "<", "value": 1}, "can't compare str 'a' <"),
     ({"operation": "filter", "data": [], "where": []}, "where to be a list of conditions"),
     ({"operation": "filter", "data": [], "where": [1]}, "a condition to be an object"),
-    ({"operation": "filter", "data": [], "where": [{"x": 1}]}, "not 'x'"),
+    ({"operation": "filter", "data": [], "where": [{"x": 1}]}, "in a condition, got 'x'"),
     ({"operation": "filter", "data": [], "where": [{}], "op": "<"}, "either where, or field"),
     ({"operation": "filter", "data": [], "value": 1, "match": "some"}, "match to be all or any"),
     ({"operation": "filter", "data": [], "value": 1, "match": []}, "match to be all or any"),
@@ -134,24 +134,26 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"operation": "merge", "data": [], "deep": "yes"}, "deep to be true or false"),
     ({"operation": "aggregate", "data": [], "function": "median"}, "got 'median'"),
     ({"operation": "aggregate", "data": ["a"], "function": "sum"}, "str 'a' is not a number"),
-    ({"operation": "aggregate", "data": [1, "a"], "function": "max"}, "can't take the max"),
-    ({"operation": "aggregate", "data": [10**400], "function": "avg"}, "can't take the avg"),
-    ({"operation": "aggregate", "data": [10**400, 0.5], "function": "sum"}, "can't take the sum"),
+    ({"operation": "aggregate", "data": [1, "a"], "function": "max"}, "can't compute max"),
+    ({"operation": "aggregate", "data": [10**400], "function": "avg"}, "can't compute avg"),
+    ({"operation": "aggregate", "data": [10**400, 0.5], "function": "sum"}, "can't compute sum"),
     (
         {"operation": "aggregate", "data": [], "function": "sum", "aggregates": {}},
         "either aggregates, or function",
     ),
     ({"operation": "aggregate", "data": [], "aggregates": []}, "aggregates to be an object"),
-    ({"operation": "sort", "data": [1, "a"]}, "but not number and str"),
-    ({"operation": "sort", "data": [{}]}, "but not dict"),
+    ({"operation": "sort", "data": [1, "a"]}, "got number and str"),
+    ({"operation": "sort", "data": [{}]}, "got dict"),
     ({"operation": "sort", "data": [], "by": [1]}, "by to be a path or a list"),
     ({"operation": "group", "data": []}, "expects by to be a path"),
-    ({"operation": "group", "data": [{"a": []}], "by": "a"}, "a plain value, got list"),
+    ({"operation": "group", "data": [{"a": []}], "by": "a"}, "to be plain, got list"),
 ]
 
 
 @pytest.mark.parametrize(("config", "sentence"), BAD)
-def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str) -> None:
+def test_a_wrong_setting_is_refused_with_one_sentence(
+    config: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InputError) as caught:
         process(*plan(config).positional)
 
@@ -160,8 +162,8 @@ def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_merging_many_objects_takes_as_long_as_they_are(deep: bool) -> None:
-    """With a copy for each, this many took ten seconds."""
+def test_merging_takes_time_proportional_to_the_data(deep: bool) -> None:
+    """A copy per object took ten seconds for this many objects."""
     parts = [{str(number): {"n": number}} for number in range(50_000)]
 
     merged = process({"operation": "merge", "data": parts, "deep": deep})
@@ -170,7 +172,7 @@ def test_merging_many_objects_takes_as_long_as_they_are(deep: bool) -> None:
     assert merged["49999"] == {"n": 49_999}
 
 
-def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
+def test_a_deep_merge_does_not_change_its_input() -> None:
     first, second = {"a": {"b": {"c": 1}}, "x": 1}, {"a": {"b": {"d": 2}}, "x": {"y": 3}}
 
     merged = process({"operation": "merge", "data": [first, second, {"x": {"z": 4}}], "deep": True})
@@ -182,7 +184,7 @@ def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
     )
 
 
-def test_the_operations_are_those_that_a_workflow_is_checked_against() -> None:
+def test_the_operations_equal_those_that_validation_knows() -> None:
     assert set(OPERATION_FUNCTIONS) == set(OPERATION_SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""What an operator allows: functions by what they are, programs by name, addresses by network."""
+"""Permissions: functions by module, programs by name, addresses by network."""
 
 import sys
 from pathlib import Path
@@ -49,12 +49,12 @@ def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "name", ["sys.exit", "Path.cwd", "create_builtin_registry", "pytest.raises"]
 )
-def test_what_a_module_has_imported_is_not_its_own(name: str) -> None:
-    with pytest.raises(NotAllowedError, match="which it was given as"):
+def test_functions_that_an_allowed_module_imported_are_refused(name: str) -> None:
+    with pytest.raises(NotAllowedError, match="imported as"):
         planned(FunctionPermissions((f"{HERE}:*",)), f"{HERE}:{name}")
 
 
-def test_nothing_is_imported_before_it_is_allowed() -> None:
+def test_a_module_is_not_imported_before_it_is_allowed() -> None:
     sys.modules.pop("this", None)
 
     with pytest.raises(NotAllowedError):
@@ -82,7 +82,7 @@ async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
         (Settings(allowed_functions=()), False),
     ],
 )
-async def test_on_servers_nothing_is_allowed_unless_it_is_said(
+async def test_on_servers_nothing_is_allowed_by_default(
     settings: Settings, is_allowed: bool
 ) -> None:
     plan = build_server_handlers(settings, RealClock()).get("python").plan
@@ -93,7 +93,7 @@ async def test_on_servers_nothing_is_allowed_unless_it_is_said(
             plan({"function": f"{HERE}:answer"})
 
 
-def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
+def test_functions_of_the_app_module_are_allowed() -> None:
     plan = build_server_handlers(Settings(), RealClock(), app_module=HERE).get("python").plan
 
     assert plan({"function": f"{HERE}:answer"}).function() == 42
@@ -101,7 +101,7 @@ def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
         plan({"function": f"{HERE}:sys.exit"})
 
 
-def test_a_task_that_the_app_has_imported_is_there_to_be_called() -> None:
+def test_tasks_that_the_app_imported_are_allowed() -> None:
     handlers = build_server_handlers(
         Settings(), RealClock(), app_module="flows", app_tasks=[f"{HERE}:answer"]
     )
@@ -112,7 +112,7 @@ def test_a_task_that_the_app_has_imported_is_there_to_be_called() -> None:
         plan({"function": f"{HERE}:other"})
 
 
-def test_a_user_on_the_own_machine_may_do_everything_unless_the_settings_say_less() -> None:
+def test_on_the_users_machine_everything_is_allowed_by_default() -> None:
     everything = build_local_handlers(Settings(), RealClock())
     less = build_local_handlers(Settings(allowed_programs=("ls",)), RealClock())
 
@@ -122,7 +122,7 @@ def test_a_user_on_the_own_machine_may_do_everything_unless_the_settings_say_les
         less.get("shell").plan({"command": ["cat"]})
 
 
-def test_programs_are_looked_for_in_the_workers_own_path(
+def test_programs_are_searched_in_the_workers_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tool").write_text("#!/bin/sh\n")
@@ -137,7 +137,7 @@ def test_programs_are_looked_for_in_the_workers_own_path(
         ProgramPermissions(("tool",)).find("./tool", cwd=tmp_path)
 
 
-def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
+def test_a_relative_path_entry_does_not_refer_to_the_cwd_of_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in ("workers", "others"):
@@ -148,9 +148,9 @@ def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
     monkeypatch.chdir(tmp_path / "workers")
     monkeypatch.setenv("PATH", "bin")
 
-    found = ProgramPermissions(("tool",)).find("tool", cwd=tmp_path / "others")
+    path = ProgramPermissions(("tool",)).find("tool", cwd=tmp_path / "others")
 
-    assert found == str(tmp_path / "workers" / "bin" / "tool")
+    assert path == str(tmp_path / "workers" / "bin" / "tool")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
         *("PERL5OPT", "NODE_OPTIONS", "GIT_SSH_COMMAND", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"),
     ],
 )
-def test_where_some_programs_may_run_none_is_made_to_run_another(name: str) -> None:
+def test_with_restricted_programs_variables_that_load_code_are_refused(name: str) -> None:
     ProgramPermissions().check_variables([name])
     ProgramPermissions(("echo",)).check_variables(["LC_ALL", "TZ", "YEAR", "API_KEY", "REPORT"])
 
@@ -197,7 +197,7 @@ METADATA = [
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_are_free(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     allowed = AddressPermissions()
     allowed.check("host", address)
 
@@ -206,12 +206,12 @@ def test_public_addresses_are_free(address: str) -> None:
 
 @pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
 def test_other_addresses_are_refused(address: str) -> None:
-    with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host for"):
+    with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host"):
         AddressPermissions().check("host", address)
 
 
 @pytest.mark.parametrize("address", METADATA)
-def test_metadata_services_are_not_among_all(address: str) -> None:
+def test_all_private_addresses_do_not_include_metadata_services(address: str) -> None:
     with pytest.raises(ServiceRefusedError):
         AddressPermissions(("*",)).check("host", address)
 
@@ -227,7 +227,7 @@ def test_metadata_services_are_not_among_all(address: str) -> None:
         ("169.254.169.254", "host", "169.254.169.254"),
     ],
 )
-def test_what_the_operator_names_may_be_reached(entry: str, host: str, address: str) -> None:
+def test_addresses_that_the_operator_names_are_allowed(entry: str, host: str, address: str) -> None:
     allowed = AddressPermissions((entry,))
     allowed.check(host, address)
 

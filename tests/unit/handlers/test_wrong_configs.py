@@ -1,4 +1,4 @@
-"""A wrong config is answered by one sentence: at submit, or by the worker if templates made it."""
+"""A wrong config is refused with one sentence: at submit, or by the worker after templates."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def test_a_wrong_config_is_refused_at_submit(
 
 
 @pytest.mark.parametrize(("handler", "config", "sentence"), WRONG)
-def test_a_wrong_config_is_refused_when_it_is_known(
+def test_a_wrong_config_made_by_templates_is_refused_by_the_worker(
     handler: str, config: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -44,17 +44,19 @@ TEMPLATES = [
 
 
 @pytest.mark.parametrize(("handler", "config"), TEMPLATES)
-def test_what_a_template_gives_is_judged_later(handler: str, config: dict[str, Any]) -> None:
+def test_a_value_with_a_template_is_not_checked_at_submit(
+    handler: str, config: dict[str, Any]
+) -> None:
     fine = Workflow(name="w", nodes=(make_node("a", handler=handler, config=config),))
 
     assert list(find_problems(fine)) == []
 
 
-def test_a_text_that_a_template_gives_is_still_read_by_no_shell() -> None:
+def test_a_text_from_a_template_is_not_passed_to_a_shell() -> None:
     with pytest.raises(InputError, match="a text needs shell: true"):
         create_builtin_registry().get("shell").plan({"command": "echo {{ x }}"})
 
 
-def test_a_folder_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match=r"config\.cwd: there is no folder '/no/such/place'"):
+def test_a_missing_cwd_is_refused_with_its_name() -> None:
+    with pytest.raises(InputError, match=r"config\.cwd: there is no directory '/no/such/place'"):
         create_builtin_registry().get("shell").plan({"command": ["ls"], "cwd": "/no/such/place"})

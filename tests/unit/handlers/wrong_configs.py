@@ -1,4 +1,4 @@
-"""Configs of the handlers that reach outside, each with the sentence that it is answered by."""
+"""Wrong configs of the I/O handlers, each with the expected error."""
 
 from typing import Any
 

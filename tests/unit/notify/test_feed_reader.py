@@ -143,7 +143,7 @@ async def test_who_listens_before_the_reader_has_begun_is_woken_to_look(
 
 async def test_who_listens_for_an_end_is_told_of_the_end_only(stage: FeedReaderHarness) -> None:
     news = asyncio.Event()
-    async with stage.newsroom.listen_for_end(FIRST, news):
+    async with stage.newsroom.listen(FIRST, news, ends_only=True):
         await settle()
         news.clear()
 
@@ -159,7 +159,7 @@ async def test_a_gap_wakes_everybody(stage: FeedReaderHarness) -> None:
     ended = asyncio.Event()
     async with (
         stage.newsroom.listen(FIRST) as news,
-        stage.newsroom.listen_for_end(SECOND, ended),
+        stage.newsroom.listen(SECOND, ended, ends_only=True),
         stage.newsroom.open_subscription() as all_,
     ):
         await settle()

@@ -1,4 +1,4 @@
-"""Settings: every mistake is named, with what was expected; secrets are never repeated."""
+"""Settings: errors name every wrong value and never show secrets."""
 
 from pathlib import Path
 
@@ -121,8 +121,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert read_settings({"REDIS_URL": "", "WORKER_CONCURRENCY": ""}) == Settings()
 
 
-def test_every_variable_is_taken() -> None:
-    found = read_settings(
+def test_every_variable_sets_its_field() -> None:
+    settings = read_settings(
         {name: text for name, (text, _) in EVERYTHING.items()} | RETRY | STALE | RETENTION
     )
 
@@ -139,7 +139,7 @@ def test_every_variable_is_taken() -> None:
         "call_external_service": 3.0,
         "llm_service": 4.0,
     }
-    assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
+    assert settings == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
     assert {line.variable for line in list_settings(read_sourced_settings({}))} == {
         *EVERYTHING,
         *RETRY,
@@ -148,7 +148,7 @@ def test_every_variable_is_taken() -> None:
     }
 
 
-def test_any_variable_may_be_a_secret_and_is_shown_as_such() -> None:
+def test_secret_variables_become_secrets_and_are_masked() -> None:
     reading = read_sourced_settings(
         {"RUNNEL_SECRET_API_KEY": "sk-geheim", "RUNNEL_SECRET_B2": "geheimer"}
     )
@@ -158,10 +158,10 @@ def test_any_variable_may_be_a_secret_and_is_shown_as_such() -> None:
     assert lines == {"RUNNEL_SECRET_API_KEY": "***", "RUNNEL_SECRET_B2": "***"}
 
 
-def test_lists_of_what_is_allowed_may_hold_all_or_nothing() -> None:
-    found = read_settings({"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "none"})
+def test_permission_lists_accept_all_and_none() -> None:
+    settings = read_settings({"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "none"})
 
-    assert (found.allowed_functions, found.allowed_programs) == (("*",), ())
+    assert (settings.allowed_functions, settings.allowed_programs) == (("*",), ())
     assert (Settings().allowed_functions, Settings().allowed_addresses) == (None, ())
 
 
@@ -193,7 +193,11 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("REDIS_PORT", "0", "expected a whole number from 1 to 65535, got '0'"),
         ("REDIS_PORT", "tcp://1:2", "expected a whole number from 1 to 65535, got 'tcp://1:2'"),
         ("REDIS_STREAM_BLOCK_MS", "0.5", "expected a whole number of at least 10, got '0.5'"),
-        ("REDIS_HOST", " h", "expected a text without blanks around it, got ' h'"),
+        (
+            "REDIS_HOST",
+            " h",
+            "expected a printable text without leading or trailing spaces, got ' h'",
+        ),
         ("REDIS_PREFIX", "{a}", "expected a text without braces, got '{a}'"),
         ("RUNNEL_ALLOW_PYTHON", "reports", NOT_FUNCTIONS + "'reports'"),
         ("RUNNEL_ALLOW_PYTHON", "a:b,,c:d", NOT_FUNCTIONS + "'a:b,,c:d'"),
@@ -216,21 +220,23 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("REDIS_URL", "redis://:ge/heim@h", NOT_REDIS + "'redis://***@h'"),
     ],
 )
-def test_a_mistake_is_named_with_what_was_expected(variable: str, text: str, sentence: str) -> None:
+def test_a_wrong_value_is_refused_with_the_expected_one(
+    variable: str, text: str, sentence: str
+) -> None:
     with pytest.raises(SettingsError) as raised:
         read_settings({variable: text})
 
     assert str(raised.value) == f"{variable}: {sentence}"
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_wrong_values_are_reported_at_once() -> None:
     with pytest.raises(SettingsError) as raised:
         read_settings({"WORKER_CONCURRENCY": "x", "DLQ_POLICY": "y"})
 
     assert len(raised.value.problems) == 2
 
 
-def test_settings_that_do_not_fit_together_are_named_at_once() -> None:
+def test_contradicting_settings_are_reported_at_once() -> None:
     beats = {"WORKER_HEARTBEAT_INTERVAL": "2", "WORKER_HEARTBEAT_TIMEOUT": "3"}
     delays = {"RETRY_INITIAL_DELAY": "90"}
     with pytest.raises(SettingsError) as raised:
@@ -242,15 +248,15 @@ def test_settings_that_do_not_fit_together_are_named_at_once() -> None:
     )
 
 
-def test_a_shorter_timeout_alone_means_faster_beats() -> None:
+def test_a_shorter_heartbeat_timeout_alone_shortens_the_interval() -> None:
     assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "4.5"}).heartbeat_interval_s == 1.0
     assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "60"}).heartbeat_interval_s == 2.0
 
 
-def test_what_is_set_wins_over_the_environments_default() -> None:
-    found = read_settings({"RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "debug"})
+def test_a_variable_overrides_the_default_of_the_environment() -> None:
+    settings = read_settings({"RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "debug"})
 
-    assert (found.log_level, found.lease_s) == ("debug", 3.0)
+    assert (settings.log_level, settings.lease_s) == ("debug", 3.0)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +270,7 @@ def test_what_is_set_wins_over_the_environments_default() -> None:
         ({"REDIS_URL": "redis://x/5", "REDIS_HOST": "h", "REDIS_PORT": "1"}, "redis://x/5"),
     ],
 )
-def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) -> None:
+def test_the_redis_url_overrides_host_and_port(environ: dict[str, str], address: str) -> None:
     assert build_redis_url(read_settings(environ)) == address
 
 
@@ -279,11 +285,11 @@ def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) 
         ({"POSTGRES_URL": "postgresql://x/d", "POSTGRES_HOST": "h"}, "postgresql://x/d"),
     ],
 )
-def test_the_archive_is_named_in_the_same_way(environ: dict[str, str], address: str) -> None:
+def test_the_postgres_url_overrides_host_and_port(environ: dict[str, str], address: str) -> None:
     assert build_postgres_url(read_settings(environ)) == address
 
 
-def test_in_production_no_server_is_guessed() -> None:
+def test_in_production_redis_must_be_set() -> None:
     with pytest.raises(InputError) as raised:
         build_redis_url(read_settings({"RUNNEL_ENV": "prod"}))
 
@@ -325,7 +331,7 @@ def test_a_value_is_shown_with_its_source() -> None:
     assert lines["WORKER_CONCURRENCY"] == ("4", "default")
 
 
-def test_a_slip_in_a_name_is_noticed_and_other_names_are_not() -> None:
+def test_a_misspelled_variable_is_reported_and_unrelated_ones_are_not() -> None:
     environ = {"REDIS_PROT": "1", "REDIS_PORT_6379_TCP": "x", "WORKER_CONCURENCY": "4", "HOME": "/"}
 
     assert find_misspelled_variables(environ) == [

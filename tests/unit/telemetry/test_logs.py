@@ -1,4 +1,4 @@
-"""Log lines: an event with its ids, in two forms, and never a secret."""
+"""Log lines: events with ids, as JSON and as text, with secrets masked."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ TASK = TaskMessage(
 )
 
 
-class Kept(logging.Handler):
+class CapturedLog(logging.Handler):
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self.setFormatter(formatter)
@@ -50,8 +50,8 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    handler = Kept(JsonFormatter(Redactor(["geheim", "83726150"]), {"role": "worker"}))
+def captured() -> Iterator[CapturedLog]:
+    handler = CapturedLog(JsonFormatter(Redactor(["geheim", "83726150"]), {"role": "worker"}))
     logger = logging.getLogger("runnel")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -74,10 +74,12 @@ def header(state: ExecutionState, **fields: object) -> ExecutionHeader:
     )
 
 
-def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(kept: Kept) -> None:
+def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(
+    captured: CapturedLog,
+) -> None:
     LogTelemetry().event(names.PARTITION_ACQUIRED, partition=3, epoch=7)
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     assert str(line.pop("at")).endswith("Z")
     assert line == {
         "level": "info",
@@ -88,27 +90,29 @@ def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(ke
     }
 
 
-def test_a_task_is_told_with_execution_and_node(kept: Kept) -> None:
+def test_the_start_of_a_task_is_logged_with_execution_and_node(captured: CapturedLog) -> None:
     LogTelemetry().started(TASK, "worker-1", 1.0)
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     ids = {key: line[key] for key in ("execution_id", "node_id", "item", "attempt")}
     assert ids == {"execution_id": "e1", "node_id": "a", "item": 3, "attempt": 2}
     assert (line["event"], line["level"]) == ("task.started", "debug")
 
 
-def test_the_end_of_an_execution_is_told_and_a_failure_is_a_warning(kept: Kept) -> None:
+def test_the_end_of_an_execution_is_logged_and_a_failure_is_a_warning(
+    captured: CapturedLog,
+) -> None:
     logs = LogTelemetry()
     logs.committed("e1", 3.5, [], header(ExecutionState.COMPLETED))
     logs.committed("e1", 3.5, [], header(ExecutionState.FAILED, error="ValueError: it broke"))
 
-    done, failed = kept.documents
+    done, failed = captured.documents
     assert (done["event"], done["level"], done["took_s"]) == ("execution.finished", "info", 1.5)
     assert (failed["event"], failed["level"]) == ("execution.failed", "warning")
     assert failed["error"] == "ValueError: it broke"
 
 
-def test_every_settled_node_is_told_at_debug_level(kept: Kept) -> None:
+def test_every_settled_node_is_logged_at_debug_level(captured: CapturedLog) -> None:
     error = ErrorInfo(type="ValueError", message="it broke")
     events: list[AnyEvent] = [
         ExecutionStarted(),
@@ -117,18 +121,20 @@ def test_every_settled_node_is_told_at_debug_level(kept: Kept) -> None:
     ]
     LogTelemetry().committed("e1", 1.0, events, None)
 
-    assert [(line["event"], line.get("node_id"), line.get("item")) for line in kept.documents] == [
+    assert [
+        (line["event"], line.get("node_id"), line.get("item")) for line in captured.documents
+    ] == [
         ("execution.started", None, None),
         ("node.settled", "a", None),
         ("node.settled", "b", 4),
     ]
 
 
-def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
+def test_log_lines_of_user_code_contain_the_ids_of_the_task(captured: CapturedLog) -> None:
     ids = {"execution_id": "e1", "node_id": "a", "item_index": None}
     logging.getLogger("runnel.handler.python").info("half of it", extra=ids)
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     del line["at"]
     assert line == {
         "level": "info",
@@ -140,13 +146,13 @@ def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
     }
 
 
-def test_names_that_user_code_gives_are_looked_at_too(kept: Kept) -> None:
+def test_names_of_extra_fields_are_redacted(captured: CapturedLog) -> None:
     extra = {"event": "geheim", "geheim": 1}
     logging.getLogger("runnel.handler.python").info("x", extra=extra)
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     assert (line["event"], line["***"]) == ("***", 1)
-    assert "geheim" not in kept.lines[0]
+    assert "geheim" not in captured.lines[0]
 
 
 SECRETS = [
@@ -164,34 +170,34 @@ SECRETS = [
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), SECRETS)
-def test_secrets_are_hidden_by_value_by_name_and_in_urls(
-    kept: Kept, name: str, value: object, expected: object
+def test_secrets_are_masked_by_value_by_name_and_in_urls(
+    captured: CapturedLog, name: str, value: object, expected: object
 ) -> None:
     LogTelemetry().event(names.STORE_FAILED, error="x", **{name: value})
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     assert line[name] == expected
 
 
-def test_a_traceback_holds_no_secret(kept: Kept) -> None:
+def test_a_traceback_contains_no_secret(captured: CapturedLog) -> None:
     try:
         raise ValueError("geheim")
     except ValueError:
         logging.getLogger("runnel").exception("it failed")
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     assert "ValueError: ***" in str(line["traceback"])
-    assert "geheim" not in kept.lines[0].replace('raise ValueError("geheim")', "")
+    assert "geheim" not in captured.lines[0].replace('raise ValueError("geheim")', "")
 
 
-def test_what_json_does_not_know_is_written_as_text(kept: Kept) -> None:
+def test_values_that_json_cannot_represent_are_logged_as_text(captured: CapturedLog) -> None:
     LogTelemetry().event(names.STORE_FAILED, error=ValueError("x"), where={1: {2}})
 
-    (line,) = kept.documents
+    (line,) = captured.documents
     assert (line["error"], line["where"]) == ("x", {"1": [2]})
 
 
-def test_a_person_reads_time_level_name_and_fields() -> None:
+def test_the_human_format_has_time_level_name_and_fields() -> None:
     record = logging.makeLogRecord(
         {"levelname": "WARNING", "event": "worker.dead", "fields": {"worker": "w", "lost": 2}}
     )
@@ -201,7 +207,7 @@ def test_a_person_reads_time_level_name_and_fields() -> None:
 
 
 @pytest.mark.parametrize(("format_", "is_json"), [("auto", True), ("json", True), ("human", False)])
-def test_logs_go_to_stderr_in_the_form_that_is_asked_for(
+def test_logs_go_to_stderr_in_the_requested_format(
     format_: str, is_json: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""What the metrics count, how it is written, and that no name makes them grow without end."""
+"""Metrics: what they count, how they are rendered, and their limits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -84,10 +84,10 @@ def test_executions_are_counted_by_workflow_and_state() -> None:
     committed(metrics, ExecutionStarted())
     metrics.committed("e1", 3.5, (), header(ExecutionState.FAILED), GRAPH)
 
-    found = read(metrics)
-    assert found["runnel_executions_started_total"] == {("bills",): 1}
-    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
-    assert found["runnel_execution_duration_seconds_sum"] == {("bills",): 1.5}
+    values = read(metrics)
+    assert values["runnel_executions_started_total"] == {("bills",): 1}
+    assert values["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+    assert values["runnel_execution_duration_seconds_sum"] == {("bills",): 1.5}
 
 
 def test_nodes_are_counted_by_handler_and_state() -> None:
@@ -119,14 +119,16 @@ def test_nodes_are_counted_by_handler_and_state() -> None:
         (SlaMissed(sla_s=1.0), "runnel_sla_misses_total", ("bills",)),
     ],
 )
-def test_what_did_not_go_well_is_counted(event: AnyEvent, name: str, labels: Sequence[str]) -> None:
+def test_retries_losses_and_sla_misses_are_counted(
+    event: AnyEvent, name: str, labels: Sequence[str]
+) -> None:
     metrics = MetricsTelemetry()
 
     committed(metrics, event)
 
-    ((found, value),) = read(metrics)[name].items()
+    ((label_values, value),) = read(metrics)[name].items()
     assert value == 1
-    assert len(found) == len(labels)
+    assert len(label_values) == len(labels)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +154,12 @@ def test_an_event_is_counted_under_its_own_name(
 
     metrics.event(event, **fields)
 
-    found = read(metrics)
-    assert (before, found[name]) == ({(): 0}, {(): 1})
-    assert found["runnel_events_total"] == {(event,): 1}
+    values = read(metrics)
+    assert (before, values[name]) == ({(): 0}, {(): 1})
+    assert values["runnel_events_total"] == {(event,): 1}
 
 
-def test_a_partition_that_was_lost_with_its_store_is_no_refused_commit() -> None:
+def test_a_partition_lost_with_its_store_does_not_count_as_refused_commit() -> None:
     metrics = MetricsTelemetry()
 
     metrics.event(names.PARTITION_LOST, is_fenced=False)
@@ -172,9 +174,9 @@ def test_dead_letters_and_unserved_tasks_are_counted_by_queue() -> None:
     metrics.event(names.LETTER_WRITTEN, queue="inbox")
     metrics.event(names.TASKS_UNSERVED, queue="tasks:odd", rejected=7)
 
-    found = read(metrics)
-    assert found["runnel_dead_letters_written_total"] == {("python",): 1, ("inbox",): 1}
-    assert found["runnel_tasks_unserved_total"] == {("odd",): 7}
+    values = read(metrics)
+    assert values["runnel_dead_letters_written_total"] == {("python",): 1, ("inbox",): 1}
+    assert values["runnel_tasks_unserved_total"] == {("odd",): 7}
 
 
 def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() -> None:
@@ -185,15 +187,15 @@ def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() 
     metrics.ended(task(), "completed", 0.3)
     metrics.ended(task(), "failed", -1.0)
 
-    found = read(metrics)
-    assert found["runnel_handoff_seconds_bucket"][("0.025",)] == 2
-    assert found["runnel_handoff_seconds_bucket"][("0.01",)] == 1
-    assert found["runnel_handoff_seconds_count"] == {(): 2}
-    assert found["runnel_tasks_ended_total"] == {("work", "completed"): 1, ("work", "failed"): 1}
-    assert found["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
+    values = read(metrics)
+    assert values["runnel_handoff_seconds_bucket"][("0.025",)] == 2
+    assert values["runnel_handoff_seconds_bucket"][("0.01",)] == 1
+    assert values["runnel_handoff_seconds_count"] == {(): 2}
+    assert values["runnel_tasks_ended_total"] == {("work", "completed"): 1, ("work", "failed"): 1}
+    assert values["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
 
 
-def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
+def test_the_archive_lag_is_a_gauge() -> None:
     metrics = MetricsTelemetry()
 
     metrics.measured(names.ARCHIVE_LAG_S, 3.0)
@@ -202,27 +204,27 @@ def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
     assert read(metrics)["runnel_archive_lag_seconds"] == {(): 0.5}
 
 
-def test_a_bucket_counts_all_that_is_not_above_its_bound() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     spread = Histogram("x", "y")
     for value in (0.0, DURATION_BUCKETS_S[0], DURATION_BUCKETS_S[-1], DURATION_BUCKETS_S[-1] + 1):
         spread.add(value)
 
-    shown = {each.labels.get("le"): each.value for each in spread.build_family().samples}
+    shown = {sample.labels.get("le"): sample.value for sample in spread.build_family().samples}
 
     assert shown[f"{DURATION_BUCKETS_S[0]:g}"] == 2
     assert shown[f"{DURATION_BUCKETS_S[-1]:g}"] == 3
     assert shown["+Inf"] == 4
 
 
-def test_the_names_of_workflows_are_bounded() -> None:
+def test_the_number_of_workflow_labels_is_limited() -> None:
     metrics = MetricsTelemetry()
 
     for number in range(3 * LABEL_VALUES_MAX):
         metrics.committed("e", 1.0, (), header(ExecutionState.COMPLETED, f"w{number}"))
 
-    found = read(metrics)["runnel_executions_finished_total"]
-    assert len(found) == LABEL_VALUES_MAX + 1
-    assert found["completed", "other"] == 2 * LABEL_VALUES_MAX
+    values = read(metrics)["runnel_executions_finished_total"]
+    assert len(values) == LABEL_VALUES_MAX + 1
+    assert values["completed", "other"] == 2 * LABEL_VALUES_MAX
 
 
 def user(metrics: MetricsTelemetry, kind: str, name: str, value: float, /, **labels: str) -> None:
@@ -230,7 +232,7 @@ def user(metrics: MetricsTelemetry, kind: str, name: str, value: float, /, **lab
     metrics.event(names.HANDLER_METRIC, handler="python", execution_id="e", **fields)
 
 
-def test_what_user_code_measures_is_shown_under_its_name() -> None:
+def test_metrics_of_user_code_appear_under_their_name() -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", "pages", 2, kind="pdf")
@@ -240,15 +242,15 @@ def test_what_user_code_measures_is_shown_under_its_name() -> None:
     user(metrics, "timing", "read-file", 0.2)
     user(metrics, "timing", "read-file", 0.4)
 
-    found = read(metrics)
-    assert found["runnel_user_pages_total"] == {("python", "pdf"): 5}
-    assert found["runnel_user_left"] == {("python",): 5}
-    assert found["runnel_user_read_file_seconds_count"] == {("python",): 2}
-    assert found["runnel_user_read_file_seconds_sum"][("python",)] == pytest.approx(0.6)
-    assert "runnel_events_total" not in found
+    values = read(metrics)
+    assert values["runnel_user_pages_total"] == {("python", "pdf"): 5}
+    assert values["runnel_user_left"] == {("python",): 5}
+    assert values["runnel_user_read_file_seconds_count"] == {("python",): 2}
+    assert values["runnel_user_read_file_seconds_sum"][("python",)] == pytest.approx(0.6)
+    assert "runnel_events_total" not in values
 
 
-def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
+def test_the_number_of_user_metrics_is_limited() -> None:
     metrics = MetricsTelemetry()
 
     for number in range(USER_SERIES_MAX + 50):
@@ -256,9 +258,9 @@ def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
     for number in range(300):
         user(metrics, "gauge", f"g{number}", 1)
 
-    found = read(metrics)
-    assert len(found["runnel_user_orders_total"]) == USER_SERIES_MAX
-    assert found["runnel_user_metrics_dropped_total"] == {(): 350}
+    values = read(metrics)
+    assert len(values["runnel_user_orders_total"]) == USER_SERIES_MAX
+    assert values["runnel_user_metrics_dropped_total"] == {(): 350}
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,9 @@ def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
         ("x", {"a\nb": 'c"d\n'}, "runnel_user_x_total"),
     ],
 )
-def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], shown: str) -> None:
+def test_invalid_characters_in_user_metric_names_are_replaced(
+    name: str, labels: dict[str, str], shown: str
+) -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", name, 1, **labels)
@@ -278,12 +282,12 @@ def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], s
     assert shown in read(metrics)
 
 
-def test_a_name_of_two_kinds_is_shown_as_the_first() -> None:
+def test_a_user_metric_keeps_its_first_kind() -> None:
     metrics = MetricsTelemetry()
 
     user(metrics, "count", "x", 1)
     user(metrics, "gauge", "x", 9)
 
-    found = read(metrics)
-    assert found["runnel_user_x_total"] == {("python",): 1}
-    assert found["runnel_user_metrics_dropped_total"] == {(): 1}
+    values = read(metrics)
+    assert values["runnel_user_x_total"] == {("python",): 1}
+    assert values["runnel_user_metrics_dropped_total"] == {(): 1}

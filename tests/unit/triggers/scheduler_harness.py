@@ -1,4 +1,4 @@
-"""Schedulers on one store in memory, whose time a test moves; nobody runs what they start."""
+"""Schedulers on one store in memory with a fake clock. No worker runs the executions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ class RecordingTelemetry(NullTelemetry):
         self.events.append((name, fields))
 
     def named(self, name: str) -> list[dict[str, object]]:
-        return [fields for each, fields in self.events if each == name]
+        return [fields for event, fields in self.events if event == name]
 
 
 class SchedulerHarness:
@@ -45,21 +45,21 @@ class SchedulerHarness:
         self.clock = FakeClock(START)
         self.ids = FakeIds()
         self.backend = MemoryBackend(self.clock, self.ids)
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
 
     @property
     def schedules(self) -> ScheduleStore:
         return ScheduleStore(self.backend, self.clock, self.ids)
 
     def scheduler(self) -> Scheduler:
-        """As a process of its own has one."""
+        """Returns a scheduler like that of a separate process."""
         client = StoreClient(
             self.backend, self.clock, self.ids, get_completion=lambda _id: Completion()
         )
-        return Scheduler(self.schedules, client, self.backend.archive, self.clock, self.told)
+        return Scheduler(self.schedules, client, self.backend.archive, self.clock, self.telemetry)
 
     def scheduler_away(self) -> "tuple[Scheduler, UnreachableRecords]":
-        """One that loses its store as the test says."""
+        """Returns a scheduler whose store fails as the test specifies."""
         records = self.backend.records
         away = UnreachableRecords(records, StoreError("gone"))
         self.backend.records = cast("Records", away)
@@ -78,7 +78,7 @@ class SchedulerHarness:
         )
 
     async def add(self, schedule_id: str = "s", **fields: object) -> None:
-        """Every ten seconds, unless it says otherwise."""
+        """Adds a schedule, by default with an interval of ten seconds."""
         await self.add_workflow()
         if "cron" not in fields:
             fields = {"interval_s": 10.0, **fields}
@@ -89,25 +89,25 @@ class SchedulerHarness:
         return (await self.schedules.get(schedule_id)).record.progress
 
     async def started(self) -> Sequence[ExecutionHeader]:
-        """By tick."""
-        found = (await self.backend.archive.list_headers(ExecutionFilter(limit=10_000))).headers
-        return sorted(found, key=lambda each: each.labels["runnel.tick"])
+        """Returns the headers of the started executions, sorted by tick."""
+        headers = (await self.backend.archive.list_headers(ExecutionFilter(limit=10_000))).headers
+        return sorted(headers, key=lambda header: header.labels["runnel.tick"])
 
     async def ticks(self) -> list[float]:
-        """Of what was started, as seconds since the beginning."""
-        commands = [each.labels["runnel.tick"] for each in await self.started()]
-        decoded = [msgspec.json.decode(f'"{text}"', type=datetime) for text in commands]
-        return [each.timestamp() - START for each in decoded]
+        """Returns the ticks of the started executions, in seconds since START."""
+        tick_labels = [header.labels["runnel.tick"] for header in await self.started()]
+        decoded = [msgspec.json.decode(f'"{text}"', type=datetime) for text in tick_labels]
+        return [tick.timestamp() - START for tick in decoded]
 
     def end(self, execution_id: str | None) -> None:
-        """As its owner would."""
+        """Ends an execution as its partition owner would."""
         headers = self.backend.state.headers
         known = ExecutionId(execution_id or "")
         headers[known] = msgspec.structs.replace(headers[known], state=ExecutionState.COMPLETED)
 
 
 class UnreachableRecords:
-    """Fails so many calls of one method, before or after it does what it is asked."""
+    """Fails a number of calls of one method, before or after the call takes effect."""
 
     def __init__(self, records: Records, error: Exception) -> None:
         self._records = records

@@ -1,4 +1,4 @@
-"""Cron expressions and their time zones: what they mean, around summer time too."""
+"""Cron expressions in time zones, also around changes of daylight saving time."""
 
 from datetime import datetime
 from itertools import islice
@@ -21,8 +21,8 @@ def at(text: str) -> float:
 
 
 def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
-    found = islice(iterate_cron_times(cron, at(after), load_zone(zone)), count)
-    return [datetime.fromtimestamp(each, load_zone(zone)).isoformat() for each in found]
+    times = islice(iterate_cron_times(cron, at(after), load_zone(zone)), count)
+    return [datetime.fromtimestamp(time, load_zone(zone)).isoformat() for time in times]
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
         ("0 9 * * *", BERLIN, "2026-01-01T00:00:00Z", ["2026-01-01T09:00:00+01:00"]),
     ],
 )
-def test_an_expression_gives_its_next_moment(
+def test_an_expression_has_its_next_time(
     cron: str, zone: str, after: str, expected: list[str]
 ) -> None:
     assert shown(cron, zone, after, 1) == expected
 
 
-# In Berlin, 2026-03-29 has no hour from 2 to 3, and 2026-10-25 has it twice.
+# In Berlin, the hour from 2 to 3 does not exist on 2026-03-29 and exists twice on 2026-10-25.
 @pytest.mark.parametrize(
     ("cron", "after", "expected"),
     [
@@ -54,7 +54,7 @@ def test_an_expression_gives_its_next_moment(
             "30 2 * * *",
             "2026-03-28T03:00:00+01:00",
             ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"],
-            id="a time that is skipped comes as soon as the gap is over",
+            id="a skipped time fires at the end of the gap",
         ),
         pytest.param(
             "0,30 2,3 * * *",
@@ -64,25 +64,25 @@ def test_an_expression_gives_its_next_moment(
                 "2026-03-29T03:30:00+02:00",
                 "2026-03-30T02:00:00+02:00",
             ],
-            id="several that fall into the gap come once",
+            id="several skipped times fire once",
         ),
         pytest.param(
             "30 2 * * *",
             "2026-10-24T03:00:00+02:00",
             ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"],
-            id="a time that is repeated comes the first time only",
+            id="a repeated time fires the first time only",
         ),
         pytest.param(
             "30 2 * * *",
             "2026-10-25T02:15:00+01:00",
             ["2026-10-26T02:30:00+01:00"],
-            id="asked in the second pass, the first one has been",
+            id="a repeated time does not fire again in the second pass",
         ),
         pytest.param(
             "*/30 * * * *",
             "2026-03-29T01:30:00+01:00",
             ["2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"],
-            id="what goes on all day leaves the gap out",
+            id="an all-day expression skips the gap",
         ),
         pytest.param(
             "0 * * * *",
@@ -92,17 +92,17 @@ def test_an_expression_gives_its_next_moment(
                 "2026-10-25T02:00:00+01:00",
                 "2026-10-25T03:00:00+01:00",
             ],
-            id="what goes on all day comes in both passes",
+            id="an all-day expression fires in both passes",
         ),
         pytest.param(
             "0 30 2 * * *",
             "2026-03-28T03:00:00+01:00",
             ["2026-03-30T02:30:00+02:00"],
-            id="with seconds, a time that is skipped does not come",
+            id="with seconds, a skipped time does not fire",
         ),
     ],
 )
-def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> None:
+def test_daylight_saving_time_is_followed(cron: str, after: str, expected: list[str]) -> None:
     assert shown(cron, BERLIN, after, len(expected)) == expected
 
 
@@ -120,24 +120,27 @@ def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> 
         ("", "got 0 in ''"),
         ("*/0 * * * *", "the minute of '*/0 "),
         ("5-1 * * * *", "the minute of '5-1 "),
-        ("0 0 30 2 *", "the day-of-month of '0 0 30 2 *' is '30', which none of its months has"),
-        ("0 0 31 4,6 *", "is '31', which none of its months has"),
+        (
+            "0 0 30 2 *",
+            "the day-of-month of '0 0 30 2 *' is '30', but none of its months has that day",
+        ),
+        ("0 0 31 4,6 *", "is '31', but none of its months has that day"),
         ("@dayly", "there is no '@dayly'; expected '@daily'"),
         ("@reboot", "there is no '@reboot'; expected @yearly, "),
         ("1" * 201, "expected at most 200 characters, got 201"),
     ],
 )
-def test_a_wrong_expression_is_refused_with_its_field(cron: str, message: str) -> None:
+def test_a_wrong_expression_is_refused_with_the_wrong_field(cron: str, message: str) -> None:
     with pytest.raises(CronError) as caught:
         check_cron(cron)
 
     assert message in str(caught.value)
 
 
-def test_moments_end_with_the_calendar() -> None:
-    found = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
+def test_times_end_with_the_last_year_of_datetime() -> None:
+    times = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
 
-    assert len(found) == 9
+    assert len(times) == 9
 
 
 @pytest.mark.parametrize(
@@ -152,10 +155,10 @@ def test_moments_end_with_the_calendar() -> None:
         ("", "there is no time zone ''"),
         ("x\0y", "there is no time zone"),
         ("\ud800", "there is no time zone"),
-        ("0123456789", "a name is such as Europe/Berlin or UTC"),
+        ("0123456789", "expected a name such as Europe/Berlin or UTC"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(name: str, message: str) -> None:
+def test_an_unknown_zone_is_refused_with_a_suggestion(name: str, message: str) -> None:
     with pytest.raises(UnknownZoneError) as caught:
         load_zone(name)
 

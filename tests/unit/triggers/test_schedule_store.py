@@ -1,4 +1,4 @@
-"""Schedules are added and changed by people, while they fire."""
+"""Schedules are added, changed and removed while a scheduler runs."""
 
 import msgspec
 import pytest
@@ -19,88 +19,88 @@ async def stage() -> SchedulerHarness:
     return made
 
 
-async def test_an_interval_is_counted_from_when_it_was_added(stage: SchedulerHarness) -> None:
+async def test_an_interval_starts_when_the_schedule_is_added(stage: SchedulerHarness) -> None:
     await stage.clock.advance(0.7)
 
-    kept = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
+    record = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
 
-    assert kept.schedule.starts_at == START
-    assert build_schedule_view(kept, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
+    assert record.schedule.starts_at == START
+    assert build_schedule_view(record, START).next_ticks[0] == "2023-11-14T22:14:50+00:00"
 
 
-async def test_a_change_of_something_else_keeps_the_ticks(stage: SchedulerHarness) -> None:
+async def test_a_change_of_other_fields_keeps_the_ticks(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=90.0, own_labels={"runnel.source": "/x"})
     before = await stage.progress()
     await stage.clock.advance(100.0)
 
-    def change(found: Schedule) -> Schedule:
+    def change(schedule: Schedule) -> Schedule:
         return msgspec.structs.replace(
-            found, labels={"a": "b"}, starts_at=None, own_labels={}, id="other"
+            schedule, labels={"a": "b"}, starts_at=None, own_labels={}, id="other"
         )
 
-    kept = await stage.schedules.change("s", change)
+    record = await stage.schedules.change("s", change)
 
-    assert kept.progress == before
-    assert (kept.schedule.id, kept.schedule.starts_at) == ("s", START)
-    assert kept.schedule.own_labels == {"runnel.source": "/x"}
+    assert record.progress == before
+    assert (record.schedule.id, record.schedule.starts_at) == ("s", START)
+    assert record.schedule.own_labels == {"runnel.source": "/x"}
 
 
-async def test_a_change_of_the_ticks_counts_from_now_on(stage: SchedulerHarness) -> None:
+async def test_a_change_of_the_timing_applies_from_now_on(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=90.0)
     await stage.clock.advance(1_000.0)
 
-    kept = await stage.schedules.change(
-        "s", lambda found: msgspec.structs.replace(found, interval_s=60.0, starts_at=None)
+    record = await stage.schedules.change(
+        "s", lambda schedule: msgspec.structs.replace(schedule, interval_s=60.0, starts_at=None)
     )
     fired = await stage.scheduler().tick()
 
-    assert (kept.progress.cursor, kept.schedule.starts_at) == (START + 1_000, START + 1_000)
+    assert (record.progress.cursor, record.schedule.starts_at) == (START + 1_000, START + 1_000)
     assert fired == 0
 
 
-async def test_a_change_that_somebody_else_was_faster_with_is_made_again(
+async def test_a_change_is_repeated_after_a_concurrent_change(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
     calls: list[str] = []
     raced = stage.schedules
 
-    def label(found: Schedule, name: str) -> Schedule:
-        return msgspec.structs.replace(found, labels={**found.labels, name: "x"})
+    def label(schedule: Schedule, name: str) -> Schedule:
+        return msgspec.structs.replace(schedule, labels={**schedule.labels, name: "x"})
 
-    def change(found: Schedule) -> Schedule:
+    def change(schedule: Schedule) -> Schedule:
         calls.append("first")
         if len(calls) == 1:
             key = ("schedule", "s")
             known = stage.backend.state.records[key]
             stage.backend.state.records[key] = msgspec.structs.replace(known, revision=99)
-        return label(found, "mine")
+        return label(schedule, "mine")
 
-    kept = await raced.change("s", change)
+    record = await raced.change("s", change)
 
     assert len(calls) == 2
-    assert kept.schedule.labels == {"mine": "x"}
+    assert record.schedule.labels == {"mine": "x"}
 
 
-async def test_a_second_schedule_of_one_id_is_refused(stage: SchedulerHarness) -> None:
+async def test_a_second_schedule_with_the_same_id_is_refused(stage: SchedulerHarness) -> None:
     await stage.schedules.add(GOOD)
 
     with pytest.raises(ConflictError, match="a schedule 's' already exists"):
         await stage.schedules.add(GOOD)
 
 
-async def test_a_workflow_that_is_gone_can_be_paused_and_not_be_named_again(
+async def test_a_schedule_of_a_deleted_workflow_can_be_paused_but_not_get_an_unknown_one(
     stage: SchedulerHarness,
 ) -> None:
     await stage.schedules.add(GOOD)
     stage.backend.state.definitions.clear()
 
-    kept = await stage.schedules.pause("s")
+    record = await stage.schedules.pause("s")
 
-    assert kept.schedule.is_paused
+    assert record.schedule.is_paused
     with pytest.raises(NotFoundError, match="no workflow 'other'"):
         await stage.schedules.change(
-            "s", lambda found: msgspec.structs.replace(found, workflow="other")
+            "s", lambda schedule: msgspec.structs.replace(schedule, workflow="other")
         )
 
 
@@ -112,8 +112,8 @@ async def test_a_workflow_that_is_gone_can_be_paused_and_not_be_named_again(
         ({"id": "x" * 101}, "id: expected up to 100 letters"),
         ({"workflow": ""}, "workflow: expected 1 to 500 characters, got 0"),
         ({"version": 0}, "version: expected at least 1, got 0"),
-        ({"cron": None}, "cron: give either cron or interval_s, got neither"),
-        ({"interval_s": 5.0}, "cron: give either cron or interval_s, not both"),
+        ({"cron": None}, "cron: expected either cron or interval_s, got neither"),
+        ({"interval_s": 5.0}, "cron: expected either cron or interval_s, got both"),
         ({"cron": "x"}, "cron: expected five fields"),
         ({"cron": None, "interval_s": 0.9}, "interval_s: expected 1 second to 10 years, got 0.9"),
         ({"cron": None, "interval_s": float("nan")}, "interval_s: expected 1 second"),
@@ -121,18 +121,21 @@ async def test_a_workflow_that_is_gone_can_be_paused_and_not_be_named_again(
         ({"catch_up": -1}, "catch_up: expected 0 to 100, got -1"),
         ({"starts_at": float("inf")}, "starts_at: expected a time up to the year 9000"),
         ({"ends_at": 1e15}, "ends_at: expected a time up to the year 9000"),
-        ({"starts_at": 2e9, "ends_at": 1e9}, "ends_at: it lies before starts_at"),
-        ({"ends_at": START}, "cron: it has no tick that is still to come"),
+        ({"starts_at": 2e9, "ends_at": 1e9}, "ends_at: expected a time after starts_at"),
+        ({"ends_at": START}, "cron: the schedule has no future tick"),
         ({"labels": {"runnel.x": "y"}}, "labels: 'runnel.x' begins with 'runnel.'"),
-        ({"labels": {"schedule": "y"}}, "labels: 'schedule' is set by the schedule itself"),
+        (
+            {"labels": {"schedule": "y"}},
+            "labels: 'schedule' is reserved for the id of the schedule",
+        ),
         ({"labels": {"": "y"}}, "labels: the key of a label: expected 1 to 100"),
         ({"input": {"a": float("nan")}}, "input.a: JSON has no NaN"),
         ({"input": {"a": "{{ tick. }}"}}, "input.a: "),
         ({"input": {"a": "{{ nodes }}"}}, "input.a: "),
-        ({"input": "x" * 300_000}, "input: it has 300,002 bytes, at most 262,144 are allowed"),
+        ({"input": "x" * 300_000}, "input: expected at most 262,144 bytes, got 300,002"),
     ],
 )
-async def test_what_is_wrong_is_said_and_nothing_is_stored(
+async def test_a_wrong_schedule_is_refused_and_not_stored(
     stage: SchedulerHarness, fields: dict[str, Json], problem: str
 ) -> None:
     with pytest.raises(InvalidTriggerError) as caught:
@@ -142,7 +145,7 @@ async def test_what_is_wrong_is_said_and_nothing_is_stored(
     assert stage.backend.state.records == {}
 
 
-async def test_all_problems_are_said_at_once(stage: SchedulerHarness) -> None:
+async def test_all_problems_of_a_schedule_are_reported_at_once(stage: SchedulerHarness) -> None:
     bad = msgspec.structs.replace(GOOD, id="", timezone="Mars", catch_up=1_000, labels={"": ""})
 
     with pytest.raises(InvalidTriggerError, match="schedule '': 4 problems"):
@@ -162,7 +165,7 @@ async def test_an_unknown_schedule_is_not_found(stage: SchedulerHarness, name: s
             await call
 
 
-async def test_more_than_a_page_of_schedules_is_fired(stage: SchedulerHarness) -> None:
+async def test_schedules_on_all_pages_are_fired(stage: SchedulerHarness) -> None:
     for number in range(PAGE_SIZE + 5):
         await stage.add(f"s{number:04}", overlap=Overlap.SKIP)
     await stage.clock.advance(10.0)
@@ -171,10 +174,10 @@ async def test_more_than_a_page_of_schedules_is_fired(stage: SchedulerHarness) -
 
     listed = await stage.schedules.list(after="s0001", limit=2)
     assert fired == PAGE_SIZE + 5
-    assert [each.schedule.id for each in listed] == ["s0002", "s0003"]
+    assert [record.schedule.id for record in listed] == ["s0002", "s0003"]
 
 
-async def test_a_schedule_that_a_wrong_clock_has_led_far_ahead_goes_on_after_a_pause(
+async def test_pause_and_resume_resets_a_cursor_that_is_far_in_the_future(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()

@@ -1,4 +1,4 @@
-"""Every tick is fired once, whoever is first, and whatever breaks off in between."""
+"""Every tick is fired once, with several schedulers and after crashes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def stage() -> SchedulerHarness:
 
 
 async def decide(stage: SchedulerHarness) -> None:
-    """And die then."""
+    """Stores a decision and then dies."""
     stored = await stage.schedules.get("s")
     now = stage.clock.now()
     decided = plan_ticks(stored.record, find_due_ticks(stored.record, now), now, is_last_final=True)
@@ -44,11 +44,11 @@ async def test_a_tick_starts_one_execution_with_its_labels_and_input(
     fired = await stage.scheduler().tick()
 
     [header] = await stage.started()
-    kept = (await stage.schedules.get("s")).record
+    record = (await stage.schedules.get("s")).record
     [command] = await stage.sent()
     assert fired == 1
-    assert header.execution_id == kept.progress.last_execution
-    assert header.execution_id == derive_tick_execution_id(kept, kept.progress.last_tick or 0.0)
+    assert header.execution_id == record.progress.last_execution
+    assert header.execution_id == derive_tick_execution_id(record, record.progress.last_tick or 0.0)
     assert header.labels == {
         "team": "x",
         "schedule": "s",
@@ -60,30 +60,30 @@ async def test_a_tick_starts_one_execution_with_its_labels_and_input(
         "of": "s",
         "n": 1,
     }
-    assert stage.told.named(names.SCHEDULE_FIRED) == [
-        {"schedule": "s", "tick": kept.progress.last_tick, "execution_id": header.execution_id}
+    assert stage.telemetry.named(names.SCHEDULE_FIRED) == [
+        {"schedule": "s", "tick": record.progress.last_tick, "execution_id": header.execution_id}
     ]
 
 
-async def test_however_many_look_each_tick_is_fired_once(stage: SchedulerHarness) -> None:
+async def test_each_tick_is_fired_once_by_many_schedulers(stage: SchedulerHarness) -> None:
     for number in range(5):
         await stage.add(f"s{number}", interval_s=1.0)
-    several = [stage.scheduler() for _ in range(4)]
+    schedulers = [stage.scheduler() for _ in range(4)]
 
     fired = 0
     for _ in range(10):
         await stage.clock.advance(1.0)
-        fired += sum(await asyncio.gather(*(each.tick() for each in several)))
+        fired += sum(await asyncio.gather(*(scheduler.tick() for scheduler in schedulers)))
 
     assert fired == 50
     assert await stage.ticks() == [float(n) for n in range(1, 11) for _ in range(5)]
-    assert len({each.execution_id for each in await stage.started()}) == 50
+    assert len({header.execution_id for header in await stage.started()}) == 50
 
 
-async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(
+async def test_a_decision_of_a_dead_scheduler_is_carried_out_by_another(
     stage: SchedulerHarness,
 ) -> None:
-    """Not at once: as a rule, whoever has decided is about to do it."""
+    """Waits first, because the process that decided usually fires the tick itself."""
     await stage.add()
     await stage.clock.advance(10.0)
     await decide(stage)
@@ -100,7 +100,7 @@ async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(
     assert (await stage.progress()).planned == ()
 
 
-async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_again(
+async def test_a_tick_fired_by_a_dead_scheduler_is_not_fired_again(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -120,7 +120,7 @@ async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_ag
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["refused", "answer lost"])
-async def test_a_decision_that_could_not_be_stored_is_made_again(
+async def test_a_decision_that_could_not_be_stored_is_repeated(
     stage: SchedulerHarness, is_done: bool
 ) -> None:
     await stage.add()
@@ -134,14 +134,14 @@ async def test_a_decision_that_could_not_be_stored_is_made_again(
     await scheduler.tick()
 
     assert first == 0
-    assert stage.told.named(names.STORE_FAILED) == [
+    assert stage.telemetry.named(names.STORE_FAILED) == [
         {"call": "schedule", "schedule": "s", "error": "gone"}
     ]
     assert await stage.ticks() == [10.0]
     assert (await stage.progress()).fired == 1
 
 
-async def test_overlap_skip_waits_until_the_last_execution_has_ended(
+async def test_overlap_skip_fires_nothing_until_the_last_execution_has_finished(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add(overlap=Overlap.SKIP)
@@ -157,10 +157,10 @@ async def test_overlap_skip_waits_until_the_last_execution_has_ended(
 
     assert await stage.ticks() == [10.0, 40.0]
     assert (running.fired, running.skipped, running.last_skipped) == (1, 2, START + 30)
-    assert stage.told.named(names.SCHEDULE_SKIPPED) == [{"schedule": "s", "count": 1}] * 2
+    assert stage.telemetry.named(names.SCHEDULE_SKIPPED) == [{"schedule": "s", "count": 1}] * 2
 
 
-async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -> None:
+async def test_overlap_cancel_cancels_the_last_execution(stage: SchedulerHarness) -> None:
     await stage.add(overlap=Overlap.CANCEL)
     scheduler = stage.scheduler()
     await stage.clock.advance(10.0)
@@ -175,10 +175,10 @@ async def test_overlap_cancel_ends_the_last_execution(stage: SchedulerHarness) -
     assert isinstance(cancelled, CancelExecution)
     assert isinstance(again, CreateExecution)
     assert (made.execution_id, cancelled.execution_id) == (first, first)
-    assert cancelled.reason == "the next tick of schedule 's' has come"
+    assert cancelled.reason == "the next tick of schedule 's' is due"
 
 
-async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness) -> None:
+async def test_after_an_outage_the_last_missed_tick_is_fired(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=3_600.0)
     await stage.clock.advance(5 * 3_600.0 + 1_800.0)
 
@@ -187,10 +187,10 @@ async def test_of_an_outage_the_last_tick_is_made_up_for(stage: SchedulerHarness
     progress = await stage.progress()
     assert await stage.ticks() == [5 * 3_600.0]
     assert (progress.fired, progress.missed) == (1, 4)
-    assert stage.told.named(names.SCHEDULE_MISSED) == [{"schedule": "s", "count": 4}]
+    assert stage.telemetry.named(names.SCHEDULE_MISSED) == [{"schedule": "s", "count": 4}]
 
 
-async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(
+async def test_a_deleted_workflow_is_reported_and_the_next_tick_is_tried(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -207,14 +207,14 @@ async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(
 
     mended = await stage.progress()
     assert (broken.failed, broken.last_error) == (1, "no workflow 'report'")
-    assert stage.told.named(names.SCHEDULE_FAILED) == [
+    assert stage.telemetry.named(names.SCHEDULE_FAILED) == [
         {"schedule": "s", "tick": START + 10, "error": "no workflow 'report'"}
     ]
     assert (mended.fired, mended.failed, mended.last_error) == (1, 1, None)
     assert await stage.ticks() == [20.0]
 
 
-async def test_a_pause_is_not_made_up_for(stage: SchedulerHarness) -> None:
+async def test_ticks_during_a_pause_are_not_fired_later(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
     await stage.schedules.pause("s")
@@ -229,7 +229,7 @@ async def test_a_pause_is_not_made_up_for(stage: SchedulerHarness) -> None:
     assert await stage.ticks() == [40.0]
 
 
-async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(
+async def test_a_change_or_removal_during_firing_is_kept(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add("paused")
@@ -246,17 +246,21 @@ async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(
                 await stage.schedules.pause("paused")
         await send(commands)
 
-    stage.backend.mailbox.send = meanwhile  # type: ignore[method-assign]  # something happens then
+    stage.backend.mailbox.send = meanwhile  # type: ignore[method-assign]  # runs a change during the call
     fired = await scheduler.tick()
 
-    kept = (await stage.schedules.get("paused")).record
+    record = (await stage.schedules.get("paused")).record
     assert fired == 2
     assert await stage.ticks() == [10.0, 10.0]
-    assert (kept.schedule.is_paused, kept.progress.fired, kept.progress.planned) == (True, 1, ())
+    assert (record.schedule.is_paused, record.progress.fired, record.progress.planned) == (
+        True,
+        1,
+        (),
+    )
     assert await stage.backend.records.get(SCHEDULE_KIND, "removed") is None
 
 
-async def test_dispatch_fires_what_is_due_at_the_given_time(stage: SchedulerHarness) -> None:
+async def test_dispatch_fires_the_ticks_due_at_the_given_time(stage: SchedulerHarness) -> None:
     await stage.add()
     scheduler = stage.scheduler()
 
@@ -268,22 +272,22 @@ async def test_dispatch_fires_what_is_due_at_the_given_time(stage: SchedulerHarn
     await stage.clock.advance(5.0)
     next_ = await scheduler.dispatch()
 
-    assert [(each.schedule_id, each.tick - START) for each in outcomes] == [
+    assert [(result.schedule_id, result.tick - START) for result in outcomes] == [
         ("s", 10.0),
         ("s", 20.0),
     ]
-    assert all(each.execution_id is not None for each in outcomes)
+    assert all(result.execution_id is not None for result in outcomes)
     assert (again, earlier, own) == ([], [], 0)
-    assert [each.tick - START for each in next_] == [30.0]
+    assert [result.tick - START for result in next_] == [30.0]
 
 
 @pytest.mark.parametrize("now", [float("nan"), float("inf"), -1.0, 1e15])
-async def test_dispatch_refuses_what_is_no_time(stage: SchedulerHarness, now: float) -> None:
+async def test_dispatch_refuses_an_invalid_time(stage: SchedulerHarness, now: float) -> None:
     with pytest.raises(InputError, match="now: expected a time up to the year 9000, got"):
         await stage.scheduler().dispatch(now)
 
 
-async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
+async def test_dispatch_raises_store_error_after_it_fired_all_other_ticks(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add("a")
@@ -297,15 +301,15 @@ async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
     assert len(await stage.started()) == 1
 
 
-async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(
+async def test_an_unreadable_schedule_does_not_stop_the_others(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
-    kept = (await stage.schedules.get("s")).record
+    record = (await stage.schedules.get("s")).record
     strange = msgspec.structs.replace(
-        kept, schedule=msgspec.structs.replace(kept.schedule, interval_s=None, cron="nonsense")
+        record, schedule=msgspec.structs.replace(record.schedule, interval_s=None, cron="nonsense")
     )
-    later = encode_schedule(kept).replace(b'"format":1', b'"format":9')
+    later = encode_schedule(record).replace(b'"format":1', b'"format":9')
     for key, data in (("bad", b"{}"), ("newer", later), ("strange", encode_schedule(strange))):
         await stage.backend.records.put(SCHEDULE_KIND, key, data, revision=0)
     scheduler = stage.scheduler()
@@ -314,11 +318,13 @@ async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(
     fired = [await scheduler.tick() for _ in range(2)]
 
     assert fired == [1, 0]
-    told = stage.told.named(names.SCHEDULE_FAILED)
-    assert [each["schedule"] for each in told] == ["bad", "newer", "strange"]
+    failures = stage.telemetry.named(names.SCHEDULE_FAILED)
+    assert [failure["schedule"] for failure in failures] == ["bad", "newer", "strange"]
 
 
-async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: SchedulerHarness) -> None:
+async def test_the_scheduler_sleeps_until_the_next_tick_or_the_next_poll(
+    stage: SchedulerHarness,
+) -> None:
     scheduler = stage.scheduler()
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -337,7 +343,7 @@ async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: SchedulerHa
     assert (early, first, second) == ([], [4.0], [4.0, 8.0])
 
 
-async def test_a_store_that_is_away_is_told_and_asked_again(stage: SchedulerHarness) -> None:
+async def test_a_store_failure_is_reported_and_retried(stage: SchedulerHarness) -> None:
     await stage.add(interval_s=4.0)
     scheduler, away = stage.scheduler_away()
     away.failing = "list"
@@ -348,11 +354,11 @@ async def test_a_store_that_is_away_is_told_and_asked_again(stage: SchedulerHarn
         await stage.clock.advance(4.0)
         stop.set()
 
-    assert stage.told.named(names.STORE_FAILED) == [{"call": "schedules", "error": "gone"}]
+    assert stage.telemetry.named(names.STORE_FAILED) == [{"call": "schedules", "error": "gone"}]
     assert await stage.ticks() == [4.0]
 
 
-async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(
+async def test_a_new_schedule_with_an_old_id_starts_new_executions(
     stage: SchedulerHarness,
 ) -> None:
     await stage.add()
@@ -363,7 +369,7 @@ async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(
 
     outcomes = await scheduler.dispatch(START + 10)
 
-    ids = {each.execution_id for each in await stage.started()}
-    assert [each.tick for each in outcomes] == [START + 10]
+    ids = {header.execution_id for header in await stage.started()}
+    assert [result.tick for result in outcomes] == [START + 10]
     assert len(ids) == 2
     assert ExecutionId(str(outcomes[0].execution_id)) in ids

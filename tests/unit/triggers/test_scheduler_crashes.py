@@ -1,4 +1,4 @@
-"""Ended at any call to its store, before or after that does it, a scheduler loses nothing."""
+"""A scheduler that dies at any store call, before or after it takes effect, loses nothing."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -18,11 +18,11 @@ CALLS_MAX = 40
 
 
 class DiedError(BaseException):
-    """As far as the process is concerned, nothing comes after it."""
+    """Simulates the death of the process."""
 
 
 class Dying:
-    """Ends at so many calls from now, before or after the call is done."""
+    """Raises DiedError at the n-th call from now, before or after the call takes effect."""
 
     def __init__(self, calls: int, *, is_done: bool) -> None:
         self.left = calls
@@ -38,7 +38,7 @@ class Dying:
 
 
 class Port:
-    """Any: each attribute is a method of the port behind it."""
+    """Wraps a port: counts the calls of all its methods."""
 
     def __init__(self, port: object, dying: Dying) -> None:
         self._port = port
@@ -67,11 +67,14 @@ def dying_scheduler(stage: SchedulerHarness, dying: Dying) -> Scheduler:
     client = StoreClient(backend, stage.clock, stage.ids, get_completion=lambda _id: Completion())
     schedules = ScheduleStore(backend, stage.clock, stage.ids)
     archive: Archive = backend.archive
-    return Scheduler(schedules, client, archive, stage.clock, stage.told)
+    return Scheduler(schedules, client, archive, stage.clock, stage.telemetry)
 
 
 async def ends_at(call: int, overlap: Overlap, *, is_done: bool) -> bool:
-    """Whether it died there; two ticks are due, and after them a third by another process."""
+    """Returns whether the scheduler died there.
+
+    Two ticks are due; another process fires a third one later.
+    """
     stage = SchedulerHarness()
     await stage.add(overlap=overlap)
     dying = Dying(call, is_done=is_done)
@@ -94,7 +97,7 @@ async def ends_at(call: int, overlap: Overlap, *, is_done: bool) -> bool:
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("overlap", list(Overlap))
-async def test_ended_at_any_call_no_tick_is_lost_or_repeated(
+async def test_a_crash_at_any_store_call_neither_loses_nor_repeats_a_tick(
     overlap: Overlap, is_done: bool
 ) -> None:
     deaths = 0

@@ -1,4 +1,4 @@
-"""Which ticks a schedule has, and which of them are due after a while."""
+"""The ticks of a schedule, and which of them are due."""
 
 from datetime import datetime
 
@@ -17,13 +17,13 @@ HOUR = 3_600.0
 START = 1_000_000.0
 
 
-def every(interval_s: float, **rest: object) -> Schedule:
-    fields = {"id": "s", "workflow": "w", "interval_s": interval_s, "starts_at": START, **rest}
+def every(interval_s: float, **changes: object) -> Schedule:
+    fields = {"id": "s", "workflow": "w", "interval_s": interval_s, "starts_at": START, **changes}
     return Schedule(**fields)  # type: ignore[arg-type]  # each test gives what fits
 
 
-def by_cron(cron: str, **rest: object) -> Schedule:
-    return Schedule(id="s", workflow="w", cron=cron, **rest)  # type: ignore[arg-type]  # as above
+def by_cron(cron: str, **changes: object) -> Schedule:
+    return Schedule(id="s", workflow="w", cron=cron, **changes)  # type: ignore[arg-type]  # as above
 
 
 def at(text: str) -> float:
@@ -41,13 +41,13 @@ def at(text: str) -> float:
         (0.1 + 0.2 + 1, START, [START + 1.3, START + 2.6, START + 3.9]),
     ],
 )
-def test_intervals_are_counted_from_the_start(
+def test_intervals_count_from_the_start_of_the_schedule(
     interval_s: float, after: float, expected: list[float]
 ) -> None:
     assert compute_next_ticks(every(interval_s), after, len(expected)) == expected
 
 
-def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
+def test_the_ticks_of_an_interval_do_not_depend_on_the_time_of_the_call() -> None:
     schedule = every(7.7)
     all_at_once = compute_next_ticks(schedule, START, 1_000)
 
@@ -57,19 +57,19 @@ def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
     assert len(set(all_at_once)) == 1_000
 
 
-def test_ticks_lie_between_start_and_end() -> None:
+def test_ticks_are_between_start_and_end() -> None:
     schedule = by_cron(
         "0 * * * *", starts_at=at("2026-01-01T10:00:00Z"), ends_at=at("2026-01-01T12:00:00Z")
     )
 
-    found = compute_next_ticks(schedule, 0.0, 10)
+    ticks = compute_next_ticks(schedule, 0.0, 10)
 
-    hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in found]
+    hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in ticks]
     assert hours == [at(f"2026-01-01T{hour}:00:00Z") for hour in (10, 11, 12)]
     assert compute_next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
 
 
-def test_a_start_within_a_second_is_not_passed_over() -> None:
+def test_a_tick_within_a_second_after_the_start_is_included() -> None:
     schedule = by_cron("0 * * * *", starts_at=at("2026-01-01T09:59:59.5Z"))
 
     assert compute_next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
@@ -79,28 +79,31 @@ def test_a_start_within_a_second_is_not_passed_over() -> None:
     ("catch_up", "now", "expected"),
     [
         pytest.param(1, START + HOUR - 1, DueTicks(), id="nothing is due"),
-        pytest.param(0, START + HOUR, DueTicks((START + HOUR,)), id="one, in its second"),
+        pytest.param(0, START + HOUR, DueTicks((START + HOUR,)), id="one that is exactly due"),
         pytest.param(0, START + HOUR + 60, DueTicks((START + HOUR,)), id="late, but not missed"),
-        pytest.param(0, START + HOUR + 61, DueTicks((), 1), id="missed, and none is made up for"),
-        pytest.param(1, START + HOUR + 61, DueTicks((START + HOUR,)), id="missed, and made up for"),
+        pytest.param(0, START + HOUR + 61, DueTicks((), 1), id="missed, without catch-up"),
+        pytest.param(1, START + HOUR + 61, DueTicks((START + HOUR,)), id="missed, with catch-up"),
         pytest.param(
-            1, START + 3.5 * HOUR, DueTicks((START + 3 * HOUR,), 2), id="the last of three"
+            1,
+            START + 3.5 * HOUR,
+            DueTicks((START + 3 * HOUR,), 2),
+            id="the last of three missed ticks",
         ),
         pytest.param(
             1,
             START + 3 * HOUR + 5,
             DueTicks((START + 2 * HOUR, START + 3 * HOUR), 1),
-            id="the last that was missed, and the one that is due now",
+            id="the last missed tick, and the one that is due now",
         ),
         pytest.param(
             3,
             START + 3.5 * HOUR,
             DueTicks((START + HOUR, START + 2 * HOUR, START + 3 * HOUR)),
-            id="all of three",
+            id="all three missed ticks",
         ),
     ],
 )
-def test_after_an_outage_the_last_ones_are_due(
+def test_after_an_outage_the_last_missed_ticks_are_due(
     catch_up: int, now: float, expected: DueTicks
 ) -> None:
     schedule = every(HOUR, catch_up=catch_up)
@@ -129,7 +132,7 @@ def test_years_of_missed_ticks_are_not_counted_one_by_one(schedule: Schedule) ->
     assert due.missed == COUNTED_TICKS_MAX + 1 - len(due.ticks)
 
 
-def test_rare_ticks_are_found_far_back() -> None:
+def test_rare_ticks_far_in_the_past_are_found() -> None:
     schedule = by_cron("0 0 * * *", catch_up=CATCH_UP_MAX)
 
     due = compute_due_ticks(schedule, cursor=0.0, now=at("2026-01-01T12:00:00Z"))

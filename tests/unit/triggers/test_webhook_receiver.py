@@ -1,4 +1,4 @@
-"""Calls of webhooks become executions: once each, with what the mapping takes of them."""
+"""Webhook deliveries start executions: once each, with the mapped input."""
 
 import asyncio
 import hashlib
@@ -52,7 +52,7 @@ class ReceiverHarness:
         return await self.receiver.receive(webhook, delivery)
 
     async def github(self, value: Json, delivery: str) -> DeliveryResult:
-        """Signed, as GitHub does it."""
+        """Returns a delivery that is signed like those of GitHub."""
         mark = signature("sha256=", msgspec.json.encode(value))
         headers = [("X-Hub-Signature-256", mark), ("X-GitHub-Delivery", delivery)]
         return await self.receive(GITHUB, value, *headers)
@@ -66,9 +66,9 @@ class ReceiverHarness:
     async def inputs(self) -> list[Json]:
         sent = await self.stage.sent()
         return [
-            msgspec.json.decode(each.input.data)
-            for each in sent
-            if isinstance(each, CreateExecution)
+            msgspec.json.decode(command.input.data)
+            for command in sent
+            if isinstance(command, CreateExecution)
         ]
 
 
@@ -87,7 +87,7 @@ async def desk() -> ReceiverHarness:
     return made
 
 
-async def test_a_call_is_stored_as_an_execution_with_its_mapped_input(
+async def test_a_delivery_starts_an_execution_with_the_mapped_input(
     desk: ReceiverHarness,
 ) -> None:
     webhook = Webhook(
@@ -118,7 +118,7 @@ async def test_a_call_is_stored_as_an_execution_with_its_mapped_input(
     ]
 
 
-def test_without_a_mapping_the_input_is_all_of_it_but_what_is_secret() -> None:
+def test_without_a_mapping_the_input_is_the_request_without_credentials() -> None:
     headers = [
         JSON,
         ("Authorization", "Bearer x"),
@@ -134,11 +134,11 @@ def test_without_a_mapping_the_input_is_all_of_it_but_what_is_secret() -> None:
     query = [("a", "1"), ("b", "2"), ("b", "3")]
     delivery = Delivery.from_pairs(headers, query, b'{"n": 1}')
 
-    found = build_delivery_input(
+    execution_input = build_delivery_input(
         Webhook(workflow="w", secret="s", header="X-My-Token"), delivery, parse_content(delivery)
     )
 
-    assert found == {
+    assert execution_input == {
         "body": {"n": 1},
         "headers": {"content-type": "application/json", "x-twice": "a, b"},
         "query": {"a": "1", "b": ["2", "3"]},
@@ -146,7 +146,7 @@ def test_without_a_mapping_the_input_is_all_of_it_but_what_is_secret() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "cookie", "x-my-token", "x-hub-signature-256"])
-def test_a_mapping_does_not_reach_what_is_secret(name: str) -> None:
+def test_a_mapping_cannot_read_credentials(name: str) -> None:
     webhook = Webhook(
         workflow="w", secret="s", header="X-My-Token", mapping={"a": f"{{{{ headers['{name}'] }}}}"}
     )
@@ -174,7 +174,7 @@ def test_a_mapping_does_not_reach_what_is_secret(name: str) -> None:
         ("application/json", b"", None),
     ],
 )
-def test_a_body_is_read_by_its_kind(kind: str, body: bytes, expected: Json) -> None:
+def test_a_body_is_parsed_by_its_content_type(kind: str, body: bytes, expected: Json) -> None:
     assert parse_content(Delivery.from_pairs([("content-type", kind)], [], body)) == expected
 
 
@@ -189,12 +189,14 @@ def test_a_body_is_read_by_its_kind(kind: str, body: bytes, expected: Json) -> N
         (FORM, b"payload=%7B", "body: it is not JSON: "),
     ],
 )
-def test_a_body_that_can_not_be_read_is_refused(kind: str, body: bytes, message: str) -> None:
+def test_a_body_that_cannot_be_parsed_is_refused(kind: str, body: bytes, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         parse_content(Delivery.from_pairs([("content-type", kind)], [], body))
 
 
-async def test_what_does_not_fit_names_its_path_and_starts_nothing(desk: ReceiverHarness) -> None:
+async def test_a_delivery_that_does_not_fit_is_refused_with_the_missing_path(
+    desk: ReceiverHarness,
+) -> None:
     webhook = msgspec.structs.replace(OPEN, mapping={"id": "{{ body.order.id }}"})
 
     message = "the delivery does not fit webhook 'report': mapping.id: {{ body.order.id }}: "
@@ -205,7 +207,7 @@ async def test_what_does_not_fit_names_its_path_and_starts_nothing(desk: Receive
     assert await desk.inputs() == []
 
 
-async def test_a_delivery_of_github_that_comes_again_is_the_same_execution(
+async def test_a_repeated_github_delivery_returns_the_same_execution(
     desk: ReceiverHarness,
 ) -> None:
     first = await desk.github({"ref": "main"}, "72d3")
@@ -218,7 +220,7 @@ async def test_a_delivery_of_github_that_comes_again_is_the_same_execution(
     assert await desk.inputs() == [{"ref": "main"}, {"ref": "main"}, {"ref": "dev"}]
 
 
-async def test_an_event_of_slack_that_is_sent_again_is_the_same_execution(
+async def test_a_repeated_slack_event_returns_the_same_execution(
     desk: ReceiverHarness,
 ) -> None:
     event = {"type": "event_callback", "event_id": "Ev1", "event": {"text": "hi"}}
@@ -236,7 +238,7 @@ async def test_an_event_of_slack_that_is_sent_again_is_the_same_execution(
     assert len(await desk.inputs()) == 3
 
 
-async def test_slack_is_answered_with_its_challenge(desk: ReceiverHarness) -> None:
+async def test_a_slack_challenge_is_returned(desk: ReceiverHarness) -> None:
     received = await desk.slack({"type": "url_verification", "challenge": "3eZbrw1a"})
     with pytest.raises(WebhookRefusedError):
         await desk.receive(SLACK, {"type": "url_verification", "challenge": "3eZbrw1a"})
@@ -246,7 +248,9 @@ async def test_slack_is_answered_with_its_challenge(desk: ReceiverHarness) -> No
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Request-Id"])
-async def test_a_name_of_the_callers_own_is_one_execution(desk: ReceiverHarness, name: str) -> None:
+async def test_calls_with_the_same_request_id_are_one_execution(
+    desk: ReceiverHarness, name: str
+) -> None:
     first = await desk.receive(OPEN, {"n": 1}, (name, "k"), ("Date", "today"))
     again = await desk.receive(OPEN, {"n": 1}, (name, "k"), ("Date", "tomorrow"))
     with pytest.raises(KeyReusedError, match=f"'k' belongs to execution {first.execution_id}"):
@@ -258,13 +262,13 @@ async def test_a_name_of_the_callers_own_is_one_execution(desk: ReceiverHarness,
     assert len(await desk.inputs()) == 2
 
 
-async def test_calls_without_a_name_are_executions_of_their_own(desk: ReceiverHarness) -> None:
+async def test_calls_without_a_request_id_are_separate_executions(desk: ReceiverHarness) -> None:
     ids = {(await desk.receive(OPEN, {"n": 1})).execution_id for _ in range(3)}
 
     assert len(ids) == 3
 
 
-async def test_a_webhook_may_say_what_tells_deliveries_apart(desk: ReceiverHarness) -> None:
+async def test_the_template_delivery_id_identifies_deliveries(desk: ReceiverHarness) -> None:
     webhook = msgspec.structs.replace(OPEN, delivery_id="{{ body.order.id }}")
     key = ("Idempotency-Key", "ignored")
 
@@ -282,14 +286,14 @@ async def test_a_webhook_may_say_what_tells_deliveries_apart(desk: ReceiverHarne
         await desk.receive(webhook, {"n": 1})
 
 
-async def test_many_at_once_of_one_delivery_make_one_execution(desk: ReceiverHarness) -> None:
+async def test_concurrent_copies_of_a_delivery_start_one_execution(desk: ReceiverHarness) -> None:
     received = await asyncio.gather(*(desk.github({"ref": "main"}, "1") for _ in range(20)))
 
-    assert len({each.execution_id for each in received}) == 1
+    assert len({result.execution_id for result in received}) == 1
     assert len([*await desk.stage.backend.archive.list_headers(ALL)]) == 1
 
 
-async def test_a_secret_that_this_process_does_not_know_refuses_everybody(
+async def test_without_the_secret_every_delivery_is_refused(
     desk: ReceiverHarness,
 ) -> None:
     webhook = Webhook(workflow="report", secret="other")
@@ -298,7 +302,7 @@ async def test_a_secret_that_this_process_does_not_know_refuses_everybody(
         await desk.receive(webhook, {}, ("X-Webhook-Token", ""))
 
 
-async def test_a_workflow_that_is_gone_is_not_found(desk: ReceiverHarness) -> None:
+async def test_a_delivery_for_a_deleted_workflow_is_not_found(desk: ReceiverHarness) -> None:
     with pytest.raises(NotFoundError, match="no workflow 'gone'"):
         await desk.receive(msgspec.structs.replace(OPEN, workflow="gone"), {})
 
@@ -308,38 +312,46 @@ async def test_a_workflow_that_is_gone_is_not_found(desk: ReceiverHarness) -> No
     [
         ({"workflow": ""}, "workflow: expected 1 to 500 characters, got 0"),
         ({"version": 0}, "version: expected at least 1, got 0"),
-        ({"kind": K.TOKEN}, "secret: a webhook of kind 'token' needs the name of one"),
-        ({"secret": "s"}, "secret: a webhook of kind 'none' has none"),
-        ({"kind": K.SLACK, "secret": "A-b"}, "secret: expected the name of a secret, lower-case"),
+        ({"kind": K.TOKEN}, "secret: a webhook of kind 'token' needs the name of a secret"),
+        ({"secret": "s"}, "secret: a webhook of kind 'none' uses no secret"),
+        ({"kind": K.SLACK, "secret": "A-b"}, "secret: expected a name of lower-case"),
         ({"header": "a b"}, "header: expected the name of a header, got 'a b'"),
         ({"labels": {"runnel.source": "/"}}, "labels: 'runnel.source' begins with 'runnel.'"),
-        ({"labels": {"webhook": "x"}}, "labels: 'webhook' is set by the webhook itself"),
-        ({"mapping": {"a": "{{ secrets.x }}"}}, "mapping: there is no 'secrets'; there is: body"),
+        ({"labels": {"webhook": "x"}}, "labels: 'webhook' is reserved for the kind of webhook"),
+        (
+            {"mapping": {"a": "{{ secrets.x }}"}},
+            "mapping: there is no 'secrets'; expected one of: body",
+        ),
         ({"mapping": {"a": "{{ body. }}"}}, "mapping.a: "),
-        ({"mapping": "x" * 70_000}, "mapping: it has 70,002 bytes, at most 65,536 are allowed"),
-        ({"delivery_id": "{{ id }}"}, "delivery_id: there is no 'id'; there is: body, headers"),
+        ({"mapping": "x" * 70_000}, "mapping: expected at most 65,536 bytes, got 70,002"),
+        (
+            {"delivery_id": "{{ id }}"},
+            "delivery_id: there is no 'id'; expected one of: body, headers",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_webhook_is_said(fields: dict[str, Json], problem: str) -> None:
+def test_a_wrong_webhook_is_refused_with_every_problem(
+    fields: dict[str, Json], problem: str
+) -> None:
     with pytest.raises(InvalidTriggerError) as caught:
         check_webhook(msgspec.structs.replace(OPEN, **fields))
 
-    [found] = caught.value.problems
-    assert found.startswith(problem)
+    [reported] = caught.value.problems
+    assert reported.startswith(problem)
 
 
-async def test_webhooks_are_kept_replaced_and_removed(desk: ReceiverHarness) -> None:
+async def test_webhooks_are_stored_replaced_and_removed(desk: ReceiverHarness) -> None:
     webhooks = WebhookStore(desk.stage.backend, desk.stage.clock)
-    kept = await webhooks.add(GITHUB)
+    added = await webhooks.add(GITHUB)
     with pytest.raises(InvalidTriggerError):
         await webhooks.add(msgspec.structs.replace(GITHUB, secret=None), replaces=True)
     replaced = await webhooks.add(SLACK, replaces=True)
-    found = await webhooks.get("report")
+    current = await webhooks.get("report")
     listed = await webhooks.list()
     await webhooks.remove("report")
 
-    assert kept == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
-    assert found == replaced == listed[0]
+    assert added == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
+    assert current == replaced == listed[0]
     for name in ("report", "\ud800", ""):
         with pytest.raises(NotFoundError, match="no webhook of workflow"):
             await webhooks.get(name)

@@ -1,1 +1,1 @@
-"""One file for each group of paths."""
+"""The routes of the HTTP API, one module per resource."""

@@ -33,11 +33,10 @@ LastEventIdHeader: TypeAlias = Annotated[
 
 
 @routes.operation(
-    "GET",
-    "/executions/{execution_id}/events",
+    "GET /executions/{execution_id}/events",
+    Scope.READ,
     "What happens in an execution, until it is final",
-    scope=Scope.READ,
-    problems=(404, 422),
+    404,
     others={200: _STREAM, 204: _ALREADY_RECEIVED},
 )
 async def follow_execution(
@@ -55,11 +54,9 @@ async def follow_execution(
 
 
 @routes.operation(
-    "GET",
-    "/events",
+    "GET /events",
+    Scope.READ,
     "Which executions change, and their new states",
-    scope=Scope.READ,
-    problems=(422,),
     others={200: _STREAM},
 )
 async def follow_all(
@@ -78,11 +75,9 @@ async def follow_all(
 
 
 @routes.operation(
-    "GET",
-    "/changes",
+    "GET /changes",
+    Scope.READ,
     "The same in pages, for programs: waits until something changes",
-    scope=Scope.READ,
-    problems=(422,),
 )
 async def list_changes(
     app_state: AppStateDependency,

@@ -1,4 +1,4 @@
-"""What programs look up rather than people: the command line, when it works on this server."""
+"""Lookups for programs: the command line uses them when it works on this server."""
 
 from typing import Annotated
 
@@ -8,10 +8,8 @@ from runnel import __version__
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam
 from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.authoring.documents.export import to_document
-from runnel.client.execution_views import build_execution_summary
+from runnel.client.definitions import build_workflow_view
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
 from runnel.views.execution import ExecutionSummary
 from runnel.views.operations import PartitionView, ServerInfo
@@ -26,14 +24,14 @@ PREFIX_MATCHES_MAX = 2
 DefinitionHashParam = Annotated[
     str,
     Path(
-        description="The hash of a workflow's content, as executions name it",
+        description="The content hash of a workflow: `workflow_definition_id` of an execution",
         max_length=100,
         pattern="^[0-9A-Za-z]+$",
     ),
 ]
 
 
-@routes.operation("GET", "/server", "What this server is", scope=Scope.READ)
+@routes.operation("GET /server", Scope.READ, "Get the version and the kind of this server")
 async def read_server(app_state: AppStateDependency) -> ServerInfo:
     return ServerInfo(
         version=__version__, engine="redis" if app_state.settings.has_redis else "embedded"
@@ -41,45 +39,38 @@ async def read_server(app_state: AppStateDependency) -> ServerInfo:
 
 
 @routes.operation(
-    "GET",
-    "/executions/lookup",
-    "Executions by their ids, those that there are; or two of those that begin so",
-    scope=Scope.READ,
-    problems=(422,),
+    "GET /executions/lookup",
+    Scope.READ,
+    "Get executions by id, leaving out unknown ids; or up to two by the beginning of an id",
 )
 async def look_up_executions(
     app_state: AppStateDependency,
     id: Annotated[list[str] | None, Query(max_length=LIMIT_MAX)] = None,
     begins: Annotated[str | None, Query(max_length=ID_CHARS_MAX)] = None,
 ) -> Listing[ExecutionSummary]:
-    archive = app_state.backend.archive
     ids = [ExecutionId(text) for text in id or ()]
     if begins is not None:
-        ids += await archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
-    headers = await archive.get_headers(list(dict.fromkeys(ids)))
-    return Listing(items=[build_execution_summary(header) for header in headers.values()])
+        ids += await app_state.backend.archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
+    summaries = await app_state.client.summaries(list(dict.fromkeys(ids)))
+    return Listing(items=[*summaries.values()])
 
 
 @routes.operation(
-    "GET",
-    "/executions/{execution_id}/partition",
-    "The partition that an execution is decided in, and who decides for it",
-    scope=Scope.READ,
-    problems=(422,),
+    "GET /executions/{execution_id}/partition",
+    Scope.READ,
+    "Get the partition of an execution and its owner",
 )
 async def read_partition_of_execution(
     execution_id: ExecutionIdParam, app_state: AppStateDependency
 ) -> PartitionView:
-    number = await app_state.backend.store.route(ExecutionId(execution_id))
-    return await app_state.partitions.inspect_partition(number)
+    return await app_state.operations.partition_of(execution_id)
 
 
 @routes.operation(
-    "GET",
-    "/definitions/{workflow_definition_id}",
-    "The content that an execution runs, as it could be written in a file",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /definitions/{workflow_definition_id}",
+    Scope.READ,
+    "Get the definition that an execution runs, as a workflow document",
+    404,
 )
 async def read_definition(
     workflow_definition_id: DefinitionHashParam, app_state: AppStateDependency
@@ -88,11 +79,4 @@ async def read_definition(
     definition = await app_state.backend.archive.get_definition(hash_)
     if definition is None:
         raise NotFoundError("definition", workflow_definition_id)
-    workflow = decode_workflow(definition.document)
-    return WorkflowDocument(
-        name=definition.name,
-        version=definition.version,
-        workflow_definition_id=definition.hash,
-        nodes=len(workflow.nodes),
-        document=to_document(workflow),
-    )
+    return build_workflow_view(definition)

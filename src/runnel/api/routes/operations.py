@@ -1,4 +1,4 @@
-"""What an operator looks at: workers, queues, concurrency keys, partitions, health and metrics."""
+"""Routes for operators: workers, queues, concurrency keys, partitions, health and metrics."""
 
 from asyncio import gather
 from functools import partial
@@ -10,15 +10,7 @@ from runnel.api.requests import AfterParam, LimitParam
 from runnel.api.responses import make_view_response
 from runnel.api.routing import OtherAnswer, ResourceRouter
 from runnel.api.state import AppStateDependency
-from runnel.client.operations import (
-    build_queue_views,
-    build_worker_view,
-    drain_worker,
-    find_worker,
-    get_worker_state,
-    list_concurrency_keys,
-)
-from runnel.client.operations import list_workers as list_worker_records
+from runnel.client.operations import get_worker_state, list_concurrency_keys
 from runnel.telemetry.prometheus import MEDIA_TYPE
 from runnel.views.operations import (
     ConcurrencyKeyView,
@@ -34,58 +26,45 @@ from runnel.views.token import Scope
 
 routes = ResourceRouter("operations")
 
-WorkerNameParam = Annotated[str, Path(description="As listed", max_length=500)]
+WorkerNameParam = Annotated[
+    str, Path(description="A name from the list of workers", max_length=500)
+]
 
 
 @routes.operation(
-    "GET",
-    "/workers",
-    "The workers: what each one takes, what it runs and since when, how it is",
-    scope=Scope.READ,
+    "GET /workers", Scope.READ, "List the workers: state, queues, and the tasks that each one runs"
 )
 async def list_workers(app_state: AppStateDependency) -> Listing[WorkerView]:
-    records = await list_worker_records(app_state.backend.tasks)
-    return Listing(items=[build_worker_view(record, app_state.settings) for record in records])
+    return Listing(items=await app_state.operations.workers())
 
 
-@routes.operation("GET", "/workers/{name}", "One worker", scope=Scope.READ, problems=(404, 422))
+@routes.operation("GET /workers/{name}", Scope.READ, "Get one worker", 404)
 async def read_worker(name: WorkerNameParam, app_state: AppStateDependency) -> WorkerView:
-    record = await find_worker(app_state.backend.tasks, name)
-    return build_worker_view(record, app_state.settings)
+    return await app_state.operations.worker(name)
 
 
 @routes.operation(
-    "POST",
-    "/workers/{name}/drain",
-    "Let a worker finish what it runs, and end its process",
-    operation_id="drain_worker",
-    scope=Scope.OPERATE,
-    problems=(404, 409, 422),
+    "POST /workers/{name}/drain",
+    Scope.OPERATE,
+    "Drain a worker: it finishes its tasks, and its process ends",
+    404,
+    409,
     status=202,
 )
-async def drain(name: WorkerNameParam, app_state: AppStateDependency) -> DrainingWorker:
-    await drain_worker(app_state.backend.tasks, name)
+async def drain_worker(name: WorkerNameParam, app_state: AppStateDependency) -> DrainingWorker:
+    await app_state.operations.drain(name)
     return DrainingWorker(worker=name)
 
 
 @routes.operation(
-    "GET",
-    "/queues",
-    "The queues: what waits, since when, who takes it, and what is wrong with that",
-    scope=Scope.READ,
+    "GET /queues", Scope.READ, "List the queues: waiting tasks, age of the oldest, workers, problem"
 )
 async def list_queues(app_state: AppStateDependency) -> Listing[QueueView]:
-    tasks = app_state.backend.tasks
-    queues, workers = await tasks.queues(), await tasks.workers()
-    return Listing(items=build_queue_views(queues, workers, app_state.settings))
+    return Listing(items=await app_state.operations.queues())
 
 
 @routes.operation(
-    "GET",
-    "/limits",
-    "The concurrency keys that somebody holds or waits for, by key",
-    scope=Scope.READ,
-    problems=(422,),
+    "GET /limits", Scope.READ, "List the concurrency keys that tasks hold or wait for, by key"
 )
 async def list_limits(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
@@ -95,31 +74,27 @@ async def list_limits(
 
 
 @routes.operation(
-    "GET",
-    "/partitions",
-    "The partitions: who decides for each, and what lies there undone",
-    scope=Scope.READ,
+    "GET /partitions", Scope.READ, "List the partitions: owner, unread and unarchived work"
 )
 async def list_partitions(app_state: AppStateDependency) -> Listing[PartitionView]:
-    return Listing(items=await app_state.partitions.inspect())
+    return Listing(items=await app_state.operations.partitions())
 
 
-# Whether this process lives, and whether it can be given work.
+# Liveness and readiness of this process.
 
-health_routes = ResourceRouter("health", prefix="/health")
+health_routes = ResourceRouter("health", prefix="/health", describes_problems=False)
 
 
-@health_routes.operation("GET", "/live", "This process answers", problems=None)
+@health_routes.operation("GET /live", None, "Check that this process answers")
 async def is_live() -> Liveness:
     return Liveness()
 
 
 @health_routes.operation(
-    "GET",
-    "/ready",
-    "All parts that a request needs can be reached",
-    problems=None,
-    others={503: OtherAnswer("One of them can't be reached", view=Readiness)},
+    "GET /ready",
+    None,
+    "Check that this process can reach every part that a request needs",
+    others={503: OtherAnswer("One of the parts can't be reached", view=Readiness)},
 )
 async def is_ready(app_state: AppStateDependency) -> Readiness | Response:
     problems = await gather(
@@ -131,12 +106,12 @@ async def is_ready(app_state: AppStateDependency) -> Readiness | Response:
     parts = dict(zip(READINESS_CHECKS, problems, strict=True))
     needed = {part: parts[part] for part in REQUIRED_PARTS}
     if app_state.stopping.is_set():
-        needed["server"] = "it is ending"
-    acting = {part: parts[part] for part in READINESS_CHECKS if part not in REQUIRED_PARTS}
-    parts = {**needed, **acting}
+        needed["server"] = "it is shutting down"
+    optional = {part: parts[part] for part in READINESS_CHECKS if part not in REQUIRED_PARTS}
+    parts = {**needed, **optional}
     if any(needed.values()):
         return make_view_response(Readiness(status="not ready", parts=parts), status=503)
-    return Readiness(status="degraded" if any(acting.values()) else "ready", parts=parts)
+    return Readiness(status="degraded" if any(optional.values()) else "ready", parts=parts)
 
 
 async def _check_store(app_state: AppStateDependency) -> str | None:
@@ -150,19 +125,19 @@ async def _check_archive(app_state: AppStateDependency) -> str | None:
 
 
 async def _check_orchestrators(app_state: AppStateDependency) -> str | None:
-    partitions = await app_state.partitions.inspect()
+    partitions = await app_state.operations.partitions()
     orphaned = [view.partition for view in partitions if view.owner is None or view.is_silent]
     if not orphaned:
         return None
     if len(orphaned) == len(partitions):
-        return "no orchestrator is there: nothing is decided"
+        return "no orchestrator is alive: no execution makes progress"
     return f"{len(orphaned)} of {len(partitions)} partitions have no living orchestrator"
 
 
 async def _check_workers(app_state: AppStateDependency) -> str | None:
     workers = await app_state.backend.tasks.workers()
     states = {get_worker_state(worker, app_state.settings) for worker in workers}
-    return None if "alive" in states else "no worker is there: tasks wait"
+    return None if "alive" in states else "no worker is alive: tasks wait"
 
 
 REQUIRED_PARTS = ("store", "archive")
@@ -174,16 +149,15 @@ READINESS_CHECKS = {
 }
 
 
-# Numbers for Prometheus.
+# Metrics for Prometheus.
 
 metrics_routes = ResourceRouter("health")
 
 
 @metrics_routes.operation(
-    "GET",
-    "/metrics",
-    "Numbers of this process and of the store, as Prometheus reads them",
-    scope=Scope.READ,
+    "GET /metrics",
+    Scope.READ,
+    "Get the metrics of this process and of the store in the Prometheus format",
     others={200: OtherAnswer(content={"text/plain": {"schema": {"type": "string"}}})},
 )
 async def read_metrics(app_state: AppStateDependency) -> Response:

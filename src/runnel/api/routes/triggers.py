@@ -1,4 +1,4 @@
-"""Schedules and webhooks: add, change, remove; a door for schedulers and callers from outside."""
+"""Routes of schedules and webhooks, and the calls of external schedulers and webhook senders."""
 
 from typing import Annotated, TypeAlias
 
@@ -14,10 +14,9 @@ from runnel.api.requests import (
     WorkflowNameParam,
 )
 from runnel.api.responses import make_view_response
-from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
+from runnel.api.routing import OtherAnswer, ResourceRouter
 from runnel.api.security.guard import check_caller_scope
 from runnel.api.state import AppState, AppStateDependency
-from runnel.core.states import ExecutionState
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.triggers.schedule import ScheduleRecord
@@ -45,11 +44,11 @@ ScheduleIdParam: TypeAlias = Annotated[
 
 
 @schedule_routes.operation(
-    "POST",
-    "/schedules",
-    "Run a workflow by the clock",
-    scope=Scope.OPERATE,
-    problems=(*BODY_STATUSES, 404, 409),
+    "POST /schedules",
+    Scope.OPERATE,
+    "Add a schedule, which runs a workflow at fixed times",
+    404,
+    409,
     status=201,
 )
 async def add_schedule(app_state: AppStateDependency, body: NewSchedule) -> ScheduleView:
@@ -57,9 +56,7 @@ async def add_schedule(app_state: AppStateDependency, body: NewSchedule) -> Sche
     return _build_view(app_state, record)
 
 
-@schedule_routes.operation(
-    "GET", "/schedules", "All schedules, by id", scope=Scope.READ, problems=(422,)
-)
+@schedule_routes.operation("GET /schedules", Scope.READ, "List all schedules, by id")
 async def list_schedules(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
 ) -> Page[ScheduleView]:
@@ -69,11 +66,7 @@ async def list_schedules(
 
 
 @schedule_routes.operation(
-    "GET",
-    "/schedules/{schedule_id}",
-    "A schedule with its next ticks",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /schedules/{schedule_id}", Scope.READ, "Get a schedule with its next ticks", 404
 )
 async def read_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
@@ -82,11 +75,11 @@ async def read_schedule(
 
 
 @schedule_routes.operation(
-    "PUT",
-    "/schedules/{schedule_id}",
-    "Change a schedule; ticks of before are not made up for",
-    scope=Scope.OPERATE,
-    problems=(*BODY_STATUSES, 404, 409),
+    "PUT /schedules/{schedule_id}",
+    Scope.OPERATE,
+    "Replace a schedule; ticks before the change are not fired later",
+    404,
+    409,
 )
 async def replace_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency, body: ScheduleBody
@@ -97,11 +90,10 @@ async def replace_schedule(
 
 
 @schedule_routes.operation(
-    "POST",
-    "/schedules/{schedule_id}/pause",
-    "Fire nothing until it is resumed",
-    scope=Scope.OPERATE,
-    problems=(404, 422),
+    "POST /schedules/{schedule_id}/pause",
+    Scope.OPERATE,
+    "Pause a schedule: no tick fires until it is resumed",
+    404,
 )
 async def pause_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
@@ -110,11 +102,10 @@ async def pause_schedule(
 
 
 @schedule_routes.operation(
-    "POST",
-    "/schedules/{schedule_id}/resume",
-    "Go on with a schedule; what fell into the pause is not made up for",
-    scope=Scope.OPERATE,
-    problems=(404, 422),
+    "POST /schedules/{schedule_id}/resume",
+    Scope.OPERATE,
+    "Resume a schedule; ticks during the pause are not fired later",
+    404,
 )
 async def resume_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
@@ -123,11 +114,10 @@ async def resume_schedule(
 
 
 @schedule_routes.operation(
-    "DELETE",
-    "/schedules/{schedule_id}",
-    "Remove a schedule; what it has started goes on",
-    scope=Scope.OPERATE,
-    problems=(404, 422),
+    "DELETE /schedules/{schedule_id}",
+    Scope.OPERATE,
+    "Delete a schedule; executions that it has started continue",
+    404,
     status=204,
 )
 async def remove_schedule(schedule_id: ScheduleIdParam, app_state: AppStateDependency) -> None:
@@ -135,16 +125,12 @@ async def remove_schedule(schedule_id: ScheduleIdParam, app_state: AppStateDepen
 
 
 @schedule_routes.operation(
-    "POST",
-    "/triggers/cron/dispatch",
-    "Fire all ticks that are due, for a scheduler from outside",
-    scope=Scope.RUN,
-    problems=BODY_STATUSES,
+    "POST /triggers/cron/dispatch", Scope.RUN, "Fire all due ticks, for an external scheduler"
 )
 async def dispatch_schedules(
     request: Request, app_state: AppStateDependency, body: DispatchRequest | None = None
 ) -> FiredTicks:
-    """`now` needs the scope `operate`: what lies before it is not fired by the clock any more."""
+    """`now` needs the scope `operate`, because the ticks before it are never fired again."""
     if body is not None and body.now is not None:
         check_caller_scope(request, Scope.OPERATE)
     now = None if body is None or body.now is None else body.now.timestamp()
@@ -164,28 +150,18 @@ async def dispatch_schedules(
 
 def _build_schedule(schedule_id: str, body: ScheduleBody) -> Schedule:
     starts_at, ends_at = body.starts_at, body.ends_at
-    return Schedule(
-        id=schedule_id,
-        workflow=body.workflow,
-        version=body.version,
-        input=body.input,
-        labels=body.labels,
-        cron=body.cron,
-        interval_s=body.interval_s,
-        timezone=body.timezone,
-        overlap=body.overlap,
-        catch_up=body.catch_up,
-        is_paused=body.is_paused,
-        starts_at=None if starts_at is None else starts_at.timestamp(),
-        ends_at=None if ends_at is None else ends_at.timestamp(),
-    )
+    times = {
+        "starts_at": None if starts_at is None else starts_at.timestamp(),
+        "ends_at": None if ends_at is None else ends_at.timestamp(),
+    }
+    return Schedule(**{**dict(body), "id": schedule_id, **times})
 
 
 def _build_view(app_state: AppState, record: ScheduleRecord) -> ScheduleView:
     return build_schedule_view(record, app_state.clock.now())
 
 
-# Webhooks: who may call from outside, and the calls themselves.
+# Webhooks: their settings, and the calls of their senders.
 
 webhook_routes = ResourceRouter("triggers")
 WEBHOOK_PATH = "/workflows/{name:path}/triggers/webhook"
@@ -201,19 +177,21 @@ _ANY_BODY = {
 
 
 @webhook_routes.operation(
-    "POST",
-    WEBHOOK_PATH,
-    "Begin an execution from outside; who calls is known by its secret or signature",
-    problems=(404, 409, 413, 422),
+    f"POST {WEBHOOK_PATH}",
+    None,
+    "Start an execution by a webhook call, which its token or signature authenticates",
+    404,
+    409,
+    413,
     status=202,
-    others={200: OtherAnswer("Slack's challenge is answered", view=ChallengeReply)},
+    others={200: OtherAnswer("The answer to Slack's challenge", view=ChallengeReply)},
     request_body=_ANY_BODY,
 )
 async def call_webhook(
     name: WorkflowNameParam, request: Request, app_state: AppStateDependency
 ) -> AcceptedDelivery | Response:
     webhook = await app_state.webhooks.find(name)
-    if webhook is None:  # and nothing of those that there are, to whom nobody knows
+    if webhook is None:  # without a hint: the caller is not authenticated
         raise NotFoundError("webhook of workflow", escape_unprintable(name))
     query = request.query_params.multi_items()
     delivery = Delivery.from_pairs(request.headers.items(), query, await request.body())
@@ -221,60 +199,37 @@ async def call_webhook(
     id_ = received.execution_id
     if id_ is None:
         return make_view_response(ChallengeReply(challenge=received.challenge or ""))
-    header = await app_state.backend.archive.get_header(id_)
-    state = ExecutionState.PENDING if header is None else header.state
+    state = await app_state.read_state(id_)
     return AcceptedDelivery(execution_id=id_, run_id=id_, status=state)
 
 
 @webhook_routes.operation(
-    "PUT",
-    WEBHOOK_PATH,
-    "Let a workflow be started from outside, or change how",
-    scope=Scope.OPERATE,
-    problems=(*BODY_STATUSES, 404, 409),
+    f"PUT {WEBHOOK_PATH}", Scope.OPERATE, "Add or replace the webhook of a workflow", 404, 409
 )
 async def put_webhook(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
     body: WebhookBody,
     *,
-    is_new: Annotated[bool, Query(description="Refuse to replace one")] = False,
+    is_new: Annotated[bool, Query(description="Refuse to replace a webhook")] = False,
 ) -> WebhookView:
-    webhook = Webhook(
-        workflow=name,
-        version=body.version,
-        kind=body.kind,
-        secret=body.secret,
-        header=body.header,
-        mapping=body.mapping,
-        delivery_id=body.delivery_id,
-        labels=body.labels,
-    )
+    webhook = Webhook(workflow=name, **dict(body))
     return build_webhook_view(await app_state.webhooks.add(webhook, replaces=not is_new))
 
 
-@webhook_routes.operation(
-    "GET", WEBHOOK_PATH, "The webhook of a workflow", scope=Scope.READ, problems=(404, 422)
-)
+@webhook_routes.operation(f"GET {WEBHOOK_PATH}", Scope.READ, "Get the webhook of a workflow", 404)
 async def read_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> WebhookView:
     return build_webhook_view(await app_state.webhooks.get(name))
 
 
 @webhook_routes.operation(
-    "DELETE",
-    WEBHOOK_PATH,
-    "Let nobody start the workflow from outside any more",
-    scope=Scope.OPERATE,
-    problems=(404, 422),
-    status=204,
+    f"DELETE {WEBHOOK_PATH}", Scope.OPERATE, "Delete the webhook of a workflow", 404, status=204
 )
 async def remove_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> None:
     await app_state.webhooks.remove(name)
 
 
-@webhook_routes.operation(
-    "GET", "/webhooks", "All webhooks, by workflow", scope=Scope.READ, problems=(422,)
-)
+@webhook_routes.operation("GET /webhooks", Scope.READ, "List all webhooks, by workflow")
 async def list_webhooks(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
 ) -> Page[WebhookView]:

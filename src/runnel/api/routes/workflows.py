@@ -1,7 +1,9 @@
-"""Workflows: submit, run by name, list, read, draw."""
+"""Routes of workflows: submit, run by name, list, read, draw, delete."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
@@ -18,9 +20,9 @@ from runnel.api.responses import WORKFLOW_REQUEST_BODY
 from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.security.gate import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
-from runnel.authoring.documents.export import to_document
+from runnel.client.definitions import build_stored_workflow, build_workflow_view
 from runnel.core.validation import build_graph
-from runnel.core.workflow import Workflow, decode_workflow
+from runnel.core.workflow import Workflow
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
@@ -42,15 +44,16 @@ from runnel.views.workflow import (
 
 routes = ResourceRouter("workflows")
 _MERMAID_CONTENT = {"text/plain": {"schema": {"type": "string"}}}
-WithDocumentsParam = Annotated[bool, Query(description="With what could be written in a file")]
+WithDocumentsParam = Annotated[
+    bool, Query(description="Include each workflow as a document, as a file would have it")
+]
 
 
 @routes.operation(
-    "POST",
-    "/workflow",
-    "Store a workflow and an execution of it that waits to be triggered",
-    scope=Scope.RUN,
-    problems=BODY_STATUSES,
+    "POST /workflow",
+    Scope.RUN,
+    "Store a workflow, and create an execution that waits for a trigger",
+    *BODY_STATUSES,
     status=201,
     request_body=WORKFLOW_REQUEST_BODY,
 )
@@ -69,30 +72,22 @@ async def submit_workflow(
 
 
 @routes.operation(
-    "POST",
-    "/workflows",
-    "Store a workflow, without an execution",
-    scope=Scope.RUN,
-    problems=BODY_STATUSES,
+    "POST /workflows",
+    Scope.RUN,
+    "Store a workflow without running it",
+    *BODY_STATUSES,
     status=201,
     request_body=WORKFLOW_REQUEST_BODY,
 )
 async def store_workflow(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
-    stored = await app_state.client.library.store(await _read_body(request, app_state))
-    return StoredWorkflow(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-    )
+    return await app_state.client.library.store(await _read_body(request, app_state))
 
 
 @routes.operation(
-    "POST",
-    "/workflows/validate",
-    "Judge a workflow, and store nothing",
-    scope=Scope.READ,
-    problems=BODY_STATUSES,
+    "POST /workflows/validate",
+    Scope.READ,
+    "Validate a workflow without storing it",
+    *BODY_STATUSES,
     request_body=WORKFLOW_REQUEST_BODY,
 )
 async def validate_workflow(request: Request, app_state: AppStateDependency) -> ValidWorkflow:
@@ -101,13 +96,7 @@ async def validate_workflow(request: Request, app_state: AppStateDependency) -> 
     return ValidWorkflow(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
 
 
-@routes.operation(
-    "GET",
-    "/workflows",
-    "The newest version of each workflow, by name",
-    scope=Scope.READ,
-    problems=(422,),
-)
+@routes.operation("GET /workflows", Scope.READ, "List the newest version of each workflow, by name")
 async def list_workflows(
     app_state: AppStateDependency,
     *,
@@ -115,19 +104,19 @@ async def list_workflows(
     after: AfterParam = None,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.list(after=after or "", limit=limit)
+    definitions = await app_state.backend.archive.list_workflows(after=after or "", limit=limit)
     return Page(
-        items=[_build_listed_workflow(each, with_document=documents) for each in definitions],
+        items=_build_listed_workflows(definitions, with_documents=documents),
         next=definitions[-1].name if len(definitions) == limit else None,
     )
 
 
 @routes.operation(
-    "POST",
-    "/workflows/{name:path}/run",
-    "Begin an execution of a stored workflow",
-    scope=Scope.RUN,
-    problems=(*BODY_STATUSES, 404, 409),
+    "POST /workflows/{name:path}/run",
+    Scope.RUN,
+    "Start an execution of a stored workflow",
+    404,
+    409,
     status=201,
 )
 async def run_workflow(
@@ -162,11 +151,10 @@ def build_new_execution(header: ExecutionHeader) -> NewExecution:
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}/versions",
-    "The versions of a workflow, newest first",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}/versions",
+    Scope.READ,
+    "List the versions of a workflow, newest first",
+    404,
 )
 async def list_versions(
     name: WorkflowNameParam,
@@ -175,17 +163,15 @@ async def list_versions(
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.versions(name, limit=limit)
-    items = [_build_listed_workflow(each, with_document=documents) for each in definitions]
-    return Page(items=items, next=None)
+    definitions = await app_state.client.library.list_definitions(name, limit=limit)
+    return Page(items=_build_listed_workflows(definitions, with_documents=documents), next=None)
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}/graph",
-    "The graph of a workflow: nodes, edges and layers, or Mermaid text",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}/graph",
+    Scope.READ,
+    "Get the graph of a workflow: nodes, edges and layers, or Mermaid text",
+    404,
     others={200: OtherAnswer(view=GraphView, content=_MERMAID_CONTENT)},
 )
 async def draw_workflow(
@@ -201,31 +187,20 @@ async def draw_workflow(
 
 
 @routes.operation(
-    "GET",
-    "/workflows/{name:path}",
-    "A workflow as it could be written in a file",
-    scope=Scope.READ,
-    problems=(404, 422),
+    "GET /workflows/{name:path}", Scope.READ, "Get a workflow as a document, as a file has it", 404
 )
 async def read_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
 ) -> WorkflowDocument:
-    stored = await app_state.client.library.find(name, version)
-    return WorkflowDocument(
-        name=stored.name,
-        version=stored.version,
-        workflow_definition_id=stored.graph.hash,
-        nodes=len(stored.graph),
-        document=to_document(stored.graph.workflow),
-    )
+    return await app_state.client.library.get(name, version)
 
 
 @routes.operation(
-    "DELETE",
-    "/workflows/{name:path}",
-    "Delete all versions of a workflow; executions that have ended stay readable",
-    scope=Scope.OPERATE,
-    problems=(404, 409, 422),
+    "DELETE /workflows/{name:path}",
+    Scope.OPERATE,
+    "Delete all versions of a workflow; finished executions stay readable",
+    404,
+    409,
 )
 async def delete_workflow(
     name: WorkflowNameParam, app_state: AppStateDependency
@@ -239,12 +214,8 @@ async def _read_body(request: Request, app_state: AppState) -> Workflow:
     )
 
 
-def _build_listed_workflow(definition: Definition, *, with_document: bool) -> ListedWorkflow:
-    workflow = decode_workflow(definition.document)
-    return ListedWorkflow(
-        name=definition.name,
-        version=definition.version,
-        workflow_definition_id=definition.hash,
-        nodes=len(workflow.nodes),
-        document=to_document(workflow) if with_document else None,
-    )
+def _build_listed_workflows(
+    definitions: Sequence[Definition], *, with_documents: bool
+) -> list[ListedWorkflow]:
+    build = build_workflow_view if with_documents else build_stored_workflow
+    return [ListedWorkflow(**msgspec.structs.asdict(build(item))) for item in definitions]

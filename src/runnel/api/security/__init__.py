@@ -1,1 +1,1 @@
-"""Who may come in, how often, and what for."""
+"""Access control of the HTTP API: hosts, tokens, scopes, rate limits and body limits."""

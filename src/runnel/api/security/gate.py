@@ -1,4 +1,4 @@
-"""The outermost layer: who comes in, how large a body may be, and what every answer says."""
+"""Middleware that admits requests, limits bodies, and adds security headers to responses."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,15 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 JSON_MEDIA_TYPE = "application/json"
-# A workflow may be YAML; what comes to a webhook is for its sender to choose, and is signed.
+# Paths that accept YAML as well as JSON. The body of a webhook call may be of any type.
 YAML_PATHS = ("/workflow", "/workflows", "/workflows/validate")
 _WEBHOOK_SUFFIX = "/triggers/webhook"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class SecurityMiddleware:
+    """Refuses a request before any route sees it, or passes it on with its caller."""
+
     def __init__(self, app: ASGIApp, *, guard: Guard, body_bytes_max: int) -> None:
         self._app = app
         self._guard = guard
@@ -43,10 +45,10 @@ class SecurityMiddleware:
             caller = await self._guard.admit(path, headers, client[0], is_delivery=is_delivery)
             self._check_body(scope, headers, is_delivery=is_delivery)
         except RunnelError as error:
-            answer = make_problem_response(error)
+            response = make_problem_response(error)
             if _has_ambiguous_length(headers):
-                answer.headers["Connection"] = "close"
-            await answer(scope, receive, sending)
+                response.headers["Connection"] = "close"
+            await response(scope, receive, sending)
             return
         scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, self._limit_body(receive), sending)
@@ -68,12 +70,12 @@ class SecurityMiddleware:
             if path.endswith(YAML_PATHS)
             else [JSON_MEDIA_TYPE]
         )
-        found = parse_media_type(headers)
-        if found not in expected:
-            raise UnsupportedMediaError(found, expected)
+        media_type = parse_media_type(headers)
+        if media_type not in expected:
+            raise UnsupportedMediaError(media_type, expected)
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """For a body that does not say how long it is."""
+        """Limits a body without Content-Length while it is received."""
         received = 0
 
         async def bounded() -> Message:
@@ -92,7 +94,10 @@ def parse_media_type(headers: Headers) -> str:
 
 
 def _has_ambiguous_length(headers: Headers) -> bool:
-    """A proxy may have seen another end of this request, and so a request that is none."""
+    """Detects request smuggling: a proxy may see the end of such a request at another byte.
+
+    The rest of its body would then be taken for a request of its own.
+    """
     return "content-length" in headers and "transfer-encoding" in headers
 
 

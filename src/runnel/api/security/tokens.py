@@ -1,4 +1,4 @@
-"""Bearer tokens: made once, shown once, kept as a hash."""
+"""Bearer tokens of the API. The text of a token is shown once; the store has only its hash."""
 
 import hashlib
 import hmac
@@ -18,7 +18,7 @@ from runnel.errors import (
     StoreError,
 )
 from runnel.ports.clock import Clock
-from runnel.ports.records import Record, Records
+from runnel.ports.records import Records
 from runnel.views import Timestamp, make_timestamp
 from runnel.views.token import NewTokenView, Scope, TokenView
 
@@ -26,8 +26,9 @@ _SCOPES_ASCENDING = list(Scope)
 
 
 def check_scope(needed: Scope, held: tuple[Scope, ...]) -> None:
-    """Raises MissingScopeError; somebody who may operate may also run and read."""
-    if not any(_SCOPES_ASCENDING.index(each) >= _SCOPES_ASCENDING.index(needed) for each in held):
+    """Raises MissingScopeError; a scope includes all weaker ones."""
+    rank = _SCOPES_ASCENDING.index
+    if not any(rank(scope) >= rank(needed) for scope in held):
         raise MissingScopeError(needed, held)
 
 
@@ -35,14 +36,15 @@ RECORD_KIND = "token"
 TOKEN_PREFIX = "rnl"
 NAME_CHARS_MAX = 100
 TOKENS_MAX = 1_000
-# So long a revoked token may still be good in another process.
+_ID_BYTES, _SECRET_BYTES = 4, 32
+# How long another process may still accept a revoked token.
 REFRESH_INTERVAL_S = 3.0
-# A store that is away can't have been told of a revocation either; but somebody else may have been.
+# How long cached tokens are accepted while the store can't be reached.
 CACHE_AGE_S_MAX = 300.0
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
-    """`per_minute` None leaves the number of requests to the settings, 0 sets no limit."""
+    """A stored token. `per_minute` None uses the limit of the settings; 0 means no limit."""
 
     id: str
     name: str
@@ -56,19 +58,11 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
         return self.expires_at is not None and now >= self.expires_at
 
 
-class NewToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for; `secret` is 32 random bytes as text, `id` a few."""
-
-    id: str
-    secret: str
-    name: str
-    scopes: tuple[Scope, ...]
-    expires_at: float | None = None
-    per_minute: int | None = None
-
-
 class TokenStore:
-    """Those of one store, as they were a few seconds ago at most."""
+    """The tokens of a store: implements `Tokens`, and authenticates requests.
+
+    Requests use a cache that is at most REFRESH_INTERVAL_S old.
+    """
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -77,30 +71,37 @@ class TokenStore:
         self._read_at: float | None = None
         self._refresh_tried_at = 0.0
 
-    async def create(self, draft: NewToken) -> str:
-        """The text of the token, which is stored nowhere; raises InputError."""
-        check_text(draft.name, "the name of a token", chars_max=NAME_CHARS_MAX)
-        if not draft.scopes:
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        days: int | None = None,
+        per_minute: int | None = None,
+    ) -> NewTokenView:
+        """Stores a new token; the view has its text, which is not stored. Raises InputError."""
+        check_text(name, "the name of a token", chars_max=NAME_CHARS_MAX)
+        if not scopes:
             raise InputError(f"a token needs a scope: {', '.join(Scope)}")
-        if len(await self.all()) >= TOKENS_MAX:
-            raise InputError(f"there are {TOKENS_MAX:,} tokens; revoke those that nobody uses")
+        if len(await self._read_all()) >= TOKENS_MAX:
+            raise InputError(f"there are {TOKENS_MAX:,} tokens already; revoke unused ones")
+        now, secret = self._clock.now(), secrets.token_hex(_SECRET_BYTES)
         token = ApiToken(
-            id=draft.id,
-            name=draft.name,
-            digest=_hash_secret(draft.secret),
-            scopes=draft.scopes,
-            created_at=self._clock.now(),
-            expires_at=draft.expires_at,
-            per_minute=draft.per_minute,
+            id=secrets.token_hex(_ID_BYTES),
+            name=name,
+            digest=_hash_secret(secret),
+            scopes=tuple(scopes),
+            created_at=now,
+            expires_at=None if days is None else now + timedelta(days=days).total_seconds(),
+            per_minute=per_minute,
         )
         await self._records.put(RECORD_KIND, token.id, msgspec.json.encode(token), revision=0)
         self._read_at = None
-        return f"{TOKEN_PREFIX}_{token.id}_{draft.secret}"
+        text = f"{TOKEN_PREFIX}_{token.id}_{secret}"
+        return NewTokenView(id=token.id, name=token.name, scopes=token.scopes, token=text)
 
-    async def all(self) -> Sequence[ApiToken]:
-        return [
-            _decode_token(each) for each in await self._records.list(RECORD_KIND, limit=TOKENS_MAX)
-        ]
+    async def list(self) -> Sequence[TokenView]:
+        return [_build_token_view(token) for token in await self._read_all()]
 
     async def revoke(self, token_id: str) -> None:
         """Raises NotFoundError."""
@@ -116,34 +117,43 @@ class TokenStore:
         return bool(await self._load_cached())
 
     async def identify(self, text: str) -> ApiToken:
-        """Raises NotAuthenticatedError; the time it takes tells nothing of the secret."""
-        prefix, _, rest = text.partition("_")
-        token_id, _, secret = rest.partition("_")
-        found = (await self._load_cached()).get(token_id) if prefix == TOKEN_PREFIX else None
-        expected = "" if found is None else found.digest
-        if not hmac.compare_digest(_hash_secret(secret), expected) or found is None:
+        """Returns the token with this text; raises NotAuthenticatedError.
+
+        The comparison takes constant time, so that its duration does not reveal the secret.
+        """
+        prefix, _, id_and_secret = text.partition("_")
+        token_id, _, secret = id_and_secret.partition("_")
+        token = (await self._load_cached()).get(token_id) if prefix == TOKEN_PREFIX else None
+        expected = "" if token is None else token.digest
+        if not hmac.compare_digest(_hash_secret(secret), expected) or token is None:
             raise NotAuthenticatedError("the token is unknown or was revoked; ask for another one")
-        if found.is_expired(self._clock.now()):
-            raise NotAuthenticatedError(f"the token '{found.name}' is too old; ask for a new one")
-        return found
+        if token.is_expired(self._clock.now()):
+            raise NotAuthenticatedError(f"the token '{token.name}' has expired; ask for a new one")
+        return token
 
     async def is_valid(self, token_id: str) -> bool:
-        """Not once it is revoked or too old, nor when nobody has known for minutes."""
+        """Returns False for a revoked or expired token, and while the store can't be reached.
+
+        For a store outage, the cached tokens count for CACHE_AGE_S_MAX.
+        """
         try:
-            found = (await self._load_cached()).get(token_id)
+            token = (await self._load_cached()).get(token_id)
         except StoreError:
             return False
-        return found is not None and not found.is_expired(self._clock.now())
+        return token is not None and not token.is_expired(self._clock.now())
 
     async def _load_cached(self) -> Mapping[str, ApiToken]:
-        """One request looks again, the others go on: a store that is away may take 20 s to say."""
+        """Returns the tokens by id. One request refreshes the cache; others use it meanwhile.
+
+        A store that can't be reached may take 20 s to fail.
+        """
         now = self._clock.monotonic()
         is_known = self._read_at is not None and now - self._read_at <= CACHE_AGE_S_MAX
         if is_known and now - self._refresh_tried_at < REFRESH_INTERVAL_S:
             return self._cached
         self._refresh_tried_at = now
         try:
-            self._cached = {token.id: token for token in await self.all()}
+            self._cached = {token.id: token for token in await self._read_all()}
         except StoreError:
             if not is_known:
                 raise
@@ -151,68 +161,17 @@ class TokenStore:
         self._read_at = now
         return self._cached
 
-
-def _decode_token(record: Record) -> ApiToken:
-    return msgspec.json.decode(record.data, type=ApiToken)
+    async def _read_all(self) -> Sequence[ApiToken]:
+        records = await self._records.list(RECORD_KIND, limit=TOKENS_MAX)
+        return [msgspec.json.decode(record.data, type=ApiToken) for record in records]
 
 
 def _hash_secret(secret: str) -> str:
-    """Of 256 random bits: no salt and no slow hash would make them harder to guess."""
+    """Needs neither salt nor a slow hash: a secret of 256 random bits can't be guessed."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-# What is secret of a token: chance that nobody can foresee.
-
-_ID_BYTES, _SECRET_BYTES = 4, 32
-
-
-def generate_token(
-    name: str,
-    scopes: tuple[Scope, ...],
-    *,
-    expires_at: float | None = None,
-    per_minute: int | None = None,
-) -> NewToken:
-    return NewToken(
-        id=secrets.token_hex(_ID_BYTES),
-        secret=secrets.token_hex(_SECRET_BYTES),
-        name=name,
-        scopes=scopes,
-        expires_at=expires_at,
-        per_minute=per_minute,
-    )
-
-
-class StoreTokens:
-    """`Tokens` of a store."""
-
-    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
-        self._tokens = tokens
-        self._clock = clock
-
-    async def create(
-        self,
-        name: str,
-        scopes: Sequence[Scope],
-        *,
-        days: int | None = None,
-        per_minute: int | None = None,
-    ) -> NewTokenView:
-        expires_at = None
-        if days is not None:
-            expires_at = self._clock.now() + timedelta(days=days).total_seconds()
-        new = generate_token(name, tuple(scopes), expires_at=expires_at, per_minute=per_minute)
-        text = await self._tokens.create(new)
-        return NewTokenView(id=new.id, name=new.name, scopes=new.scopes, token=text)
-
-    async def list(self) -> Sequence[TokenView]:
-        return [build_token_view(token) for token in await self._tokens.all()]
-
-    async def revoke(self, token_id: str) -> None:
-        await self._tokens.revoke(token_id)
-
-
-def build_token_view(token: ApiToken) -> TokenView:
+def _build_token_view(token: ApiToken) -> TokenView:
     return TokenView(
         id=token.id,
         name=token.name,

@@ -1,4 +1,4 @@
-"""`runnel doctor`: checks what Runnel needs of its machine and servers, one finding for each."""
+"""`runnel doctor`: checks the machine, the settings and the servers; one finding per check."""
 
 import os
 import sqlite3
@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """`found` is how it is, `remedy` what to do about it: empty when it is fine."""
+    """The result of a check: `found` is the state, `remedy` the advice, empty if all is well."""
 
     verdict: Verdict
     about: str
@@ -49,7 +49,7 @@ async def examine(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Fi
 
 
 async def _examine_servers(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Finding]:
-    """Each is looked at only if its package is there."""
+    """Checks the servers; a missing package is a finding."""
     try:
         from runnel.app.doctor.redis_findings import examine_redis
 
@@ -72,8 +72,8 @@ async def _examine_servers(settings: Settings, clock: Clock, ids: IdGenerator) -
 def _warn_unnamed_archive(incarnation: str | None) -> Finding:
     if incarnation is not None:
         remedy = "set POSTGRES_URL for everything but workers"
-        return warn("archive", "this Redis has one, which is not named here", remedy)
-    remedy = "set POSTGRES_URL: without it, a Redis that is lost takes everything with it"
+        return warn("archive", "this Redis has an archive, but POSTGRES_URL is not set", remedy)
+    remedy = "set POSTGRES_URL: without an archive, all data is lost if Redis is lost"
     return warn("archive", "none", remedy)
 
 
@@ -92,16 +92,16 @@ def _check_data_dir(settings: Settings) -> Finding:
     folder = Path(settings.data_dir)
     parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        remedy = "name another one with RUNNEL_DATA_DIR or --data-dir"
+        remedy = "name another directory with RUNNEL_DATA_DIR or --data-dir"
         return bad("data directory", f"'{folder}': '{parent}' can't be written to", remedy)
     has_data = (folder / FILE_NAME).is_file()
-    return ok("data directory", f"'{folder}'" + ("" if has_data else ", made by the first run"))
+    return ok("data directory", f"'{folder}'" + ("" if has_data else ", created by the first run"))
 
 
 __all__ = ["Finding", "Verdict", "examine"]
 
 
-# How far the clock of a server may be off.
+# The difference between the clock of a server and the local one.
 
 CLOCK_SKEW_S_WARN = 0.5
 CLOCK_SKEW_S_BAD = 5.0
@@ -110,7 +110,7 @@ CLOCK_SKEW_S_BAD = 5.0
 def check_clock(ahead_s: float) -> Finding:
     away_s = abs(ahead_s)
     skew = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
-    remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
+    remedy = "synchronise the clocks (NTP): timers and rate limits depend on them"
     if away_s > CLOCK_SKEW_S_BAD:
         return bad("clock", skew, remedy)
     return warn("clock", skew, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", skew)

@@ -1,4 +1,4 @@
-"""Findings about a PostgreSQL server: its schema, and that it is the archive of this Redis."""
+"""Checks of PostgreSQL: version, schema, and whether it is the archive of this Redis."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ VERSION_MIN = 14
 async def examine_postgres(
     settings: Settings, clock: Clock, *, redis: RedisServerFacts | None
 ) -> list[Finding]:
-    """`redis` is what the Redis says that it is to belong to."""
+    """Checks the server; `redis` has the facts of its Redis, None if that can't be reached."""
     address = build_postgres_display_url(settings)
     try:
         facts = await read_archive_facts(
@@ -57,47 +57,47 @@ def check_server(facts: ArchiveFacts) -> Iterator[Finding]:
 def check_archive(facts: ArchiveFacts) -> Iterator[Finding]:
     version, newest = facts.schema_version, facts.newest_version
     if version is None:
-        yield ok("migrations", "none yet: the first orchestrator makes the tables")
+        yield ok("migrations", "none yet: the first orchestrator creates the tables")
         return
     if version > newest:
         yield bad("migrations", f"{version}, this Runnel knows up to {newest}", "upgrade Runnel")
     elif version < newest:
-        remedy = "the next orchestrator that starts applies the rest"
+        remedy = "the next orchestrator that starts applies the missing ones"
         yield warn("migrations", f"{version} of {newest}", remedy)
     else:
         yield ok("migrations", f"{version} of {newest}")
     if facts.quarantined:
-        remedy = "the table set_aside says why, and has what was refused of them"
-        yield bad("archive", f"{facts.quarantined} executions are set aside", remedy)
+        remedy = "the table set_aside has the reasons and the refused data"
+        yield bad("archive", f"{facts.quarantined} executions are quarantined", remedy)
     if facts.unreadable:
-        remedy = "the column commands.problem says why; set it to NULL to have them sent again"
+        remedy = "the column commands.problem has the reason; set it to NULL to send them again"
         yield bad("archive", f"{facts.unreadable} commands can't be read", remedy)
 
 
 def check_pairing(facts: ArchiveFacts, redis: RedisServerFacts, prefix: str) -> Iterator[Finding]:
     place = format_redis_location(redis.address, prefix, get_host_name())
     if redis.incarnation not in {None, facts.incarnation}:
-        remedy = "name the two that belong together, or an empty Redis to be filled from it"
-        yield bad("archive", "this Redis belongs to another one", remedy)
+        remedy = "name the Redis and the PostgreSQL of one deployment, or use an empty Redis"
+        yield bad("archive", "this Redis belongs to another archive", remedy)
     elif facts.redis.is_other(redis.identity, place):
-        known = facts.redis.locations[-1] if facts.redis.locations else "another address"
+        owner = facts.redis.locations[-1] if facts.redis.locations else "another address"
         remedy = (
-            "name that one, or another POSTGRES_SCHEMA; if it is gone for good, start "
+            "name that Redis, or another POSTGRES_SCHEMA; if that Redis is lost for good, start "
             "'runnel orchestrator --take-archive' once"
         )
-        yield bad("archive", f"it belongs to the Redis at {known}", remedy)
+        yield bad("archive", f"it belongs to the Redis at {owner}", remedy)
     else:
         yield from _check_gaps(facts, redis)
 
 
 def _check_gaps(facts: ArchiveFacts, redis: RedisServerFacts) -> Iterator[Finding]:
-    """One is enough to know: they come from the same accident."""
+    """Reports the first gap only, because one accident causes all of them."""
     for partition, first in sorted(redis.journal_starts.items()):
         archived = facts.cursors.get(partition, 0)
         if first > archived + 1:
             backlog = (
-                f"partition {partition}: it ends with commit {archived}, Redis begins with {first}"
+                f"partition {partition}: it ends with commit {archived}, Redis starts with {first}"
             )
-            remedy = "PostgreSQL was set back: stop everything, empty this Redis, start again"
+            remedy = "PostgreSQL was rolled back: stop all processes, empty Redis, start again"
             yield bad("archive", backlog, remedy)
             return

@@ -1,4 +1,4 @@
-"""Findings about a Redis server: that it keeps its data, and that orchestrators are alive."""
+"""Checks of Redis: version, durability, memory, and whether orchestrators are alive."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from runnel.settings.model import Settings
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_WARN = 0.8
 POLL_INTERVAL_S = 0.2
-# Leases are renewed three times in their life: an owner that has not renewed by now is late.
+# An owner renews a lease three times in its duration. After this share of it, a renewal is late.
 SILENT_LEASE_SHARE = 0.4
 SHOWN_MAX = 3
 MEGABYTE = 1_000_000
 
 
 class RedisExamination(NamedTuple):
-    """`facts` are None when it can't be asked."""
+    """`facts` is None if Redis can't be reached."""
 
     findings: list[Finding]
     facts: RedisServerFacts | None = None
@@ -58,12 +58,12 @@ def check_server(facts: RedisServerFacts) -> Iterator[Finding]:
     else:
         yield ok("version", named)
     if facts.role not in {"", "master"}:
-        yield bad("role", facts.role, "name the primary server: a replica takes no writes")
+        yield bad("role", facts.role, "name the primary server: a replica accepts no writes")
     yield _check_durability(facts)
     if facts.eviction == "noeviction":
         yield ok("maxmemory-policy", facts.eviction)
     else:
-        remedy = "set 'maxmemory-policy noeviction': another one throws away what must be kept"
+        remedy = "set 'maxmemory-policy noeviction': other policies delete data that Runnel needs"
         yield bad("maxmemory-policy", facts.eviction or "unknown", remedy)
     yield _check_memory(facts)
     yield check_clock(facts.clock_ahead_s)
@@ -74,31 +74,31 @@ def _check_durability(facts: RedisServerFacts) -> Finding:
         remedy = "set 'appendonly yes': without it a restart loses every unfinished execution"
         return bad("append-only file", "off", remedy)
     if facts.fsync == "no":
-        remedy = "set 'appendfsync everysec': a power cut loses more than a second now"
+        remedy = "set 'appendfsync everysec': now a power cut loses more than a second of data"
         return warn("append-only file", "on, appendfsync no", remedy)
-    return ok("append-only file", f"on, appendfsync {facts.fsync or 'not told'}")
+    return ok("append-only file", f"on, appendfsync {facts.fsync or 'unknown'}")
 
 
 def _check_memory(facts: RedisServerFacts) -> Finding:
     used = f"{facts.memory_used_bytes / MEGABYTE:,.0f} MB used"
-    most = facts.memory_max_bytes
-    if most == 0:
+    limit_bytes = facts.memory_max_bytes
+    if limit_bytes == 0:
         return ok("memory", f"{used}, no maxmemory")
-    usage = f"{used} of {most / MEGABYTE:,.0f} MB"
-    if facts.memory_used_bytes > MEMORY_SHARE_WARN * most:
-        remedy = "give it more: when it is full, nothing can be stored and all work stops"
+    usage = f"{used} of {limit_bytes / MEGABYTE:,.0f} MB"
+    if facts.memory_used_bytes > MEMORY_SHARE_WARN * limit_bytes:
+        remedy = "raise maxmemory: when it is full, nothing can be stored and all work stops"
         return warn("memory", usage, remedy)
     return ok("memory", usage)
 
 
 def check_partitions(facts: RedisServerFacts, settings: Settings) -> Finding:
     if facts.partitions is None:
-        return ok("partitions", "none yet: the first process of Runnel makes them")
+        return ok("partitions", "none yet: the first process of Runnel creates them")
     if settings.partitions not in {None, facts.partitions}:
         return bad(
             "partitions",
             f"{facts.partitions}, but RUNNEL_PARTITIONS is {settings.partitions}",
-            "set RUNNEL_PARTITIONS to what is there, or leave it out: it can't be changed",
+            "set RUNNEL_PARTITIONS to the stored number, or unset it: the number can't be changed",
         )
     return ok("partitions", str(facts.partitions))
 
@@ -106,7 +106,7 @@ def check_partitions(facts: RedisServerFacts, settings: Settings) -> Finding:
 async def _check_owners(
     health: RedisHealth, partitions: int, settings: Settings, clock: Clock
 ) -> Finding:
-    """Looks until every lease has been renewed, or should have been."""
+    """Polls until every owner has renewed its lease, or should have."""
     first = await health.read_owners(partitions)
     end = clock.monotonic() + SILENT_LEASE_SHARE * settings.lease_s
     while True:
@@ -126,7 +126,7 @@ def report_owners(records: dict[int, LeaseRecord | None], silent: list[int]) -> 
     owners = sorted({record.owner for record in records.values() if record is not None})
     idle = sorted({*free, *silent})
     if idle:
-        which = ", ".join(map(str, idle[:SHOWN_MAX])) + (" …" if len(idle) > SHOWN_MAX else "")
-        problem = f"{len(idle)} of {len(records)} partitions have no living owner ({which})"
+        numbers = ", ".join(map(str, idle[:SHOWN_MAX])) + (" …" if len(idle) > SHOWN_MAX else "")
+        problem = f"{len(idle)} of {len(records)} partitions have no living owner ({numbers})"
         return warn("orchestrators", problem, "start one: 'runnel orchestrator'")
     return ok("orchestrators", f"{len(owners)}: {', '.join(owners)}")

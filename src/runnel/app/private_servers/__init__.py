@@ -1,7 +1,7 @@
-"""Private servers: real ones, started as children of this process, gone when it is gone.
+"""Private servers: real Redis and PostgreSQL servers that this process starts and stops.
 
-For tests, for benchmarks, and for users who want to try a server backend without installing one.
-They are in `app`, not in `testing`, because the command line starts them too.
+For tests, benchmarks, and users who want to try a server backend without installing one. They end
+with this process. The package is in `app`, not in `testing`, because the command line uses it too.
 """
 
 from runnel.app.private_servers.postgres import PostgresServer

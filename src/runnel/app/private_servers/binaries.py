@@ -1,4 +1,4 @@
-"""Where the servers' programs are: on this machine, or inside a package that carries them."""
+"""Finds the programs of servers: on this machine, or in a Python package with binaries."""
 
 import atexit
 import os
@@ -15,20 +15,20 @@ from pathlib import Path
 
 from runnel.errors import NoServerBinaryError
 
-# Which user a server's programs run as.
+# The user of the programs.
 
-# In every list of users, and owner of nothing. initdb needs a user that has a name.
+# Exists on every system and owns no files. initdb needs a user that has a name.
 UNPRIVILEGED_USER = "nobody"
 RUN_TIMEOUT_S = 60
 
 
 def get_unprivileged_user() -> str | None:
-    """For programs that refuse to run as root; None where this process is not root's."""
+    """Returns a user for programs that refuse to run as root; None if this process is not root."""
     return UNPRIVILEGED_USER if os.geteuid() == 0 else None
 
 
 def chown_tree(folder: Path, user: str) -> None:
-    """Makes all of `folder` this user's own."""
+    """Makes the user the owner of a folder and all its files."""
     entry = pwd.getpwnam(user)
     for place, _, files in os.walk(folder):
         for path in (place, *(os.path.join(place, name) for name in files)):  # noqa: PTH118  # a thousand files
@@ -36,8 +36,8 @@ def chown_tree(folder: Path, user: str) -> None:
 
 
 def run_as(user: str | None, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """`stdout` has both streams; raises OSError, or SubprocessError when it fails."""
-    return subprocess.run(  # noqa: S603  # a program that was looked for, no shell
+    """Runs a command; `stdout` has both streams. Raises OSError, or SubprocessError if it fails."""
+    return subprocess.run(  # noqa: S603  # a program that find_binary has found, without a shell
         command,
         check=True,
         stdin=subprocess.DEVNULL,
@@ -59,14 +59,14 @@ VERSION_PATTERN = re.compile(r"(\d+)(?:\.(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerProduct:
-    """What to look for, in this order: the PATH, the folders, the files of the package."""
+    """A kind of server. Its program is searched on the PATH, in `folders`, then in `package`."""
 
     title: str
     version_min: tuple[int, int]
     programs: tuple[str, ...]
-    # Programs that must lie next to it.
+    # Programs that must be in the same folder.
     companions: tuple[str, ...] = ()
-    # Patterns below /, for those who keep versions side by side and out of the PATH.
+    # Patterns below /, for systems that install several versions outside the PATH.
     folders: tuple[str, ...] = ()
     package: str
 
@@ -100,7 +100,10 @@ class ServerBinary:
 
 @cache
 def find_binary(product: ServerProduct, *, user: str | None = None) -> ServerBinary:
-    """The first that `user` may run and that is new enough; raises NoServerBinaryError."""
+    """Returns the first program that is new enough and that `user` may run.
+
+    Raises NoServerBinaryError.
+    """
     refused = []
     for path in _iter_candidates(product):
         try:
@@ -116,18 +119,18 @@ def find_binary(product: ServerProduct, *, user: str | None = None) -> ServerBin
 
 
 class _BinaryRefusedError(Exception):
-    """Why a program that was found can't be used."""
+    """The reason why a program can't be used."""
 
 
 class _UnreachableError(_BinaryRefusedError):
-    """It lies in a folder that the user may not enter."""
+    """The program is in a folder that the user may not enter."""
 
 
 def _iter_candidates(product: ServerProduct) -> Iterator[Path]:
     for program in product.programs:
         on_path = shutil.which(program)
         if on_path is not None:
-            # The real place: its companions need not be on the PATH.
+            # Resolved, because its companions need not be on the PATH.
             yield Path(on_path).resolve()
         for pattern in product.folders:
             yield from sorted(Path("/").glob(f"{pattern}/{program}"), key=_get_sort_key)
@@ -139,7 +142,7 @@ def _get_sort_key(path: Path) -> list[int]:
 
 
 def _iter_packaged(product: ServerProduct) -> Iterator[Path]:
-    """From the package's list of files: none of its code is imported or run."""
+    """Reads the file list of the package, without importing its code."""
     try:
         files = metadata.files(product.package) or []
     except metadata.PackageNotFoundError:
@@ -150,8 +153,10 @@ def _iter_packaged(product: ServerProduct) -> Iterator[Path]:
 
 
 def _copy_installation(path: Path) -> Path:
-    """Of a whole installation, to where everybody may go: a virtual environment of root is often
-    in a private folder. It takes 0.3 to 0.8 s, once in a process, and is removed at its end.
+    """Copies an installation to a folder that every user may enter; returns the copied program.
+
+    A virtual environment of root is often in a private folder. The copy takes 0.3 to 0.8 s, once
+    per process, and is removed when the process ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="runnel-programs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -164,9 +169,9 @@ def _check_binary(path: Path, product: ServerProduct, user: str | None) -> Serve
     for program in (path, *(path.parent / name for name in product.companions)):
         if not os.access(program, os.X_OK):
             raise _BinaryRefusedError(f"can't be used: {program} is missing or not executable")
-    match = VERSION_PATTERN.search(answer := _read_version(path, user))
+    match = VERSION_PATTERN.search(output := _read_version(path, user))
     if match is None:
-        raise _BinaryRefusedError(f"does not tell its version: {answer!r}")
+        raise _BinaryRefusedError(f"does not print a version: {output!r}")
     if (int(match[1]), int(match[2] or 0)) < product.version_min:
         raise _BinaryRefusedError(f"is version {match[0]}")
     return ServerBinary(path=path, version=match[0])

@@ -1,10 +1,11 @@
-"""Becomes a server, and leaves somebody behind who ends it when its starter dies, however it dies.
+"""A program that starts a server, and a guardian that kills the server when its starter dies.
 
-Run by its path: `python -I -S guardian.py FOLDER USER COMMAND…`. Standard input is the lifeline, a
-pipe whose other end only the starter holds: the kernel closes it, even after a kill -9. Parents'
-death signals are not used: Linux only, and they come when the *thread* that started the child ends.
+Run by its path: `python -I -S guardian.py FOLDER USER COMMAND…`. The program forks the guardian and
+then becomes the server. Standard input is the lifeline: a pipe whose other end only the starter
+holds. The kernel closes it when the starter dies, even after a kill -9. Parent-death signals are
+not used: they exist on Linux only, and are sent when the *thread* that started the child ends.
 
-Imports nothing of Runnel, and little else: it takes 15 ms of each start of a server.
+It imports nothing of Runnel and few other modules: it takes 15 ms of each start of a server.
 """
 
 import os
@@ -21,7 +22,7 @@ PROC = Path("/proc")
 def main(folder: str, user: str, command: list[str]) -> None:
     lifeline = os.dup(0)
     if os.fork() == 0:
-        # Twice: a server must not find a child that it has not started.
+        # Forked twice, so that the guardian is not a child of the server.
         if os.fork() == 0:
             _guard(lifeline, server=os.getsid(0), folder=folder)
         os._exit(0)
@@ -30,24 +31,27 @@ def main(folder: str, user: str, command: list[str]) -> None:
     os.chdir(folder)
     if user:
         _switch_user(user)
-    os.execv(command[0], command)  # noqa: S606  # the command is the server's, and needs no shell
+    os.execv(command[0], command)  # noqa: S606  # the command of the server, without a shell
 
 
 def remove_folder(folder: str | Path) -> None:
-    """A dying process may add a file to a folder that is being removed: then once more."""
+    """Removes the folder twice, because a dying process may add a file during the first try."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
 def kill_process_tree(pid: int) -> None:
-    """A server's children go too, paused or not: those of PostgreSQL only notice when they run."""
+    """Kills a server and its children, paused or not.
+
+    Paused children of PostgreSQL would not notice that their parent is gone.
+    """
     for process_id in suspend_process_tree(pid):
         _send_signal(process_id, signal.SIGKILL)
 
 
 def suspend_process_tree(pid: int) -> list[int]:
-    """A process and its children, all stopped: the parent first, so that no child is missed."""
+    """Stops a process, then its children, so that no new child is missed; returns their ids."""
     _send_signal(pid, signal.SIGSTOP)
     children = list_children(pid)
     for child in children:
@@ -66,7 +70,7 @@ def _guard(lifeline: int, *, server: int, folder: str) -> None:
     os.setsid()
     for fd in (0, 1, 2):
         os.close(fd)
-    if os.read(lifeline, 1):  # the starter says that the server has ended: nothing to guard
+    if os.read(lifeline, 1):  # the starter reports that the server has ended
         return
     kill_process_tree(server)
     remove_folder(folder)
@@ -88,8 +92,8 @@ def _read_parents_from_proc() -> list[tuple[int, int]]:
     pairs = []
     for entry in PROC.iterdir():
         if entry.name.isdigit():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-                # "pid (name) state parent …", and a name may hold anything.
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+                # "pid (name) state parent …"; the name may contain any character.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 pairs.append((int(entry.name), int(fields[1])))
     return pairs

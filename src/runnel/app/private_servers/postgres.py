@@ -1,4 +1,4 @@
-"""A private PostgreSQL: its data folder, its process, and a check that it serves."""
+"""A private PostgreSQL server: data folder, process, and readiness check."""
 
 import platform
 import shutil
@@ -23,38 +23,38 @@ from runnel.app.private_servers.binaries import (
 from runnel.app.private_servers.server import LOOPBACK, PrivateServer, StorageKind
 from runnel.errors import ServerFailedError
 
-# An initialised PostgreSQL data folder, made once for each version and kept for the next time.
+# A template of the data folder, made once per PostgreSQL version and kept in the user's cache.
 #
-# initdb takes one to two seconds, a copy of what it made takes a tenth of that.
+# initdb takes one to two seconds; a copy of the template takes a tenth of that.
 
 SUPERUSER = "postgres"
-# One more whenever initdb gets other arguments: the kept folders of before are then not used.
+# Must be increased when the arguments of initdb change, so that old templates are not used.
 TEMPLATE_VERSION = 1
 CACHE_FOLDER = ".cache/runnel"
 
 
 def create_data_folder(data: Path, *, binary: ServerBinary, password: str, user: str | None) -> str:
-    """Makes `data` the folder of an empty server; returns the password of its superuser.
+    """Creates the data folder of an empty server; returns the password of its superuser.
 
-    That is the `password` given here only for the first server of a version.
+    `password` is used only if there is no template yet; otherwise the template has the password.
     """
-    kept = _get_template_path(binary)
+    template = _get_template_path(binary)
     try:
-        known = (kept / "password").read_text(encoding="utf-8")
-        shutil.copytree(kept / "data", data, copy_function=shutil.copyfile)
+        template_password = (template / "password").read_text(encoding="utf-8")
+        shutil.copytree(template / "data", data, copy_function=shutil.copyfile)
     except FileNotFoundError:
         shutil.rmtree(data, ignore_errors=True)
         _run_initdb(data, binary=binary, password=password, user=user)
-        with suppress(OSError):  # no home, or none to write to: then the next one takes as long
-            _save_template(data, path=kept, password=password)
+        with suppress(OSError):  # without a writable home, the next server runs initdb again
+            _save_template(data, path=template, password=password)
         return password
     if user is not None:
         chown_tree(data, user)
-    return known
+    return template_password
 
 
 def delete_template(binary: ServerBinary) -> None:
-    """For a template that no server starts from: it may have been cut short by a power cut."""
+    """Deletes a template that no server starts from: a power cut may have damaged it."""
     shutil.rmtree(_get_template_path(binary), ignore_errors=True)
 
 
@@ -81,7 +81,7 @@ def _run_initdb(data: Path, *, binary: ServerBinary, password: str, user: str | 
                 str(binary.path.with_name("initdb")),
                 *("--pgdata", str(data)),
                 *("--username", SUPERUSER, "--pwfile", str(secret)),
-                # Not the slow challenge and response: it never leaves the machine.
+                # Not SCRAM, which is slow: the password never leaves the machine.
                 "--auth=password",
                 *("--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"),
             ],
@@ -94,18 +94,18 @@ def _run_initdb(data: Path, *, binary: ServerBinary, password: str, user: str | 
 
 
 def _save_template(data: Path, *, path: Path, password: str) -> None:
-    """Whole or not at all; of several at a time, one stays."""
+    """Saves the template atomically; if several processes save one, the first stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix="making-", dir=path.parent))
+    draft = Path(tempfile.mkdtemp(prefix="making-", dir=path.parent))
     try:
-        shutil.copytree(data, making / "data", copy_function=shutil.copyfile)
-        (making / "password").write_text(password, encoding="utf-8")
-        making.rename(path)
+        shutil.copytree(data, draft / "data", copy_function=shutil.copyfile)
+        (draft / "password").write_text(password, encoding="utf-8")
+        draft.rename(path)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
 
 
-# As much of PostgreSQL's protocol as it takes to see that a server serves.
+# A minimal client of the PostgreSQL protocol, to check that a server is ready.
 
 CONNECT_TIMEOUT_S = 1.0
 PROTOCOL_VERSION = 3 << 16
@@ -114,7 +114,7 @@ MESSAGE_HEADER = struct.Struct("!cI")
 
 
 def can_log_in(port: int, *, user: str, password: str) -> bool:
-    """Logs in; False when nobody listens yet, or when the server still starts or recovers."""
+    """Returns False while the server does not listen yet, starts, or recovers."""
     try:
         with (
             socket.create_connection((LOOPBACK, port), timeout=CONNECT_TIMEOUT_S) as link,
@@ -147,19 +147,19 @@ def _build_message(kind: bytes, body: bytes) -> bytes:
 def _read_message(replies: BufferedReader) -> tuple[bytes, bytes]:
     head = replies.read(MESSAGE_HEADER.size)
     if len(head) < MESSAGE_HEADER.size:
-        raise ConnectionResetError("the server ended in the middle of its answer")
+        raise ConnectionResetError("the server closed the connection before its reply was complete")
     kind, length = MESSAGE_HEADER.unpack(head)
     return kind, replies.read(length - 4)
 
 
 class PostgresServer(PrivateServer):
-    """Survives a kill -9 in any case; `fsync=True` with storage "disk" a power cut too.
+    """A server that survives a kill -9; with `fsync=True` and storage "disk", a power cut too.
 
-    Under root it runs as the user nobody, because PostgreSQL refuses to run as root.
+    If this process runs as root, the server runs as the user nobody: PostgreSQL refuses root.
     """
 
     kind: ClassVar[str] = "postgres"
-    stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "fast": clients are sent away
+    stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "fast": disconnects clients
 
     def __init__(self, *, fsync: bool = False, storage: StorageKind = "memory") -> None:
         super().__init__(storage=storage, user=get_unprivileged_user())

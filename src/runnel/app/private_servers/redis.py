@@ -1,4 +1,4 @@
-"""A private Redis or Valkey, whichever there is."""
+"""A private Redis server, or Valkey if that is installed."""
 
 import shutil
 import signal
@@ -16,14 +16,14 @@ from runnel.app.private_servers.server import (
 )
 from runnel.errors import ServerFailedError
 
-# As much of the Redis protocol as it takes to ask a server how it is.
+# A minimal client of the Redis protocol, to check the state of a server.
 
 CONNECT_TIMEOUT_S = 1.0
 NOT_READY_ERRORS = (ConnectionError, TimeoutError)
 
 
 def is_ready(port: int, password: str) -> bool:
-    """False as long as it loads its data."""
+    """Returns False while the server starts or loads its data."""
     try:
         return send_command(port, password, "PING") == "PONG"
     except NOT_READY_ERRORS:
@@ -31,9 +31,9 @@ def is_ready(port: int, password: str) -> bool:
 
 
 def send_command(port: int, password: str, command: str) -> str:
-    """The answer to one command without spaces in its words; an error starts with "-".
+    """Sends a command whose arguments have no spaces; returns the reply, an error with "-" first.
 
-    Raises OSError when there is no whole answer within a second.
+    Raises OSError if the complete reply does not arrive within a second.
     """
     with socket.create_connection((LOOPBACK, port), timeout=CONNECT_TIMEOUT_S) as link:
         link.sendall(f"AUTH {password}\r\n{command}\r\n".encode())
@@ -46,7 +46,7 @@ def send_command(port: int, password: str, command: str) -> str:
 
 def _strip_line_end(text: str) -> str:
     if not text.endswith("\r\n"):
-        raise ConnectionResetError("the server ended in the middle of its answer")
+        raise ConnectionResetError("the server closed the connection before its reply was complete")
     return text.removesuffix("\r\n")
 
 
@@ -54,7 +54,7 @@ WRITE_TIMEOUT_S = 10.0
 
 
 class RedisServer(PrivateServer):
-    """Set up as Runnel asks of a Redis in production: append-only file, nothing ever evicted."""
+    """A server with the settings that Runnel needs in production: append-only, no eviction."""
 
     kind: ClassVar[str] = "redis"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
@@ -73,15 +73,15 @@ class RedisServer(PrivateServer):
         return f"redis://:{self._password}@{LOOPBACK}:{self.port}/0"
 
     def save_aof(self) -> Path:
-        """A copy of the append-only file with all that was answered before this call.
+        """Returns a copy of the append-only file with all writes acknowledged before this call.
 
-        It may have more of what clients write meanwhile. Removed with the server.
+        It may contain later writes too. The copy is deleted with the server.
         """
         self._wait_until_written()
         copies = self.folder / "copies"
         copies.mkdir(exist_ok=True)
         copy = copies / str(len(list(copies.iterdir())))
-        self.pause()  # a rewrite changes several files
+        self.pause()  # a rewrite would change several files during the copy
         try:
             shutil.copytree(self._data, copy, ignore=shutil.ignore_patterns("temp-*"))
         finally:
@@ -89,7 +89,7 @@ class RedisServer(PrivateServer):
         return copy
 
     def restore_aof(self, copy: Path) -> None:
-        """A rollback, as after a power cut: killed, and started again with what was then."""
+        """Simulates the rollback of a power cut: kills the server and starts it with the copy."""
         self.kill()
         remove_folder(self._data)
         shutil.copytree(copy, self._data)
@@ -99,7 +99,7 @@ class RedisServer(PrivateServer):
         self._data.mkdir()
 
     def _build_command(self) -> list[str]:
-        # In a file, because the arguments of a process are seen by everybody on the machine.
+        # The password is in a file, because every user can see the arguments of a process.
         settings = self.folder / "redis.conf"
         settings.touch(mode=0o600)
         settings.write_text(
@@ -123,7 +123,7 @@ class RedisServer(PrivateServer):
         return is_ready(self._port, self._password)
 
     def _wait_until_written(self) -> None:
-        """A write is held back up to two seconds while the disk is busy with an fsync."""
+        """Waits up to WRITE_TIMEOUT_S. Redis delays a write up to 2 s while an fsync is running."""
         end = self._clock.monotonic() + WRITE_TIMEOUT_S
         while not self._has_written():
             if self._process is None or self._process.wait_for_exit(POLL_INTERVAL_S):

@@ -1,4 +1,4 @@
-"""A private server: its process, folder and port; each kind adds its set-up, checks and stop."""
+"""The base of private servers: process, folder and port."""
 
 import os
 import shutil
@@ -21,9 +21,9 @@ from runnel.errors import ServerFailedError
 
 
 class ServerProcess:
-    """A process started with a guardian, signalled with all its children, always reaped.
+    """A server process with a guardian. Signals reach its children too; it is always reaped.
 
-    Ends with this process at the latest; `folder` is then removed by its guardian.
+    It ends with this process at the latest; its guardian then removes `folder`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ServerProcess:
         self._lifeline = os.fdopen(ours, "wb", buffering=0)
         try:
             with os.fdopen(theirs, "rb") as lifeline, log.open("wb") as output:
-                self._popen = subprocess.Popen(  # noqa: S603  # a server that was looked for, no shell
+                self._popen = subprocess.Popen(  # noqa: S603  # a program that find_binary has found, without a shell
                     [
                         *(sys.executable, "-I", "-S", guardian.__file__),
                         *(str(folder), user or "", *command),
@@ -47,10 +47,10 @@ class ServerProcess:
                     stdin=lifeline,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    # English messages: a port that is taken is recognised by them.
+                    # For English messages, which tell that a port is in use.
                     env={**(os.environ if environ is None else environ), "LC_ALL": "C"},
-                    # Ctrl-C at a terminal is for us, who then decide about the server; and the
-                    # guardian learns the server's pid from its session.
+                    # Ctrl-C at a terminal must reach this process only, which then stops the
+                    # server. The guardian also takes the server's pid from its session.
                     start_new_session=True,
                 )
         except BaseException:
@@ -103,19 +103,19 @@ class ServerProcess:
             self._lifeline.close()
 
 
-# "memory": a memory file system where there is one with room, else as "disk". A new PostgreSQL is
-# a thousand small files: 70 ms in memory, 150 ms to 2 s on a disk that others use too (2026-11).
-# A kill -9 loses nothing in either; what a power cut or an fsync costs, only "disk" can tell.
+# "memory" uses a memory file system if there is one with enough space, otherwise the disk. A new
+# PostgreSQL has a thousand small files: 70 ms in memory, 150 ms to 2 s on a busy disk (2026-11).
+# Neither loses data after a kill -9. Only "disk" shows the effects of a power cut and of fsync.
 StorageKind: TypeAlias = Literal["memory", "disk"]
 
-MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the folder is made by mkdtemp, with a name nobody can guess
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # mkdtemp makes a folder with a random name
 FREE_BYTES_MIN = (
     512 * 1024 * 1024
-)  # a container's own default is 64 MB, and PostgreSQL starts with 39
+)  # a container has 64 MB by default, and an empty PostgreSQL takes 39 MB
 
 
 def make_folder(prefix: str, *, storage: StorageKind, user: str | None) -> Path:
-    """A new folder that only this user, or the one it is made for, may enter."""
+    """Creates a folder that only this user, or `user`, may enter."""
     folder = Path(tempfile.mkdtemp(prefix=f"runnel-{prefix}-", dir=_choose_parent(storage)))
     if user is not None:
         shutil.chown(folder, user)
@@ -124,16 +124,16 @@ def make_folder(prefix: str, *, storage: StorageKind, user: str | None) -> Path:
 
 def _choose_parent(storage: StorageKind) -> Path | None:
     if storage == "memory" and os.access(MEMORY_FOLDER, os.W_OK | os.X_OK):
-        room = os.statvfs(MEMORY_FOLDER)
-        if room.f_bavail * room.f_frsize >= FREE_BYTES_MIN:
+        space = os.statvfs(MEMORY_FOLDER)
+        if space.f_bavail * space.f_frsize >= FREE_BYTES_MIN:
             return MEMORY_FOLDER
     return None
 
 
 LOOPBACK = "127.0.0.1"
-# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections: a client that
-# tries to reconnect to a dead server within that range can get the server's port as its own, and
-# is then connected to itself while the server can't start again.
+# Below the ports of outgoing connections on Linux (from 32768) and macOS (from 49152). Within that
+# range, a client that reconnects to a dead server can get the server's port as its own. It is then
+# connected to itself, and the server can't start again.
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 PORT_TRIES_MAX = 100
 
@@ -143,7 +143,7 @@ class NonceSource(Protocol):
 
 
 def find_free_port(nonces: NonceSource) -> int:
-    """Free a moment ago: who starts a server on it must be ready for it to be taken."""
+    """Returns a port that is free now; another process may use it before the server starts."""
     for _ in range(PORT_TRIES_MAX):
         port = FIRST_PORT + int(nonces.nonce(), 16) % (LAST_PORT - FIRST_PORT)
         if _is_port_free(port):
@@ -157,7 +157,7 @@ def _is_port_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
-        except OSError:  # taken, or kept from us
+        except OSError:  # in use, or not allowed
             return False
     return True
 
@@ -165,16 +165,16 @@ def _is_port_free(port: int) -> bool:
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.002
-# What both servers write when another process still holds their port, or their memory.
+# Both servers log this text if another process uses their port or their shared memory.
 IN_USE_TEXT = "in use"
 LOG_LINES_MAX = 5
 
 
 class PrivateServer(ABC):
-    """A real server on a free loopback port, with a password and a temporary folder of its own.
+    """A real server on a free loopback port, with its own password and temporary folder.
 
-    It ends with this process at the latest, even when that is killed with -9, and its folder with
-    it. Every method blocks until it is done: in a coroutine, call it by `asyncio.to_thread`.
+    Server and folder vanish with this process at the latest, even after a kill -9. Every method
+    blocks until it is done: in a coroutine, call it with `asyncio.to_thread`.
     """
 
     kind: ClassVar[str]
@@ -194,7 +194,7 @@ class PrivateServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """With the password; the same after each restart."""
+        """Contains the password; stays the same after a restart."""
 
     @property
     def port(self) -> int:
@@ -204,14 +204,14 @@ class PrivateServer(ABC):
 
     @property
     def folder(self) -> Path:
-        """All its files: removed by `close`, and when this process dies."""
+        """The folder of all files; `close` removes it, and so does the death of this process."""
         if self._folder is None:
             raise self._not_started_error()
         return self._folder
 
     @property
     def pid(self) -> int | None:
-        """None when it does not run."""
+        """None while the server does not run."""
         return self._process.pid if self.is_running and self._process else None
 
     @property
@@ -220,7 +220,7 @@ class PrivateServer(ABC):
 
     @property
     def log(self) -> str:
-        """What the server wrote since its last start."""
+        """The output of the server since its last start."""
         path = self.folder / "log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -237,9 +237,9 @@ class PrivateServer(ABC):
         self.close()
 
     def start(self) -> None:
-        """Returns when it answers; on the same port and data as before, if it ever did.
+        """Returns when the server answers. A restart uses the same port and data.
 
-        Raises NoServerBinaryError, or ServerFailedError with the last lines of its log.
+        Raises NoServerBinaryError, or ServerFailedError with the last lines of the log.
         """
         if self.is_running:
             return
@@ -254,7 +254,7 @@ class PrivateServer(ABC):
             raise
 
     def stop(self) -> None:
-        """Cleanly: all data is on disk. Kills when that takes longer than 20 s."""
+        """Shuts the server down cleanly, with all data on disk; kills it after 20 s."""
         if self._process is not None:
             self._process.send_stop_signal(self.stop_signal)
             self._process.resume()
@@ -262,7 +262,7 @@ class PrivateServer(ABC):
             self.kill()
 
     def kill(self) -> None:
-        """As kill -9 does, for the server and all its processes; data stays as it was written."""
+        """Kills the server and its child processes with SIGKILL; its files stay as they are."""
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -272,7 +272,7 @@ class PrivateServer(ABC):
         self.start()
 
     def pause(self) -> None:
-        """Alive, connected, and silent, as after SIGSTOP: that is what it gets."""
+        """Stops the server with SIGSTOP: connections stay open, but it does not answer."""
         if self._process is not None:
             self._process.pause()
 
@@ -281,14 +281,14 @@ class PrivateServer(ABC):
             self._process.resume()
 
     def wipe(self) -> None:
-        """As after the loss of its disk: killed, and started again at the same address."""
+        """Simulates the loss of the disk: kills the server, starts an empty one at its address."""
         self.kill()
         remove_folder(self._data)
         self._set_up()
         self.start()
 
     def close(self) -> None:
-        """Ends it and removes its folder; a start after that is one of a new server."""
+        """Kills the server and removes its folder; `start` then starts a new, empty server."""
         self.kill()
         if self._folder is not None:
             remove_folder(self._folder)
@@ -301,14 +301,14 @@ class PrivateServer(ABC):
 
     @abstractmethod
     def _set_up(self) -> None:
-        """Makes the data folder of an empty server."""
+        """Creates the data folder of an empty server."""
 
     @abstractmethod
     def _build_command(self) -> list[str]: ...
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether it takes a connection and serves it, within a moment."""
+        """Returns within a second whether the server accepts a connection and answers."""
 
     def _start_until_ready(self) -> None:
         end = self._clock.monotonic() + START_TIMEOUT_S
@@ -326,7 +326,7 @@ class PrivateServer(ABC):
                 raise self._build_failure(f"ended with exit code {code} while it started")
 
     def _wait_until_ready(self, process: ServerProcess, end: float) -> bool:
-        """False when it has ended instead."""
+        """Returns False if the process ends before the server is ready."""
         while not process.wait_for_exit(POLL_INTERVAL_S):
             if self._is_ready():
                 return True

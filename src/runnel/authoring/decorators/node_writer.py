@@ -1,4 +1,4 @@
-"""Values with placeholders in them, written down as templates and expressions."""
+"""Writes values that contain placeholders as templates and expressions of a node."""
 
 import itertools
 import json
@@ -23,6 +23,7 @@ from runnel.authoring.decorators.placeholders import (
     split_path,
 )
 from runnel.authoring.decorators.source_location import (
+    NOT_YET_AVAILABLE,
     SourceLocation,
     find_shown_text,
     locate_user_code,
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
     from runnel.authoring.decorators.trace import Trace
 
 
-# Names with which a path can't begin; a node of such a name is nodes['name'].
+# A path can't begin with these words; a node of such a name is written nodes['name'].
 _RESERVED_ROOTS = NON_ROOT_WORDS | OPERATOR_WORDS
 
 
 class TemplateWriter:
-    """Writes for one node, or for the output; with `is_lenient`, no node has surely a result.
+    """Writes the values of one node, or of the workflow's output.
 
-    What then is not there becomes `absent`.
-
-    `subject` names the value in messages: "argument 'url' of fetch".
+    `subject` names the value in messages: "argument 'url' of fetch". `is_lenient` is True for a
+    node that runs even if other nodes failed: any result it reads may be missing. A missing result
+    becomes `absent`.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class TemplateWriter:
         self._locate = locate
 
     def with_subject(self, subject: str) -> "TemplateWriter":
-        """For another value of the same node."""
+        """Returns a writer for another value of the same node."""
         return TemplateWriter(self._trace, subject, is_lenient=self._is_lenient)
 
     def write_tree(self, value: object, path: str = "", depth: int = 0) -> Json:
-        """JSON whose texts hold templates where there were placeholders."""
+        """Returns the value as JSON, with templates in place of placeholders; raises TraceError."""
         if isinstance(value, Text):
             return self._write_text(get_parts(value))
         if isinstance(value, Placeholder):
@@ -78,10 +79,13 @@ class TemplateWriter:
         if isinstance(value, str):
             return escape_template(self.check_plain_text(value, path))
         if depth >= DEPTH_MAX:
-            raise self._build_error(path, f"nested too deeply: at most {DEPTH_MAX} levels")
+            raise self._build_error(
+                path, f"nested too deeply; at most {DEPTH_MAX} levels are allowed"
+            )
         if isinstance(value, list | tuple):
             return [
-                self.write_tree(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)
+                self.write_tree(item, f"{path}[{index}]", depth + 1)
+                for index, item in enumerate(value)
             ]
         if isinstance(value, dict):
             self._check_keys(value, path)
@@ -92,11 +96,11 @@ class TemplateWriter:
         return self._check_constant(value, path)
 
     def write_expression(self, value: object) -> str:
-        """One expression."""
+        """Returns the value as one expression, without braces around it; raises TraceError."""
         return self._write_expression(value)[0]
 
     def _write_expression(self, value: object) -> tuple[str, bool]:
-        """And whether it stands by itself, so that no brackets are needed around it."""
+        """Returns the expression, and whether it can be an operand without brackets."""
         if isinstance(value, ResultPlaceholder | ItemPlaceholder):
             return self._write_path(value)
         if isinstance(value, ExpressionPlaceholder):
@@ -106,7 +110,7 @@ class TemplateWriter:
             return self._write_default(value), False
         if isinstance(value, Text):
             raise self._build_error(
-                "", "a text with results in it can't be part of an expression; make it in a task"
+                "", "runnel.text(...) can't be part of an expression; build the text inside a task"
             )
         if isinstance(value, list | tuple):
             return f"[{', '.join(map(self.write_expression, value))}]", True
@@ -126,18 +130,18 @@ class TemplateWriter:
         return source if is_atom else f"({source})"
 
     def check_plain_text(self, text: str, path: str = "") -> str:
-        """The same; raises TraceError when it was made of a result."""
+        """Returns the text; raises TraceError if it contains the repr of a placeholder."""
         placeholder_text = find_shown_text(text)
         if placeholder_text is not None:
             raise self._build_error(
                 path,
-                f"the text holds {placeholder_text}, which stands for what is not there yet; write "
-                'runnel.text("... {} ...", result), or make the text inside a task',
+                f"the text contains {placeholder_text}, {NOT_YET_AVAILABLE}; write "
+                'runnel.text("... {} ...", result), or build the text inside a task',
             )
         return text
 
     def _write_text(self, parts: tuple[ExpressionPart, ...]) -> str:
-        """Literal parts are joined first: two of them may be a bracket each."""
+        """Joins adjacent literal parts first, because two of them may form a template bracket."""
         pieces: list[str] = []
         for is_literal, group in itertools.groupby(parts, lambda part: isinstance(part, str)):
             if is_literal:
@@ -163,12 +167,12 @@ class TemplateWriter:
 
     def _write_path(self, value: Placeholder) -> tuple[str, bool]:
         holder = split_path(value)[0]
-        may_miss = isinstance(holder, ResultPlaceholder) and self._trace.can_be_missing(
+        path = self._write_bare_path(value)
+        if isinstance(holder, ResultPlaceholder) and self._trace.can_be_missing(
             get_root(holder), is_lenient=self._is_lenient
-        )
-        return self._write_bare_path(value) + (
-            f" | default({self._absent})" if may_miss else ""
-        ), not may_miss
+        ):
+            return f"{path} | default({self._absent})", False
+        return path, True
 
     def _write_bare_path(self, value: Placeholder) -> str:
         holder, path = split_path(value)
@@ -182,14 +186,14 @@ class TemplateWriter:
         if get_trace(value) is not self._trace:
             raise self._build_error(
                 "",
-                f"it is a result of workflow '{get_trace(value).name}'; pass it as an argument, "
-                "or return it from there",
+                f"it is a result of another workflow, '{get_trace(value).name}'; pass it as an "
+                "argument, or return it from that workflow",
             )
 
     def _check_constant(self, value: object, path: str) -> Json:
-        wrong = describe_non_json(value)
-        if wrong is not None:
-            raise self._build_error(path, wrong)
+        misuse = describe_non_json(value)
+        if misuse is not None:
+            raise self._build_error(path, misuse)
         if isinstance(value, str):
             self.check_plain_text(value, path)
         for problem in find_json_problems(value, ""):
@@ -199,27 +203,27 @@ class TemplateWriter:
     def _check_keys(self, value: dict[object, object], path: str) -> None:
         for key in value:
             if not isinstance(key, str):
-                raise self._build_error(path, f"the key {key!r} is not a text, as keys of JSON are")
+                raise self._build_error(path, f"the key {key!r} is not a text; JSON keys are texts")
             self.check_plain_text(key, path)
 
     def _build_error(self, path: str, problem: str) -> TraceError:
-        return self._locate().build_error(f"has a wrong value: {self._subject}{path}: {problem}")
+        return self._locate().build_error(f"has an invalid value: {self._subject}{path}: {problem}")
 
 
 def describe_non_json(value: object) -> str | None:
-    """What is told about things that only a beginner would pass on; None for all others."""
+    """Describes a task, a function or a coroutine that was passed as a value; None for others."""
     kind = getattr(type(value), "__runnel_kind__", None)
     if kind is not None:
-        return f"it is the {kind} itself; call it, and pass on what the call returns"
+        return f"it is the {kind} itself; call it, and pass the result of the call"
     if hasattr(value, "cr_code"):
-        return "it is a coroutine; decorate its function with @task, and call that"
+        return "it is a coroutine; decorate its function with @task, and call the task"
     if callable(value):
-        return "it is a function; call it inside a task, or pass on a name"
+        return "it is a function; call it inside a task, or pass its name as text"
     return None
 
 
 def escape_template(text: str) -> str:
-    """As a template that gives this very text."""
+    """Returns a template that evaluates to exactly this text."""
     return OPENING_PATTERN.sub(lambda match: f"{{{{ '{match[0]}' }}}}", text)
 
 
@@ -238,6 +242,6 @@ def _format_key(key: PathKey) -> str:
 
 
 def _quote(text: str) -> str:
-    """In single quotes where that needs no escape, as people write it."""
+    """Quotes a text for an expression, in single quotes if that needs no escapes."""
     is_simple = text.isascii() and text.isprintable() and not set(text) & {"'", "\\"}
     return f"'{text}'" if is_simple else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Values that a workflow will have when it runs, as its body sees them while it is traced."""
+"""Placeholders: stand for inputs and results while the body of a workflow is traced."""
 
 import re
 from collections.abc import Callable
@@ -31,24 +31,28 @@ class Constant:
 
 
 class Placeholder:
-    """Has no public name of its own, because `page.title` is the item 'title' of the value."""
+    """Base class of values that exist only when the workflow runs.
+
+    It has no public attributes, because `page.title` means the item 'title' of the value.
+    Comparisons and `&`, `|`, `~` build expressions. All other operations raise TraceError.
+    """
 
     __slots__ = ("_trace",)
 
     def __init__(self, trace: "Trace") -> None:
         object.__setattr__(self, "_trace", trace)
 
-    @property  # type: ignore[misc]  # what isinstance asks for when the type does not fit
+    @property  # type: ignore[misc]  # isinstance reads it if the type does not match
     def __class__(self) -> type:
-        """Libraries get an answer: to the user's code it would be a wrong one."""
+        """Answers libraries; raises TraceError for user code, which would get a wrong answer."""
         if is_called_by_user():
             raise build_type_error(describe_placeholder(self))
         return type(self)
 
-    def __eq__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # it is not known yet whether they are equal
+    def __eq__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # the result is an expression
         return _compare(self, "==", other)
 
-    def __ne__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # as __eq__
+    def __ne__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # the result is an expression
         return _compare(self, "!=", other)
 
     def __lt__(self, other: object) -> "ExpressionPlaceholder":
@@ -84,7 +88,7 @@ class Placeholder:
         return self
 
     def __deepcopy__(self, _: object) -> Self:
-        """Nothing changes it; `dataclasses.asdict` copies as well."""
+        """Returns itself: a placeholder is immutable. `dataclasses.asdict` copies, too."""
         return self
 
     def __hash__(self) -> int:
@@ -96,7 +100,7 @@ class Placeholder:
         return text
 
     def __getattr__(self, name: str) -> "Placeholder":
-        # Names that begin so are asked for by copy, inspect, debuggers: they are nobody's items.
+        # copy, inspect and debuggers read such names. They are not items of the value.
         if name.startswith("_"):
             raise AttributeError(name)
         return self[name]
@@ -110,7 +114,7 @@ class Placeholder:
 
 
 class ResultPlaceholder(Placeholder):
-    """What a node will have given, or, with `root` 'input' or 'item', what it will be given."""
+    """The result of the node `root`; the input or the item of a map if `root` says so."""
 
     __slots__ = ("_root",)
 
@@ -120,7 +124,7 @@ class ResultPlaceholder(Placeholder):
 
 
 class ItemPlaceholder(Placeholder):
-    """A value inside another one."""
+    """An item of another placeholder: `page["title"]` or `page.title`."""
 
     __slots__ = ("_holder", "_key")
 
@@ -131,7 +135,7 @@ class ItemPlaceholder(Placeholder):
 
 
 class ExpressionPlaceholder(Placeholder):
-    """A comparison, a choice, a default: what templates can compute."""
+    """A comparison, or an `and`, `or` or `not` of placeholders."""
 
     __slots__ = ("_parts",)
 
@@ -141,18 +145,18 @@ class ExpressionPlaceholder(Placeholder):
 
 
 class DefaultPlaceholder(Placeholder):
-    """A value, or another one when it is not there."""
+    """A value with a default, which is used if the value is missing."""
 
-    __slots__ = ("_instead", "_value")
+    __slots__ = ("_default", "_value")
 
-    def __init__(self, value: Placeholder, instead: object) -> None:
+    def __init__(self, value: Placeholder, default: object) -> None:
         super().__init__(get_trace(value))
         object.__setattr__(self, "_value", value)
-        object.__setattr__(self, "_instead", instead)
+        object.__setattr__(self, "_default", default)
 
 
 class Text(Placeholder):
-    """A text with values in it."""
+    """The result of `runnel.text`: a text that contains placeholders."""
 
     __slots__ = ("_parts",)
 
@@ -172,9 +176,9 @@ def get_parts(placeholder: ExpressionPlaceholder | Text) -> tuple[ExpressionPart
 
 
 def get_value_and_default(placeholder: DefaultPlaceholder) -> tuple[Placeholder, object]:
-    """The value, and what to take instead."""
+    """Returns the value and its default."""
     value: Placeholder = object.__getattribute__(placeholder, "_value")
-    return value, object.__getattribute__(placeholder, "_instead")
+    return value, object.__getattribute__(placeholder, "_default")
 
 
 def get_root(placeholder: ResultPlaceholder) -> str:
@@ -182,7 +186,7 @@ def get_root(placeholder: ResultPlaceholder) -> str:
 
 
 def split_path(item: Placeholder) -> tuple[Placeholder, tuple[PathKey, ...]]:
-    """What holds all, and the way from there."""
+    """Returns the outermost placeholder, and the keys that lead from it to `item`."""
     keys: list[PathKey] = []
     while isinstance(item, ItemPlaceholder):
         keys.append(object.__getattribute__(item, "_key"))
@@ -191,11 +195,11 @@ def split_path(item: Placeholder) -> tuple[Placeholder, tuple[PathKey, ...]]:
 
 
 def describe_placeholder(placeholder: Placeholder) -> str:
-    """In words, for messages."""
+    """Describes a placeholder for messages: "the result 'fetch.title'"."""
     holder, path = split_path(placeholder)
     while isinstance(holder, DefaultPlaceholder):
-        holder, above = split_path(get_value_and_default(holder)[0])
-        path = (*above, *path)
+        holder, outer_path = split_path(get_value_and_default(holder)[0])
+        path = (*outer_path, *path)
     if isinstance(holder, ResultPlaceholder):
         root = get_root(holder)
         if root == "input" and path:
@@ -203,7 +207,9 @@ def describe_placeholder(placeholder: Placeholder) -> str:
         if root == "secrets" and path:
             return f"the secret '{path[0]}'"
         return f"the result '{root}{''.join(map(_format_key, path))}'"
-    return "a text with results in it" if isinstance(holder, Text) else "an expression of results"
+    return (
+        "a text that contains results" if isinstance(holder, Text) else "an expression of results"
+    )
 
 
 def _format_key(key: PathKey) -> str:
@@ -219,7 +225,7 @@ def _to_part(value: object) -> ExpressionPart:
 
 
 def _check_not_bitwise(placeholder: Placeholder, other: object) -> None:
-    """`flags & 4` asks for bits, not for two truths."""
+    """Refuses `flags & 4`: with an integer, `&` is bit arithmetic, not a logical and."""
     if isinstance(other, int) and not isinstance(other, bool):
         raise build_misuse_error("arithmetic", describe_placeholder(placeholder))
 

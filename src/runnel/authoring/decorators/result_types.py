@@ -1,4 +1,8 @@
-"""Static checks of a workflow's body: which names stand for results, and wrong tests of them."""
+"""Static checks of a workflow's body: finds code that tracing would silently get wrong.
+
+`url is None` and `isinstance(url, str)` run without an error while a workflow is traced, but test
+the placeholder and not the value. `try` around a task catches nothing, because the task runs later.
+"""
 
 import ast
 import builtins
@@ -10,8 +14,8 @@ from typing import Any, TypeAlias
 
 from runnel.authoring.calls import AnyFunction
 from runnel.authoring.decorators.source_location import (
-    ASK_IN_TASK,
     NOT_YET_AVAILABLE,
+    TEST_IN_TASK,
     SourceLocation,
 )
 from runnel.authoring.decorators.task import TracedCallable, default, handler, item, secret, text
@@ -24,26 +28,27 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 class KnownResults:
-    """A parameter counts, and a name when all that the body ever gives it are results.
+    """The names in a workflow's body that always hold placeholders.
 
-    So `best = None` before a loop over plain values leaves `best is None` to Python.
+    These are the parameters, and the local names to which the body assigns results only. A name
+    such as `best`, with `best = None` before a loop, is not one of them: `best is None` is valid.
     """
 
     def __init__(self, definition: ast.FunctionDef, function: AnyFunction) -> None:
         arguments = definition.args
         inputs = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
-        stores = _collect_assignments(definition)
+        assignments = _collect_assignments(definition)
         self._outer_names = {**vars(builtins), **_collect_visible_names(function)}
-        self._local_names = {*inputs, *stores}
-        self._list_names = set(stores) - inputs
+        self._local_names = {*inputs, *assignments}
+        self._list_names = set(assignments) - inputs
         self._result_names = set(self._local_names)
         self._input_names = inputs
         self._discard_non_results(
-            {name: values for name, values in stores.items() if name not in inputs}
+            {name: values for name, values in assignments.items() if name not in inputs}
         )
 
     def describe(self, expression: ast.expr) -> str | None:
-        """In words; None for what is no result, or can't be told."""
+        """Describes a placeholder for messages; None if the expression may be something else."""
         if not self._is_result(expression):
             return None
         root = expression
@@ -59,12 +64,15 @@ class KnownResults:
             for node in iterate_scope(statement)
         )
 
-    def _discard_non_results(self, stores: Assignments) -> None:
-        """What is left holds results only; names may be made of each other, so until none goes."""
+    def _discard_non_results(self, assignments: Assignments) -> None:
+        """Removes names that may hold other values.
+
+        Names can be assigned from each other, so it repeats until no name is removed.
+        """
         size = -1
         while size != len(self._result_names) + len(self._list_names):
             size = len(self._result_names) + len(self._list_names)
-            for name, values in stores.items():
+            for name, values in assignments.items():
                 if not all(value is not None and self._is_result(value) for value in values):
                     self._result_names.discard(name)
                 if not all(value is not None and self._is_list(value) for value in values):
@@ -86,16 +94,17 @@ class KnownResults:
                 return self._is_result(left) or self._is_result(right)
             case ast.Call(func=called, args=arguments):
                 function = self._resolve_outer_name(called)
-                is_choice = function is default and arguments and self._is_result(arguments[0])
-                is_made = any(function is maker for maker in _PLACEHOLDER_FUNCTIONS)
-                return (
-                    bool(is_choice) or is_made or self._is_task(called) or self._is_result(called)
+                if function is default and arguments:
+                    return self._is_result(arguments[0])
+                is_placeholder_function = any(
+                    function is candidate for candidate in _PLACEHOLDER_FUNCTIONS
                 )
+                return is_placeholder_function or self._is_task(called) or self._is_result(called)
             case _:
                 return False
 
     def _is_list(self, expression: ast.expr) -> bool:
-        """Of results: what a loop over it finds."""
+        """Returns whether all items of a list are results, so that a loop yields results."""
         match expression:
             case ast.Name(id=name):
                 return name in self._list_names
@@ -107,7 +116,7 @@ class KnownResults:
                 return False
 
     def _is_task(self, called: ast.expr) -> bool:
-        """`fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("resize").map`."""
+        """Recognizes `fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("x").map`."""
         if isinstance(self._resolve_outer_name(called), TracedCallable):
             return True
         match called:
@@ -119,7 +128,7 @@ class KnownResults:
                 return False
 
     def _resolve_outer_name(self, expression: ast.expr) -> Any:
-        """What a name outside of the body, or in a module or class there, stands for."""
+        """Returns the object that a global or enclosing name refers to; None if unknown."""
         match expression:
             case ast.Name(id=name) if name not in self._local_names:
                 return self._outer_names.get(name)
@@ -131,7 +140,7 @@ class KnownResults:
 
 
 def iterate_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """All that belongs to it, without functions in it: those have names of their own."""
+    """Yields the node and its descendants, without nested functions and classes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _SCOPES):
@@ -152,7 +161,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _collect_assignments(definition: ast.FunctionDef) -> Assignments:
-    """All that each name is given; None is what can't be said."""
+    """Returns the values assigned to each name; None stands for an unknown value."""
     values_by_name: dict[str, list[ast.expr | None]] = defaultdict(list)
     for node in iterate_scope(definition):
         for target, value in _iterate_targets(node):
@@ -186,15 +195,15 @@ def _iterate_targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]
 def _iterate_target_names(
     target: ast.expr, value: ast.expr | None
 ) -> Iterator[tuple[str, ast.expr | None]]:
-    """The names in a target; of `a, b = f(x), g(x)` each with its own."""
+    """Yields the names in a target with their values; splits `a, b = f(x), g(x)`."""
     match target, value:
         case ast.Name(id=name), _:
             yield name, value
         case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) if len(
             targets
         ) == len(values):
-            for element, own in zip(targets, values, strict=True):
-                yield from _iterate_target_names(element, own)
+            for element, element_value in zip(targets, values, strict=True):
+                yield from _iterate_target_names(element, element_value)
         case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
             for element in targets:
                 yield from _iterate_target_names(element, None)
@@ -204,17 +213,17 @@ def _iterate_target_names(
             return
 
 
-# Tests that Python answers without asking the placeholder. `url is None` is false while a workflow
-# is traced, whatever the input will be, and nothing would ever say so. In the same way nothing is
-# raised that `except` could catch.
+# Python evaluates these tests without calling the placeholder, so it can't raise TraceError itself:
+# while a workflow is traced, `url is None` is always false.
 
+_BRANCH_ADVICE = "write task.when(condition)(...), or decide inside a task"
 _IS_ADVICE = "write task.when(x == None)(...), or decide inside a task"
-_GETATTR_ADVICE = "write runnel.default(x['name'], value), or ask inside a task"
+_GETATTR_ADVICE = "write runnel.default(x['name'], value), or test inside a task"
 _TYPE_FUNCTIONS = frozenset({"isinstance", "issubclass", "type", "callable"})
 
 
 def check_untraceable_code(function: AnyFunction) -> None:
-    """Raises TraceError for the first one; does nothing where there is no source."""
+    """Raises TraceError for the first untraceable test; does nothing if there is no source."""
     function = inspect.unwrap(function)
     definition, first_line = _parse_definition(function)
     if definition is None:
@@ -236,11 +245,14 @@ def _parse_definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, in
 
 
 def _parse_statement(source: str) -> ast.stmt:
-    """Below an `if` when it is indented: to cut that off could break texts of several lines."""
+    """Parses a function; wraps an indented one in an `if` block.
+
+    Removing the indentation instead could change multi-line strings.
+    """
     if not source[:1].isspace():
         return ast.parse(source).body[0]
-    (around,) = ast.parse(f"if 1:\n{source}").body
-    return ast.increment_lineno(around, -1).body[0] if isinstance(around, ast.If) else around
+    (wrapper,) = ast.parse(f"if 1:\n{source}").body
+    return ast.increment_lineno(wrapper, -1).body[0] if isinstance(wrapper, ast.If) else wrapper
 
 
 def _find_problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
@@ -251,16 +263,16 @@ def _find_problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
     for operand, problem in _find_untraceable_tests(node):
         description = known.describe(operand)
         if description is not None:
-            yield problem.format(what=f"{description}, {NOT_YET_AVAILABLE}")
+            yield problem.format(subject=f"{description}, {NOT_YET_AVAILABLE}")
 
 
 def _describe_try(node: ast.Try | ast.TryStar) -> str:
-    action, rule = "cleans up behind tasks", "all_settled"
+    action, rule = "cleans up after tasks", "all_settled"
     if node.handlers:
-        action, rule = "catches what tasks raise", "one_failed"
+        action, rule = "catches exceptions of tasks", "one_failed"
     return (
-        f"{action}, which run long after this; write "
-        f'task.options(run_when="{rule}").after(result)(...), or do it inside a task'
+        f"{action}, which run only after the workflow function has returned; write "
+        f'task.options(run_when="{rule}").after(result)(...), or use try inside a task'
     )
 
 
@@ -269,20 +281,17 @@ def _find_untraceable_tests(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             if any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
                 for operand in (left, *comparators):
-                    yield operand, f"asks by 'is' about {{what}}; {_IS_ADVICE}"
+                    yield operand, f"uses 'is' on {{subject}}; {_IS_ADVICE}"
         case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _TYPE_FUNCTIONS:
-            yield first, f"asks for the type of {{what}}; {ASK_IN_TASK}"
+            yield first, f"tests the type of {{subject}}; {TEST_IN_TASK}"
         case (
             ast.Call(func=ast.Name(id="hasattr"), args=[first, _])
             | ast.Call(func=ast.Name(id="getattr"), args=[first, _, _])
         ):
-            yield first, f"asks what there is in {{what}}; {_GETATTR_ADVICE}"
+            yield first, f"tests the attributes of {{subject}}; {_GETATTR_ADVICE}"
         case ast.Match(subject=subject):
             parts = subject.elts if isinstance(subject, ast.Tuple | ast.List) else [subject]
             for operand in parts:
-                yield (
-                    operand,
-                    "decides by {what}; write task.when(condition)(...), or decide in a task",
-                )
+                yield operand, f"branches on {{subject}}; {_BRANCH_ADVICE}"
         case _:
             return

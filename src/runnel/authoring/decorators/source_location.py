@@ -1,4 +1,4 @@
-"""Where in the user's code a traced workflow is, and the messages for what can't be traced."""
+"""Finds the line of user code that is being traced, and builds errors for code that can't be."""
 
 import abc
 import ast
@@ -17,16 +17,16 @@ from typing import NamedTuple, TypeAlias
 from runnel.core.wording import shorten
 from runnel.errors import TraceError
 
-# Notes that must not get lost while bodies are traced, whatever their own code does.
+# Observations of one trace, kept even if the traced code catches exceptions.
 
 _current_notes: ContextVar["TraceNotes | None"] = ContextVar("notes", default=None)
 
 
 class TraceNotes:
-    """`first_error` is the first refusal, which a body may have caught.
+    """Observations while a workflow's body runs.
 
-    `shown_texts` are the texts that stood for results, as `repr` gives them: a text that holds one
-    was made of a result that does not exist yet.
+    `first_error` is the first TraceError, which the body may have caught. `shown_texts` are the
+    `repr`s of placeholders: a text that contains one was built from a value that does not exist.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class TraceNotes:
 
 @contextmanager
 def collect_notes() -> Iterator[TraceNotes]:
-    """A workflow that is traced inside another one shares its notes."""
+    """Collects notes inside the block. A child workflow shares the notes of its caller."""
     notes = _current_notes.get() or TraceNotes()
     token = _current_notes.set(notes)
     try:
@@ -58,19 +58,19 @@ def record_shown_text(text: str) -> None:
 
 
 def find_shown_text(text: str) -> str | None:
-    """What stands for a result in this text; None when nothing does."""
+    """Returns the repr of a placeholder that the text contains; None if there is none."""
     notes = _current_notes.get()
     return next((shown for shown in notes.shown_texts if shown in text), None) if notes else None
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH120, PTH100  # compared with the names that code objects have
 
-# What `isinstance` runs for abstract classes and protocols.
+# Files whose code `isinstance` runs for abstract classes and protocols.
 _PASS_THROUGH_FILES = frozenset({"<frozen abc>", abc.__file__, typing.__file__})
 
 
 class SourceSpan(NamedTuple):
-    """Lines from 1, columns in bytes from 0, as Python counts them."""
+    """A range of source code. Lines count from 1, columns in bytes from 0, as in `ast`."""
 
     line: int
     column: int
@@ -78,19 +78,21 @@ class SourceSpan(NamedTuple):
     end_column: int
 
     def is_within(self, node: ast.expr | ast.stmt) -> bool:
-        """Whether a node of the same file holds it."""
+        """Returns whether a node of the same file contains this range."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-        begins_before = (node.lineno, node.col_offset) <= (self.line, self.column)
-        return begins_before and (self.end_line, self.end_column) <= end
+        starts_before = (node.lineno, node.col_offset) <= (self.line, self.column)
+        return starts_before and (self.end_line, self.end_column) <= end
 
 
 class SourceLocation(NamedTuple):
+    """A line of user code; `span` is the exact range, if it is known."""
+
     file: str
     line: int
     span: SourceSpan | None = None
 
     def build_error(self, problem: str, *, is_recorded: bool = True) -> TraceError:
-        """The problem as a sentence goes on after the code: "`if page:` decides by …"."""
+        """Builds an error; `problem` continues the quoted code: "`if page:` branches on …"."""
         error = TraceError(
             problem, file=self.display_path, line=self.line, statement=self._read_statement()
         )
@@ -100,12 +102,15 @@ class SourceLocation(NamedTuple):
 
     @property
     def display_path(self) -> str:
-        """From the working directory when it is below it."""
+        """The path, relative to the working directory if the file is below it."""
         folder = os.getcwd() + os.sep  # noqa: PTH109  # compared with the names that code objects have
         return self.file.removeprefix(folder)
 
     def iterate_enclosing_nodes(self) -> Iterator[ast.expr | ast.stmt]:
-        """All that is around the spot, outermost first; nothing when there is no source."""
+        """Yields the syntax nodes that contain the span, outermost first.
+
+        Yields nothing if there is no source.
+        """
         if self.span is None:
             return
         try:
@@ -121,7 +126,10 @@ class SourceLocation(NamedTuple):
 
 
 def locate_user_code() -> SourceLocation:
-    """The innermost line that is the user's: neither Runnel's nor that of an installed package."""
+    """Returns the innermost line on the stack that is in user code.
+
+    User code is neither in Runnel nor in an installed package.
+    """
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # what inspect would call
     while frame is not None:
@@ -131,7 +139,7 @@ def locate_user_code() -> SourceLocation:
 
 
 def is_called_by_user() -> bool:
-    """Whether the caller of the caller is the user's code, also by way of an abstract class."""
+    """Returns whether user code called the caller, directly or through `abc` or `typing`."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `locate_user_code`
     while frame is not None and frame.f_code.co_filename in _PASS_THROUGH_FILES:
         frame = frame.f_back
@@ -140,7 +148,7 @@ def is_called_by_user() -> bool:
 
 
 def locate_exception(traceback: TracebackType | None) -> SourceLocation:
-    """As `locate_user_code`, for an exception."""
+    """Returns the innermost line of user code in the traceback of an exception."""
     frames: list[tuple[CodeType, int, int]] = []
     while traceback is not None:
         frames.append((traceback.tb_frame.f_code, traceback.tb_lineno, traceback.tb_lasti))
@@ -149,7 +157,7 @@ def locate_exception(traceback: TracebackType | None) -> SourceLocation:
 
 
 def locate_function(code: CodeType | None) -> SourceLocation:
-    """The line of a function's `def`, which is below its decorators."""
+    """Returns the line of a function's `def`, below its decorators."""
     if code is None:
         return SourceLocation("?", 0)
     line = code.co_firstlineno
@@ -159,10 +167,13 @@ def locate_function(code: CodeType | None) -> SourceLocation:
 
 
 def _choose_location(frames: Sequence[tuple[CodeType, int, int]]) -> SourceLocation:
-    """Innermost first; code of libraries counts when there is no other."""
-    outside = [place for place in frames if not _is_in(place[0].co_filename, _PACKAGE)]
-    users = [place for place in outside if not _is_installed(place[0].co_filename)]
-    for code, line, instruction in (users or outside)[:1]:
+    """Returns the first frame in user code, or else the first one outside of Runnel.
+
+    `frames` are innermost first.
+    """
+    outside = [frame for frame in frames if not _is_in(frame[0].co_filename, _PACKAGE)]
+    user_frames = [frame for frame in outside if not _is_installed(frame[0].co_filename)]
+    for code, line, instruction in (user_frames or outside)[:1]:
         return SourceLocation(code.co_filename, line, _find_span(code, instruction))
     return SourceLocation("?", 0)
 
@@ -192,26 +203,29 @@ def _is_in(file: str, folder: str) -> bool:
     return file.startswith((folder + os.sep, "<frozen "))
 
 
-# Operations that a value without a result yet can't do, and how to write them instead.
+# Errors for operations that placeholders do not support, with the way to write them instead.
 
 SentenceBuilder: TypeAlias = Callable[[str, SourceLocation], str]
 
-NOT_YET_AVAILABLE = "which is not there before the workflow runs"
-ASK_IN_TASK = "ask inside a task"
+NOT_YET_AVAILABLE = "which has no value until the workflow runs"
+TEST_IN_TASK = "test inside a task"
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
 _LOOPS = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def build_misuse_error(kind: str, subject: str) -> TraceError:
-    """`kind` is what was tried, one of SENTENCES; `what` is the value, in words."""
-    spot = locate_user_code()
-    return spot.build_error(SENTENCES[kind](subject, spot))
+    """Builds the error for an operation; `kind` is a key of SENTENCES.
+
+    `subject` describes the placeholder.
+    """
+    location = locate_user_code()
+    return location.build_error(SENTENCES[kind](subject, location))
 
 
 def build_type_error(subject: str) -> TraceError:
-    """Not noted: a debugger asks for types too, and goes on without an answer."""
+    """Builds the error for a type test. It is not recorded, because debuggers test types, too."""
     return locate_user_code().build_error(
-        f"asks for the type of {subject}, {NOT_YET_AVAILABLE}; {ASK_IN_TASK}", is_recorded=False
+        f"tests the type of {subject}, {NOT_YET_AVAILABLE}; {TEST_IN_TASK}", is_recorded=False
     )
 
 
@@ -223,25 +237,25 @@ def _describe_truth_test(subject: str, location: SourceLocation) -> str:
         case ast.BoolOp(op=op):
             word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
             return (
-                f"needs the truth of {subject}, {NOT_YET_AVAILABLE}; instead of '{word}' write "
-                f"{sign}, with brackets around each side: (a > 1) {sign} (b > 2)"
+                f"uses '{word}' with {subject}, {NOT_YET_AVAILABLE}; write {sign} instead, with "
+                f"brackets around each side: (a > 1) {sign} (b > 2)"
             )
         case ast.UnaryOp():
-            return f"needs the truth of {subject}, {NOT_YET_AVAILABLE}; instead of 'not x' write ~x"
+            return f"uses 'not' with {subject}, {NOT_YET_AVAILABLE}; write ~x instead of 'not x'"
         case ast.Compare():
             return (
-                f"compares {subject} twice, {NOT_YET_AVAILABLE}; write two comparisons: "
+                f"chains comparisons of {subject}, {NOT_YET_AVAILABLE}; write two comparisons: "
                 "(1 < x) & (x < 3)"
             )
         case ast.While():
             return (
-                f"repeats by {subject}, {NOT_YET_AVAILABLE}; repeat inside a task, or use "
+                f"loops on {subject}, {NOT_YET_AVAILABLE}; loop inside a task, or use "
                 "task.map(list)"
             )
         case _:
             return (
-                f"decides by {subject}, {NOT_YET_AVAILABLE}; write task.when(condition)(...) for "
-                "a task that runs only then, or decide inside a task"
+                f"branches on {subject}, {NOT_YET_AVAILABLE}; write task.when(condition)(...) to "
+                "run a task only if the condition holds, or decide inside a task"
             )
 
 
@@ -254,51 +268,52 @@ def _is_test(node: ast.AST) -> bool:
 
 
 def _describe_iteration(subject: str, location: SourceLocation) -> str:
-    around = list(location.iterate_enclosing_nodes())
-    if any(isinstance(node, _LOOPS) for node in around):
+    enclosing_nodes = list(location.iterate_enclosing_nodes())
+    if any(isinstance(node, _LOOPS) for node in enclosing_nodes):
         return (
-            f"goes through {subject}, {NOT_YET_AVAILABLE}; write task.map(list) for one task of "
-            f"each item, or "
-            "loop inside a task"
+            f"iterates over {subject}, {NOT_YET_AVAILABLE}; write task.map(list) to run one task "
+            "per item, or loop inside a task"
         )
-    if any(isinstance(node, ast.Assign) for node in around):
-        return f"takes {subject} apart, {NOT_YET_AVAILABLE}; write result[0], result[1] and so on"
+    if any(isinstance(node, ast.Assign) for node in enclosing_nodes):
+        return f"unpacks {subject}, {NOT_YET_AVAILABLE}; write result[0], result[1] and so on"
     return (
-        f"goes through {subject}, {NOT_YET_AVAILABLE}; pass it on whole, and do this inside a task"
+        f"iterates over {subject}, {NOT_YET_AVAILABLE}; pass it on as one value, and iterate "
+        "inside a task"
     )
 
 
-def _make_sentence_builder(words: str, instead: str) -> SentenceBuilder:
-    return lambda what, _: f"{words} {what}, {NOT_YET_AVAILABLE}; {instead}"
+def _make_sentence_builder(action: str, advice: str) -> SentenceBuilder:
+    return lambda subject, _: f"{action} {subject}, {NOT_YET_AVAILABLE}; {advice}"
 
 
 SENTENCES: Mapping[str, SentenceBuilder] = {
     "truth": _describe_truth_test,
     "iteration": _describe_iteration,
     "contains": _make_sentence_builder(
-        "looks into",
-        "look inside a task, or give task.when() a text such as \"'x' in fetch.tags\"",
+        "tests membership in",
+        "test inside a task, or pass task.when() a text such as \"'x' in fetch.tags\"",
     ),
     "length": _make_sentence_builder(
-        "counts", "count inside a task, or give task.when() a text such as 'fetch | length > 3'"
+        "takes the length of",
+        "count inside a task, or pass task.when() a text such as 'fetch | length > 3'",
     ),
     "arithmetic": _make_sentence_builder("calculates with", "calculate inside a task"),
-    "number": _make_sentence_builder("needs a number from", "do this inside a task"),
+    "number": _make_sentence_builder("needs a number from", "use the number inside a task"),
     "text": _make_sentence_builder(
-        "makes a text of", 'write runnel.text("... {} ...", result), or make it inside a task'
+        "builds a text from", 'write runnel.text("... {} ...", result), or build it inside a task'
     ),
     "await": _make_sentence_builder(
-        "awaits", "in a workflow results are passed on as they are: remove 'await'"
+        "awaits", "a workflow passes results on without awaiting them: remove 'await'"
     ),
     "call": _make_sentence_builder(
-        "calls", "call it inside a task: only tasks and workflows are called here"
+        "calls", "only tasks and workflows can be called here; call it inside a task"
     ),
     "change": _make_sentence_builder("changes", "return a changed copy from a task"),
     "slice": _make_sentence_builder(
-        "cuts a part out of", "cut inside a task; [0] and [-1] can be written here"
+        "slices", "slice it inside a task; a single index such as [0] or [-1] works here"
     ),
     "key": _make_sentence_builder(
-        "looks up by a computed key in", "an index is written out, as in ['name'] or [0]"
+        "uses a computed key in", "write a constant key, as in ['name'] or [0]"
     ),
-    "context": _make_sentence_builder("enters", "use 'with' inside a task"),
+    "context": _make_sentence_builder("uses 'with' on", "use 'with' inside a task"),
 }

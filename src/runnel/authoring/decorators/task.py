@@ -1,4 +1,4 @@
-"""`@task`: a function whose calls in a workflow become nodes, and which is itself elsewhere."""
+"""`@task`, and the functions for the body of a workflow: handler, sleep, text, default and more."""
 
 import copy
 import functools
@@ -34,11 +34,15 @@ from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 
-# The base of tasks, workflows and built-in waits: options, conditions, order, maps.
+# The base of tasks, workflows and built-in waits: options, conditions, order and maps.
 
 
 class TracedCallable:
-    """`label` is its name in messages and ids; each change makes a new one."""
+    """Base class of everything whose call in a workflow adds a node: tasks, workflows, handlers.
+
+    Immutable: `options`, `after` and `when` return a changed copy. `label` is the name in messages
+    and node ids.
+    """
 
     __runnel_kind__ = "task"
 
@@ -50,33 +54,41 @@ class TracedCallable:
         self._after: tuple[object, ...] = ()
 
     def options(self, **options: Unpack[NodeOptions]) -> Self:
-        """The same with other options, for one call: `fetch.options(retries=5)(url)`."""
+        """Returns a copy with changed options: `fetch.options(retries=5)(url)`.
+
+        The options are those of `@task`. Raises InputError for an unknown or wrong option.
+        """
         try:
             new = check_options(options, label=self.label)
             self._check_mode(new)
         except InputError as error:
-            raise _build_error(f"has a wrong option: {error}") from None
+            raise _build_error(f"has an invalid option: {error}") from None
         return self._copy_with(_options={**self._options, **new})
 
     def after(self, *results: object) -> Self:
-        """Runs after these as well, though it takes nothing from them."""
+        """Returns a copy that also waits for these results: `notify.after(saved)(user)`.
+
+        Use it for an order that the arguments do not express.
+        """
         return self._copy_with(_after=(*self._after, *results))
 
     def when(self, condition: object) -> Self:
-        """Runs only if the condition holds then, otherwise it is skipped, and its result is None.
+        """Returns a copy that runs only if the condition holds: `parse.when(page["size"] > 3)`.
 
-        A comparison of results, or a text in the language of `condition` in a document.
+        Otherwise the node is skipped, and its result is None. The condition is a comparison of
+        results, or a text in the expression language of workflow files, such as
+        "'x' in fetch.tags". Raises InputError for any other type.
         """
         if isinstance(condition, Text) or not isinstance(condition, Placeholder | str | bool):
             raise _build_error(
-                f"has a wrong condition: {self.label}.when: expected a comparison of results, such "
-                f"as page['size'] > 3, got {describe_value(condition)}"
+                f"has an invalid condition: {self.label}.when: expected a comparison of results, "
+                f"such as page['size'] > 3, got {describe_value(condition)}"
             )
         return self._copy_with(_conditions=(*self._conditions, condition))
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
         if "mode" in options:
-            raise InputError(f"{self.label}: mode: only functions have one; remove it")
+            raise InputError(f"{self.label}: only a @task has the option 'mode'; remove it")
 
     def _copy_with(self, **fields: object) -> Self:
         changed = copy.copy(self)
@@ -107,7 +119,7 @@ class TracedCallable:
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
     ) -> dict[str, Json]:
-        """The arguments as the handler's settings."""
+        """Turns the arguments of a call into the config of the node."""
         return self._write_arguments(writer, arguments)
 
     def _write_arguments(
@@ -122,14 +134,14 @@ class TracedCallable:
         trace = get_current_trace()
         if trace is None:
             raise InputError(
-                f"{self.label}.map: maps are made inside a @workflow; elsewhere write "
+                f"{self.label}.map works only inside a @workflow; elsewhere write "
                 f"[{self.label}(item) for item in items]"
             )
         return trace
 
 
 def _build_error(problem: str) -> InputError:
-    """With its line when it is one of a workflow."""
+    """Builds an error that names the line of code, if a workflow is being traced."""
     return (
         InputError(problem)
         if get_current_trace() is None
@@ -138,27 +150,39 @@ def _build_error(problem: str) -> InputError:
 
 
 class TracedHandler(TracedCallable):
-    """`handler("resize")(width=3)`: a node of a handler that is known by its name."""
+    """A handler by name, to be called in a workflow: `handler("resize")(width=3)`.
+
+    Use it for built-in handlers such as "call_external_service", and for handlers of a
+    HandlerRegistry. `options` are those of `@task`, without `mode`.
+    """
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
         super().__init__(name, name, options)
         self._check_mode(self._options)
 
     def __call__(self, **config: Any) -> Any:
-        """Its config; what it will give."""
+        """Adds a node with this config, and returns a placeholder for its result.
+
+        Raises InputError outside of a workflow.
+        """
         trace = get_current_trace()
         if trace is None:
-            raise InputError(f"{self.label}: this handler is called inside a @workflow only")
+            raise InputError(f"{self.label}: a handler can be called only inside a @workflow")
         return self._add_node(trace, config)
 
     def map(self, items: Any, **config: Any) -> list[Any]:
-        """One task for each item, which `runnel.item` stands for in the config."""
+        """Adds a node that runs the handler once per item; `runnel.item()` is the item.
+
+            handler("resize").map(paths, path=runnel.item(), width=100)
+
+        Returns a placeholder for the list of results, in the order of the items.
+        """
         trace = self._require_trace_for_map()
-        return self._add_node(trace, config, items=items)  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, config, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
 
 def make_item_placeholder(trace: Trace) -> Placeholder:
-    """What stands for one item of a map."""
+    """Returns the placeholder for the current item of a map."""
     return ResultPlaceholder(trace, "item")
 
 
@@ -169,9 +193,11 @@ PYTHON_HANDLER = "python"
 
 
 class Task(TracedCallable, Generic[P, R]):
-    """Inside a workflow a call adds a node and returns what stands for its result.
+    """A function decorated with `@task`.
 
-    Outside of one it calls the plain function, which is `function`.
+    Inside a workflow, a call adds a node and returns a placeholder for its result. Elsewhere, a
+    call runs the function, so that tests can call it directly. `function` is the undecorated
+    function.
     """
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -187,27 +213,28 @@ class Task(TracedCallable, Generic[P, R]):
         return self._function
 
     @property
-    def __runnel_function__(self) -> Callable[P, R]:  # how `locate` finds it
+    def __runnel_function__(self) -> Callable[P, R]:  # how `import_function` finds it
         return self._function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = get_current_trace()
         if trace is None:
-            return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # of the user's function
-        return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # its place is taken until then
+            return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # the type of the user's function
+        return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # a placeholder for the result
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
-        """One task for each item of a list that is known only when the workflow runs.
+        """Adds a node that runs the task once per item of a list: `parse.map(page["links"])`.
 
-        The item is the first argument, the others are the same for all; the results are in the
-        order of the items.
+        The list may be a result that is known only when the workflow runs. Each item is passed as
+        the first argument; the other arguments are the same for all items. Returns a placeholder
+        for the list of results, in the order of the items. Raises InputError outside of a workflow.
         """
         trace = self._require_trace_for_map()
         arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
-        """Each function may have one."""
+        """A task accepts the option `mode`; all other callables refuse it."""
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
@@ -216,7 +243,7 @@ class Task(TracedCallable, Generic[P, R]):
             name = resolve_function_name(self._function)
         except InputError as error:
             raise locate_user_code().build_error(
-                f"calls a task that no worker could find: {error}"
+                f"calls a task that workers can't import: {error}"
             ) from None
         config: dict[str, Json] = {"function": name}
         if arguments:
@@ -226,15 +253,15 @@ class Task(TracedCallable, Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task of an async function: in a workflow its result is not awaited."""
+    """A task of an async function. A workflow calls it without `await`."""
 
     @property
-    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # what a call gives differs
+    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # it returns a coroutine
         return self._function
 
 
 class TaskDecorator:
-    """`task(...)` with options, before it has its function."""
+    """The result of `task(...)` with options, which then decorates a function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -255,31 +282,56 @@ def task(function: Callable[P, R], /) -> Task[P, R]: ...
 @overload
 def task(**options: Unpack[NodeOptions]) -> TaskDecorator: ...
 def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOptions]) -> Any:
-    """`@task` or `@task(retries=3, timeout=30)` above a function at the top level of a module."""
+    """Decorator that makes a function a task, whose calls in a workflow become nodes.
+
+        @task(retries=3, timeout=30)
+        def fetch(url: str) -> str: ...
+
+    The function must be defined at the top level of a module, because workers import it by name. It
+    may be async. Arguments and result must be JSON values. A parameter named `ctx` receives the
+    Context of the attempt; callers do not pass it.
+
+    Options, all of them optional:
+
+    - `retries`: how often a failed attempt is repeated (default 3), or a RetryPolicy
+    - `timeout`: limit of one attempt, in seconds or as timedelta
+    - `soft_timeout`: when SoftTimeoutError is raised inside the attempt, so that it can clean up
+    - `cache`: True, how long a result is reused (seconds or timedelta), or a Cache
+    - `run_when`: which states of its parents start it, for example "one_failed"
+    - `resource_tag`: the rate limit of the workflow that each attempt counts against
+    - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time
+    - `queue`: the queue of its tasks, if it is not that of the handler
+    - `mode`: where the function runs: "auto", "loop", "thread" or "process"
+    - `name`: the base of node ids (`fetch`, `fetch_2`); `id`: the id of one node
+
+    Raises InputError for a wrong option, and for a function that can't be a task.
+    """
     decorate = TaskDecorator(options)
     return decorate if function is None else decorate(function)
 
 
 def _check_function(function: Any, label: str) -> None:
     if isinstance(function, TracedCallable):
-        raise InputError(f"@task: '{function.label}' is a {function.__runnel_kind__} already")
+        raise InputError(f"@task: '{function.label}' is already a {function.__runnel_kind__}")
     if not callable(function) or isinstance(function, type):
         raise InputError(
-            f"@task: expected a function, got {label}; options are written @task(retries=3)"
+            f"@task: expected a function, got {label}; name the options: @task(retries=3)"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InputError(f"{label}: a task returns its result as a whole: return a list, no yield")
+        raise InputError(f"{label}: a task can't yield its result in parts; return a list")
 
 
-# Functions that a workflow's body can apply to results.
+# Functions for the body of a workflow that take or stand for results.
 
 SECRETS_ROOT = "secrets"
 
 
 def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
-    """`text("Hello {}!", page["name"])`: as `str.format`, with results that are not there yet.
+    """Formats a text that contains results of tasks: `text("Hello {}!", page["name"])`.
 
-    Outside of a workflow it is `str.format` itself.
+    Works like `str.format` with plain fields: `{}`, `{0}` and `{name}`. Returns a placeholder for
+    the text. Outside of a workflow, it calls `str.format`. Raises TraceError for a format
+    specification such as `{:>10}`, and for a field without an argument.
     """
     trace = get_current_trace()
     if trace is None:
@@ -293,54 +345,71 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
             continue
         if form or conversion:
             raise locate_user_code().build_error(
-                f"formats '{{{name}}}' in a way that only Python knows; write {{}} alone, or make "
-                "the text in a task"
+                f"uses a format specification in '{{{name}}}', which is not supported; write {{}} "
+                "without it, or format the text inside a task"
             )
         position += not name
         parts.append(_get_format_argument(name or str(position - 1), args, kwargs))
-    return Text(trace, tuple(parts))  # type: ignore[return-value]  # a text when it runs
+    return Text(trace, tuple(parts))  # type: ignore[return-value]  # a placeholder for a text
 
 
 def default(result: Any, value: Any) -> Any:
-    """The result, or the value when there is none: its task was skipped, or has no such item."""
+    """Returns the result if it exists, otherwise `value`: `default(page["title"], "no title")`.
+
+    A result does not exist if its task was skipped, or if it has no such item. Outside of a
+    workflow, returns the result.
+    """
     if not isinstance(result, Placeholder):
         return result
     return DefaultPlaceholder(result, value)
 
 
 def item() -> Any:
-    """What stands for one item inside `handler(...).map(items, …)`."""
+    """Returns a placeholder for the current item in the arguments of `handler(...).map`.
+
+    Raises InputError outside of a workflow.
+    """
     return make_item_placeholder(_require_trace("item"))
 
 
 def secret(name: str) -> Any:
-    """What stands for a secret that only the worker knows, in an argument of a task.
+    """Returns a placeholder for a secret of the worker, for an argument of a task.
 
-    `text("Bearer {}", secret("shop_token"))`: it is never stored, and filled in when the task runs.
+        fetch(url, token=text("Bearer {}", secret("shop_token")))
+
+    The worker fills it in when the task runs; the value is never stored. Raises InputError outside
+    of a workflow.
     """
     return ItemPlaceholder(ResultPlaceholder(_require_trace("secret"), SECRETS_ROOT), name)
 
 
 class Sleep(TracedHandler):
-    """`sleep(30)`: waits, and occupies no worker meanwhile."""
+    """Adds a node that waits for a number of seconds: `sleep(30)`.
+
+    The engine keeps the timer, so no worker is occupied. `seconds` may be a result. Returns a
+    placeholder, to be passed to `after` of other tasks. Raises InputError outside of a workflow.
+    """
 
     def __init__(self) -> None:
         super().__init__(SLEEP)
 
-    def __call__(self, seconds: Any) -> Any:  # type: ignore[override]  # its one setting
+    def __call__(self, seconds: Any) -> Any:  # type: ignore[override]  # the only setting
         return super().__call__(seconds=seconds)
 
 
 class WaitForSignal(TracedHandler):
-    """`wait_for_signal("approve", timeout=3600)`: gives the signal's payload.
+    """Adds a node that waits for a signal: `wait_for_signal("approve", timeout=3600)`.
 
-    With `on_timeout="complete"` it gives null when no signal came in time, otherwise it fails.
+    Returns a placeholder for the payload of the signal. `timeout` is in seconds; without it, the
+    node waits until the execution ends. After the timeout the node fails. With
+    `on_timeout="complete"` it completes with the result None instead. Raises InputError outside of
+    a workflow.
     """
 
     def __init__(self) -> None:
         super().__init__(WAIT_FOR_SIGNAL)
 
-    def __call__(  # type: ignore[override]  # its settings by name
+    def __call__(  # type: ignore[override]  # its settings only
         self, signal: Any, *, timeout: Any = None, on_timeout: str | None = None
     ) -> Any:
         settings = {"timeout_seconds": timeout, "on_timeout": on_timeout}
@@ -360,7 +429,7 @@ def _get_format_argument(
         value = args[int(name)] if name.isdecimal() else kwargs[name]
     except (IndexError, KeyError):
         raise locate_user_code().build_error(
-            f"has nothing to put into '{{{name}}}'; give it as argument"
+            f"has no argument for '{{{name}}}'; add the argument"
         ) from None
     if isinstance(value, Placeholder):
         return value
@@ -370,5 +439,5 @@ def _get_format_argument(
 def _require_trace(name: str) -> Trace:
     trace = get_current_trace()
     if trace is None:
-        raise InputError(f"runnel.{name} is for the body of a @workflow")
+        raise InputError(f"runnel.{name} can be called only in the body of a @workflow")
     return trace

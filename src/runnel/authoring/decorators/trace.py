@@ -1,4 +1,4 @@
-"""The trace of a workflow's body: each call of a task becomes a node with options and arguments."""
+"""The trace of a workflow's body: records each call of a task as a node of the graph."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -37,16 +37,11 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RunWhen, Workflow
 from runnel.errors import InputError
 
-# Options: the fields of a node, as Python spells them.
+# Options of `@task`: the fields of a node, as keyword arguments.
 
 
 class NodeOptions(TypedDict, total=False):
-    """`retries` is a number, or a whole policy; times are in seconds, or timedeltas.
-
-    `cache` is True, how long a result is kept, or a Cache with a key of its own.
-
-    `name` is what ids are made from (`fetch`, `fetch_2`); `id` is the id of one single node.
-    """
+    """The options of a node; the docstring of `task` describes them."""
 
     name: str
     id: str
@@ -78,21 +73,24 @@ _OPTION_CHECKS: Mapping[str, ValueCheck] = {
 
 
 def check_options(options: Mapping[str, Any], *, label: str) -> dict[str, Any]:
-    """As they are kept; raises InputError, which names the option and what has it."""
+    """Returns the options without None values, normalized; raises InputError.
+
+    `label` names the callable in the message.
+    """
     known = NodeOptions.__annotations__
-    kept = {}
+    checked = {}
     for name, value in options.items():
         if name not in known:
-            hint = suggest_name(name, known) or f"; there are: {', '.join(known)}"
+            hint = suggest_name(name, known) or f"; the options are: {', '.join(known)}"
             raise InputError(f"{label}: there is no option '{name}'{hint}")
         if value is None:
             continue
-        kept[name] = _check_option(name, value, label)
-    return kept
+        checked[name] = _check_option(name, value, label)
+    return checked
 
 
 def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
-    """The fields of the node that these options set."""
+    """Returns the fields of a node that these options set; `default` is the retry policy."""
     fields: dict[str, Any] = {"retry": _build_retry_policy(options.get("retries"), default)}
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
@@ -124,13 +122,13 @@ def _parse_cache(value: Any, label: str) -> Cache | None:
         return value
     if isinstance(value, bool):
         return Cache() if value else None
-    kept_s = value.total_seconds() if isinstance(value, timedelta) else value
-    if not CACHE_CHECKS["ttl_seconds"].fits(kept_s):
+    ttl_s = value.total_seconds() if isinstance(value, timedelta) else value
+    if not CACHE_CHECKS["ttl_seconds"].fits(ttl_s):
         raise InputError(
-            f"{label}: cache: expected True, a number above 0 or a Cache, got "
+            f"{label}: cache: expected True, seconds above 0, a timedelta or a Cache, got "
             f"{describe_value(value)}"
         )
-    return Cache(ttl_seconds=float(kept_s))
+    return Cache(ttl_seconds=float(ttl_s))
 
 
 def _build_retry_policy(retries: int | RetryPolicy | None, default: RetryPolicy) -> RetryPolicy:
@@ -146,7 +144,7 @@ _current_trace: ContextVar["Trace | None"] = ContextVar("trace", default=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
-    """A task as it is about to be called; `label` is what messages call it."""
+    """One call of a task, before it becomes a node. `label` is its name in messages."""
 
     label: str
     handler: str
@@ -157,7 +155,10 @@ class TaskCall:
 
 
 class Trace:
-    """`caller` is the trace of the workflow that calls this one."""
+    """The nodes recorded while the body of one workflow runs.
+
+    `caller` is the trace of the workflow that calls this one as a child; None for the outermost.
+    """
 
     def __init__(self, name: str, retry: RetryPolicy, caller: "Trace | None" = None) -> None:
         self.name = name
@@ -170,6 +171,7 @@ class Trace:
 
     @contextmanager
     def activate(self) -> Iterator[None]:
+        """Makes this the current trace inside the block."""
         token = _current_trace.set(self)
         try:
             yield
@@ -177,16 +179,20 @@ class Trace:
             _current_trace.reset(token)
 
     def can_be_missing(self, root: str, *, is_lenient: bool) -> bool:
-        """Whether a node may be skipped because of a condition, its own or one further up.
+        """Returns whether the result of the node `root` may be missing when it is read.
 
-        Or, for those that run whatever happened before, whether it is a node at all.
+        It may be, if a condition of the node or of an ancestor can skip it. For a reader that runs
+        whatever its parents did (`is_lenient`), the result of any node may be missing.
         """
         return root in (self._positions if is_lenient else self._skippable)
 
     def add_node(
         self, call: TaskCall, build_config: BuildConfig, items: object = NO_ITEMS
     ) -> ResultPlaceholder:
-        """Adds a node; `items` is the list of a map."""
+        """Adds a node and returns the placeholder for its result; `items` is the list of a map.
+
+        Raises TraceError if the call can't be expressed as a node.
+        """
         run_when = RunWhen(call.options.get("run_when", RunWhen.DEFAULT))
         is_lenient = run_when in CLEAN_UP_RULES
         node = Node(
@@ -211,21 +217,26 @@ class Trace:
         return ResultPlaceholder(self, node.id)
 
     def write_output(self, returned: object, location: SourceLocation) -> Json:
-        """None when the engine gives the same by itself: the result of the only last node."""
+        """Writes the returned value as the output template of the workflow.
+
+        Returns None for the result of the only leaf node, which is the engine's default output.
+        """
         if isinstance(returned, ResultPlaceholder) and get_root(returned) in self._positions:
             parents = {parent for node in self.nodes for parent in node.dependencies}
             leaves = [node.id for node in self.nodes if node.id not in parents]
             if leaves == [get_root(returned)]:
                 return None
-        return TemplateWriter(self, "what it returns", locate=lambda: location).write_tree(returned)
+        return TemplateWriter(self, "the return value", locate=lambda: location).write_tree(
+            returned
+        )
 
     def _id(self, call: TaskCall) -> NodeId:
-        """`fetch`, then `fetch_2`; the id that was asked for is taken as it is."""
+        """Returns the option `id`, or makes an id from the name: `fetch`, then `fetch_2`."""
         if "id" in call.options:
             node_id = NodeId(call.options["id"])
             if node_id in self._positions:
                 raise locate_user_code().build_error(
-                    f"gives the id '{node_id}' to a second node; give each its own"
+                    f"uses the id '{node_id}' for a second node; give each node a unique id"
                 )
             return node_id
         name = str(call.options.get("name", call.label))
@@ -250,7 +261,7 @@ class Trace:
         if not isinstance(items, Placeholder | list | tuple):
             raise locate_user_code().build_error(
                 f"maps {call.label} over {describe_value(items)}; expected a list, or a result "
-                f"that is one"
+                "that is a list"
             )
         subject = f"the list of {call.label}.map"
         absent = "[]" if isinstance(items, Placeholder) else "none"
@@ -261,13 +272,13 @@ class Trace:
             compile_expression(source, where="for_each")
         except TemplateSyntaxError:
             raise locate_user_code().build_error(
-                f"maps {call.label} over a list that is too long to be written out; let a task "
-                "return it, or pass it as input"
+                f"maps {call.label} over a list that is too long to store in the workflow; let a "
+                "task return it, or pass it as input"
             ) from None
         return source
 
     def _key(self, call: TaskCall) -> str | None:
-        """A text may hold templates, as in a document."""
+        """Returns the template of the concurrency key; a text may contain templates."""
         key = call.options.get("concurrency_key")
         if not isinstance(key, Placeholder):
             return key
@@ -284,13 +295,13 @@ class Trace:
                 yield NodeId(get_root(holder))
             else:
                 raise locate_user_code().build_error(
-                    f"wants {call.label} after something that is no result of this workflow: "
-                    "expected what calls of tasks have returned"
+                    f"passes {call.label}.after a value that is not a result of this workflow; "
+                    "expected values that calls of tasks returned"
                 )
 
 
 def get_current_trace() -> Trace | None:
-    """None outside of a workflow's body."""
+    """Returns the trace of the workflow whose body is running; None outside of one."""
     return _current_trace.get()
 
 
@@ -299,7 +310,7 @@ def _add_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
 
 
 def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
-    """A node is skipped by its own condition, or by what its parents came to."""
+    """Returns whether the node's condition, or skipped parents, can cause it to be skipped."""
     if node.condition is not None:
         return True
     skipped = [parent in skippable for parent in parents]
@@ -310,20 +321,23 @@ def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[Node
     return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
 
 
-# Arguments, by the names that the called function gives them.
+# Arguments of a call, by parameter name.
 
 CONTEXT_PARAMETER = "ctx"
 _METHOD_PARAMETERS = ("self", "cls")
 
 
 class FunctionParameters:
-    """Of a function that is called by names only; `ctx` is the worker's to give."""
+    """The parameters of a function that workers call with keyword arguments.
+
+    With `has_context`, the parameter `ctx` is left out, because the worker passes it.
+    """
 
     def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
-        whole = inspect.signature(function)
+        signature = inspect.signature(function)
         parameters = [
             parameter
-            for name, parameter in whole.parameters.items()
+            for name, parameter in signature.parameters.items()
             if not (has_context and name == CONTEXT_PARAMETER)
         ]
         if (
@@ -332,32 +346,32 @@ class FunctionParameters:
             and parameters[0].name in _METHOD_PARAMETERS
         ):
             raise InputError(
-                f"{label}: workers have no object to call a method of; make it a function at the "
-                "top level of a module"
+                f"{label}: expected a function, got a method, and workers have no object for it; "
+                "define it at the top level of a module"
             )
         self.label = label
-        self.signature = whole.replace(
+        self.signature = signature.replace(
             parameters=parameters, return_annotation=inspect.Signature.empty
         )
         for parameter in parameters:
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise InputError(
-                    f"{label}: arguments are passed by name, which '{parameter.name}' does not "
-                    "allow; remove the / from its parameters"
+                    f"{label}: '{parameter.name}' is positional-only, but arguments are passed by "
+                    "name; remove the / from the parameters"
                 )
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What was given, by name; raises TraceError for a call that the function would refuse."""
+        """Returns the arguments by name; raises TraceError if they do not fit the signature."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             known = self.signature.parameters
             unknown = next((name for name in kwargs if name not in known), None)
-            why = str(error)
+            problem = str(error)
             if unknown is not None:
-                why = f"there is no parameter '{unknown}'{suggest_name(unknown, known)}"
+                problem = f"there is no parameter '{unknown}'{suggest_name(unknown, known)}"
             raise locate_user_code().build_error(
-                f"does not fit {self.label}{self.signature}: {why}"
+                f"does not fit {self.label}{self.signature}: {problem}"
             ) from None
         arguments: dict[str, Any] = {}
         for name, value in bound.arguments.items():
@@ -366,8 +380,8 @@ class FunctionParameters:
                     arguments.update(value)
                 case inspect.Parameter.VAR_POSITIONAL:
                     raise locate_user_code().build_error(
-                        f"gives {self.label} more positional arguments than it names: pass them "
-                        f"as one list"
+                        f"passes values to *{name} of {self.label}, but tasks take named arguments "
+                        "only; pass them as one list"
                     )
                 case _:
                     arguments[name] = value

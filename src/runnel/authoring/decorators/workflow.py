@@ -1,4 +1,4 @@
-"""`@workflow`: a function whose body is traced into the model that the engine runs."""
+"""`@workflow`: traces a function into the workflow model that the engine runs."""
 
 import functools
 import inspect
@@ -33,22 +33,23 @@ from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, RunnelError
 
-# The input schema, from the signature: names, types and defaults.
+# The input schema, built from the names, types and defaults of the parameters.
 
 _NO_DEFAULT = inspect.Parameter.empty
 
 
 def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
-    """A JSON Schema; None for a workflow without parameters, which takes any input.
+    """Builds the JSON Schema of the input from a function's parameters.
 
-    Raises InputError for a parameter that no JSON value fits.
+    Returns None for a function without parameters, which accepts any input. Raises InputError for a
+    parameter whose type JSON can't represent.
     """
     parameters = inspect.signature(function).parameters
     if not parameters:
         return None
     hints = _read_type_hints(function, label)
     annotations = {name: hints.get(name, Any) for name in parameters}
-    # All at once, so that two types of one name get a definition each.
+    # In one call, so that two types with the same name get separate definitions.
     schemas, definitions = _build_schemas(annotations, label)
     required = [name for name, parameter in parameters.items() if parameter.default is _NO_DEFAULT]
     return {
@@ -64,7 +65,7 @@ def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | N
 
 
 def collect_defaults(function: AnyFunction) -> Mapping[str, Json]:
-    """Of the parameters that have one, as JSON."""
+    """Returns the default values of parameters as JSON, by name."""
     return {
         name: _to_json(parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
@@ -73,13 +74,13 @@ def collect_defaults(function: AnyFunction) -> Mapping[str, Json]:
 
 
 def check_parameters(parameters: Iterable[inspect.Parameter], label: str) -> None:
-    """Raises InputError for what an object of named values can't fill."""
+    """Raises InputError for *args, **kwargs, and defaults that are not JSON."""
     for parameter in parameters:
         if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
             raise InputError(
-                f"workflow {label}: {star}{parameter.name}: the input of a workflow has names that "
-                "are known before; write each as a parameter, or take one list or dict"
+                f"workflow {label}: {star}{parameter.name} is not supported, because the input "
+                "needs fixed names; write each as a parameter, or take one list or dict"
             )
         if parameter.default is not _NO_DEFAULT:
             for problem in find_json_problems(
@@ -93,15 +94,15 @@ def _read_type_hints(function: AnyFunction, label: str) -> Mapping[str, Any]:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
         raise InputError(
-            f"workflow {label}: its type hints can't be read: {error}; import the names that they "
-            "use, also at run time"
+            f"workflow {label}: the type hints can't be evaluated: {error}; import their names at "
+            "run time, not only for type checkers"
         ) from error
 
 
 def _build_schemas(
     hints: Mapping[str, Any], label: str
 ) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
-    """One for each, and the definitions that they refer to."""
+    """Returns one schema per hint, and the definitions that the schemas refer to."""
     try:
         return _build_schema_components(list(hints.values()))
     except TypeError:
@@ -116,8 +117,8 @@ def _check_hint(name: str, hint: Any, label: str) -> None:
     except TypeError as error:
         shown = getattr(hint, "__name__", str(hint))
         raise InputError(
-            f"workflow {label}: the input '{name}' is a {shown}, which JSON can't hold; "
-            "use a plain type, a TypedDict or a dataclass"
+            f"workflow {label}: the parameter '{name}' has type {shown}, which JSON can't "
+            "represent; use a plain type, a TypedDict or a dataclass"
         ) from error
 
 
@@ -130,7 +131,7 @@ def _build_default(parameter: inspect.Parameter) -> dict[str, Json]:
 
 
 def _to_json(value: object) -> Json:
-    """The value itself where that can't be done: it is refused with its name then."""
+    """Returns the value unchanged if it can't be converted; `check_parameters` refuses it."""
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError):
@@ -141,12 +142,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _TRACING_HINT = (
-    "while the workflow was traced, before anything has run: what needs results belongs into a task"
+    "while the workflow was traced, before any task ran; move code that needs results into a task"
 )
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """The fields of a workflow; times are in seconds, or timedeltas."""
+    """The options of `@workflow`. Times are in seconds, or timedeltas."""
 
     name: str
     on_failure: str
@@ -158,7 +159,11 @@ class WorkflowOptions(TypedDict, total=False):
 
 
 class TracedWorkflow(TracedCallable, Generic[P, R]):
-    """Called inside another workflow, it becomes a node that runs it as a child execution."""
+    """A function decorated with `@workflow`.
+
+    Called inside another workflow, it adds a node that runs it as a child execution. `function` is
+    the undecorated function.
+    """
 
     __runnel_kind__ = "workflow"
 
@@ -176,10 +181,11 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         self._traced: dict[RetryPolicy, Workflow] = {}
 
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
-        """The model that the engine runs; `retry` fills in what tasks do not say about theirs.
+        """Traces the function and returns the model that the engine runs.
 
-        Raises TraceError with the line that can't be traced, and InvalidWorkflowError for a graph
-        that can't run. The body is run once: it must give the same graph every time.
+        `retry` is the policy of tasks without the option `retries`. The function runs once and the
+        result is kept, so it must build the same graph every time. Raises TraceError with the line
+        that can't be traced, and InvalidWorkflowError for a graph that can't run.
         """
         policy = retry or RetryPolicy()
         workflow = self._traced.get(policy)
@@ -193,12 +199,12 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         return workflow
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
-        """The input of an execution; raises InputError as a call of the function would."""
+        """Returns the input of an execution; raises InputError if the arguments do not fit."""
         try:
             bound = self._parameters.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InputError(
-                f"{self.label}{self._parameters.signature} can't be run with this input: {error}"
+                f"{self.label}{self._parameters.signature} does not accept this input: {error}"
             ) from None
         return dict(bound.arguments)
 
@@ -206,18 +212,22 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         trace = get_current_trace()
         if trace is None:
             raise InputError(
-                f"'{self.label}' is a workflow: write {self.label}.run(...), or 'await "
-                f"runnel.run({self.label}, ...)' in async code; {self.label}.function is the plain "
-                "function"
+                f"'{self.label}' is a workflow; run it with {self.label}.run(...), or with 'await "
+                f"runnel.run({self.label}, ...)' in async code ({self.label}.function is the plain "
+                "function)"
             )
         arguments = self._parameters.bind(args, kwargs)
-        return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # its place is taken until then
+        return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for the result
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
-        """One child execution for each item, which is the first argument."""
+        """Adds a node that runs one child execution per item: `crawl.map(sites)`.
+
+        Each item is passed as the first argument. Returns a placeholder for the list of results, in
+        the order of the items. Raises InputError outside of a workflow.
+        """
         trace = self._require_trace_for_map()
         arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
-        return self._add_node(trace, arguments, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a list when it runs
+        return self._add_node(trace, arguments, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for a list
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
@@ -226,16 +236,16 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
 
     def _trace_child(self, trace: Trace) -> Workflow:
         trail = [self.label]
-        around: Trace | None = trace
-        while around is not None:
-            trail.append(around.name)
-            if around.name == self.name:
+        ancestor: Trace | None = trace
+        while ancestor is not None:
+            trail.append(ancestor.name)
+            if ancestor.name == self.name:
                 path = " → ".join(reversed(trail))
                 raise locate_user_code().build_error(
-                    f"calls a workflow inside itself: {path}; a graph has an end: repeat inside a "
-                    "task, or use map"
+                    f"calls a workflow from itself: {path}; recursion is not supported, so loop "
+                    "inside a task, or use map"
                 )
-            around = around.caller
+            ancestor = ancestor.caller
         return self._traced.get(trace.retry) or self._trace(trace.retry, trace)
 
     def _trace(self, retry: RetryPolicy, caller: Trace | None) -> Workflow:
@@ -251,10 +261,10 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             except Exception as error:
                 message = f"raised {type(error).__name__}: {error}, {_TRACING_HINT}"
                 raise locate_exception(error.__traceback__).build_error(message) from error
-            if notes.first_error is not None:  # the body has caught it
+            if notes.first_error is not None:  # the body caught the error
                 raise notes.first_error
         if not trace.nodes:
-            raise self._location.build_error("calls no task; a workflow needs at least one")
+            raise self._location.build_error("calls no task; a workflow needs at least one task")
         return Workflow(
             name=self.name,
             nodes=tuple(trace.nodes),
@@ -276,30 +286,30 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
 
 def _check_function(function: Any, label: str) -> None:
     if isinstance(function, TracedCallable):
-        raise InputError(f"@workflow: '{function.label}' is a {function.__runnel_kind__} already")
+        raise InputError(f"@workflow: '{function.label}' is already a {function.__runnel_kind__}")
     if not callable(function) or isinstance(function, type):
         raise InputError(
-            f"@workflow: expected a function, got {label}; options are written @workflow(name=...)"
+            f"@workflow: expected a function, got {label}; name the options: @workflow(name=...)"
         )
     if inspect.iscoroutinefunction(function):
         raise InputError(
-            f"workflow {label}: its body only says what runs after what, so it awaits nothing; "
-            "write 'def' instead of 'async def', and remove 'await'"
+            f"workflow {label}: expected 'def', got 'async def'; the body only describes the "
+            "graph, so remove 'async' and every 'await'"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InputError(f"workflow {label}: it returns its result as a whole; remove 'yield'")
+        raise InputError(f"workflow {label}: a workflow can't yield; return one value")
 
 
 _DURATION_FIELDS = {"timeout": "timeout_seconds", "sla": "sla_seconds"}
 
 
 def _parse_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Raises InputError, which names the option."""
+    """Returns the fields of the workflow that the options set; raises InputError."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if name not in WorkflowOptions.__annotations__:
             known = WorkflowOptions.__annotations__
-            hint = suggest_name(name, known) or f"; there are: {', '.join(known)}"
+            hint = suggest_name(name, known) or f"; the options are: {', '.join(known)}"
             raise InputError(f"workflow {label}: there is no option '{name}'{hint}")
         if value is None:
             continue
@@ -326,7 +336,7 @@ def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
 
 
 def _parse_rate_limit(tag: str, limit: Any, label: str) -> RateLimit:
-    """A number is so many a second."""
+    """Parses a RateLimit, or a number of attempts per second."""
     rate_limit = limit if isinstance(limit, RateLimit) else RateLimit(rate_per_second=limit)
     if not RATE_LIMIT_CHECKS["rate_per_second"].fits(rate_limit.rate_per_second):
         raise InputError(

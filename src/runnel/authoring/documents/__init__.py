@@ -1,7 +1,6 @@
-"""Loads a workflow from a YAML or JSON file, or reads it from a decoded document.
+"""Loads a workflow from a YAML or JSON file, or from a decoded document.
 
-Only the shape is judged here: the keys, and what each value may be. Whether the graph can run is
-for `runnel.core.validation`.
+Checks only keys and the types of values. `runnel.core.validation` checks the graph.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,14 +29,18 @@ from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CHILD_WORKFLOW, Node, Workflow
 from runnel.errors import InvalidWorkflowError
 
-# Child workflows: written in place, in another file, or known by name.
+# Child workflows: defined inline, in another file, or stored under a name.
 
 ResolveWorkflow: TypeAlias = Callable[[str], Workflow | None]
-"""Finds the newest version of a workflow by its name; None when there is none."""
+"""Returns the newest version of a workflow by name; None if there is no such workflow."""
 
 
 class DocumentOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """`trail` are the files that led here, so that none can lead back to itself."""
+    """Where a document comes from.
+
+    `directory` resolves relative paths; None forbids files. `trail` is the chain of files that
+    include each other down to this one, to detect cycles. `depth` counts nested child workflows.
+    """
 
     directory: Path | None
     trail: tuple[Path, ...] = ()
@@ -48,7 +51,7 @@ ReadWorkflow: TypeAlias = Callable[[Json, DocumentPath, DocumentOrigin], Workflo
 
 
 class ChildWorkflowReader:
-    """Reads each file once, however many nodes name it: the workflows they get are one object."""
+    """Reads the child workflows of a document. Nodes that name the same file share one object."""
 
     def __init__(self, read: ReadWorkflow, resolve: ResolveWorkflow | None) -> None:
         self._read = read
@@ -58,13 +61,13 @@ class ChildWorkflowReader:
     def read_child(
         self, fields: dict[str, Any], place: DocumentPath, origin: DocumentOrigin
     ) -> dict[str, Any]:
-        """`child`, and the `config` that is left without it; nothing when it is wrong."""
+        """Returns the fields `child` and `config` of a node; empty if the child has problems."""
         config: dict[str, Json] = fields.get("config", {})
         sources = [key for key in ("definition", "file", "workflow") if key in config]
         if len(sources) != 1:
-            got = " and ".join(map(quote_name, sources)) or "none"
+            got = " and ".join(map(quote_name, sources)) or "none of them"
             place.refuse(
-                "the handler 'workflow' takes one of 'definition', 'file' and 'workflow', "
+                "the handler 'workflow' needs exactly one of 'definition', 'file' and 'workflow', "
                 f"got {got}"
             )
             return {}
@@ -92,7 +95,7 @@ class ChildWorkflowReader:
             place.expected("the name of a workflow", value)
         elif self._resolve is None:
             place.refuse(
-                "a workflow can't be named here in this version; write it under 'definition', or "
+                "a workflow can't be referred to by name here; write it under 'definition', or "
                 "give its 'file'"
             )
         elif (child := self._resolve(value)) is not None:
@@ -109,14 +112,14 @@ class ChildWorkflowReader:
             return None
         if origin.directory is None:
             place.refuse(
-                "files are read only for a document that is a file itself; write the workflow "
-                "under 'definition'"
+                "only a document that is a file can refer to files; write the workflow under "
+                "'definition'"
             )
             return None
         path = _resolve_path(origin.directory / value)
         if path in origin.trail:
             names = [file.name for file in (*origin.trail[origin.trail.index(path) :], path)]
-            place.refuse(f"the files lead back to themselves: {' → '.join(names)}; cut it once")
+            place.refuse(f"the files refer to each other: {' → '.join(names)}; break the cycle")
             return None
         if path not in self._files:
             self._files[path] = self._read_file(path, place.file(value), origin)
@@ -136,25 +139,25 @@ class ChildWorkflowReader:
         if place.problems:
             return None
         trail = (*origin.trail, path)
-        below = DocumentOrigin(directory=path.parent, trail=trail, depth=origin.depth + 1)
-        return self._read(data, place, below)
+        child_origin = DocumentOrigin(directory=path.parent, trail=trail, depth=origin.depth + 1)
+        return self._read(data, place, child_origin)
 
 
 def _resolve_path(path: Path) -> Path:
-    """The path itself when it can't be resolved: reading it will say why."""
+    """Resolves a path; returns it unchanged on an error, which reading it then reports."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
         return path
 
 
-# Inferred dependencies: the nodes that a node's templates name.
+# Inferred dependencies: a node depends on the nodes that its templates name.
 
 
 def add_inferred_dependencies(
     nodes: Sequence[Node], *, explicit_ids: frozenset[NodeId]
 ) -> tuple[Node, ...]:
-    """Gives each node its inferred dependencies; those in `explicit_ids` state theirs."""
+    """Adds inferred dependencies to the nodes whose id is not in `explicit_ids`."""
     positions = map_positions(nodes)
     return tuple(
         node
@@ -169,7 +172,10 @@ def map_positions(nodes: Sequence[Node]) -> dict[NodeId, int]:
 
 
 def infer_dependencies(node: Node, positions: Mapping[NodeId, int]) -> tuple[NodeId, ...]:
-    """In the order of the document; a template that is not one is left to validation."""
+    """Returns the nodes that the templates of a node name, in the order of the document.
+
+    Ignores templates with syntax errors; validation reports them.
+    """
     roots: set[NodeId] = set()
     for _, compiled in compile_fields(node):
         if not isinstance(compiled, TemplateSyntaxError):
@@ -191,13 +197,12 @@ def read_document(
     resolve: ResolveWorkflow | None = None,
     retry: RetryPolicy | None = None,
 ) -> Workflow:
-    """Raises InvalidWorkflowError; `source` is what it calls the document.
+    """Turns a decoded document into a workflow; raises InvalidWorkflowError with every problem.
 
-    `retry` fills in what the nodes, those of child workflows too, do not say about theirs.
-
-    Files of child workflows are looked for from `directory`, by default that of `file`, the
-    document's own; a document with neither (it came over the network) can't name files. Without
-    `resolve` it can't name workflows either.
+    `source` names the document in messages. `retry` provides the retry settings that nodes leave
+    out, also in child workflows. Paths of child workflows are relative to `directory`, by default
+    the folder of `file`, the document's own path. A document with neither of them can't refer to
+    files, and one without `resolve` can't refer to workflows by name.
     """
     trail = () if file is None else (file.resolve(),)
     if directory is None and file is not None:
@@ -227,38 +232,38 @@ class _DocumentReader:
     def read_workflow(
         self, data: Json, place: DocumentPath, origin: DocumentOrigin
     ) -> Workflow | None:
-        """None when there are problems, here or anywhere before."""
+        """Returns None if this document, or a document read before, has problems."""
         fields = WORKFLOW_TABLE.read(data, place)
-        drafts, stated = self._read_nodes(fields.pop("nodes", []), place.key("nodes"), origin)
+        nodes, explicit_ids = self._read_nodes(fields.pop("nodes", []), place.key("nodes"), origin)
         if place.problems:
             return None
-        nodes = add_inferred_dependencies(drafts, explicit_ids=stated)
+        nodes = add_inferred_dependencies(nodes, explicit_ids=explicit_ids)
         return Workflow(nodes=nodes, **drop_defaults(Workflow, fields))
 
     def _read_nodes(
         self, data: Json, place: DocumentPath, origin: DocumentOrigin
-    ) -> tuple[list[Node], frozenset[NodeId]]:
-        """The nodes, and the ids of those that state their dependencies."""
+    ) -> tuple[Sequence[Node], frozenset[NodeId]]:
+        """Returns the nodes, and the ids of the nodes with explicit dependencies."""
         nodes: list[Node] = []
-        stated: set[NodeId] = set()
-        for below, value in _iterate_node_entries(data, place):
-            fields = NODE_TABLE.read(value, below)
+        explicit_ids: set[NodeId] = set()
+        for node_place, value in _iterate_node_entries(data, place):
+            fields = NODE_TABLE.read(value, node_place)
             if fields.get("handler") == CHILD_WORKFLOW:
-                fields |= self._children.read_child(fields, below.key("config"), origin)
+                fields |= self._children.read_child(fields, node_place.key("config"), origin)
             fields["retry"] = self._build_retry_policy(fields.get("retry", {}))
             if "id" in fields and "handler" in fields:
                 nodes.append(Node(**drop_defaults(Node, fields)))
                 if "dependencies" in fields:
-                    stated.add(fields["id"])
-        return nodes, frozenset(stated)
+                    explicit_ids.add(fields["id"])
+        return nodes, frozenset(explicit_ids)
 
     def _build_retry_policy(self, changes: Mapping[str, Any]) -> RetryPolicy:
-        """One object for all nodes that say nothing: most do not."""
+        """Returns one shared object for all nodes without retry settings, which are most."""
         return msgspec.structs.replace(self._retry, **changes) if changes else self._retry
 
 
 def _iterate_node_entries(data: Json, place: DocumentPath) -> Iterator[tuple[DocumentPath, Json]]:
-    """A list of nodes, or an object of nodes by id."""
+    """Yields the entries of a list of nodes, or of an object of nodes by id."""
     if isinstance(data, list):
         for index, value in enumerate(data):
             yield place.item(index), value
@@ -275,23 +280,27 @@ def _iterate_named_entry(
     if not isinstance(value, dict):
         place.expected("an object with 'handler'", value)
         return
-    own = {key: value[key] for key in ("id", "node_id") if key in value}
-    for key, other in own.items():
-        if other != node_id:
+    inner_ids = {key: value[key] for key in ("id", "node_id") if key in value}
+    for key, inner_id in inner_ids.items():
+        if inner_id != node_id:
             place.refuse(
-                f"the key says {quote_name(node_id)}, '{key}' says {describe_value(other)}; keep "
-                f"one"
+                f"the node has two ids: its key is {quote_name(node_id)}, its '{key}' is "
+                f"{describe_value(inner_id)}; keep one"
             )
             return
-    yield place, value if own else {"id": node_id, **value}
+    yield place, value if inner_ids else {"id": node_id, **value}
 
 
 def load_file(
     path: Path, *, resolve: ResolveWorkflow | None = None, retry: RetryPolicy | None = None
 ) -> Workflow:
-    """Raises InvalidWorkflowError with every problem of its shape; the graph is not judged yet.
+    """Loads a workflow from a YAML or JSON file: `load_file(Path("flow.yaml"))`.
 
-    `retry` fills in what the nodes do not say about theirs.
+    `resolve` returns a stored workflow by name, for nodes that refer to a child workflow by name.
+    `retry` provides the retry settings that nodes leave out.
+
+    Returns the Workflow. Raises InvalidWorkflowError with every problem of keys and values. The
+    graph is checked later, when the workflow is run or submitted.
     """
     data = read_data(path)
     return read_document(data, source=str(path), file=path, resolve=resolve, retry=retry)

@@ -1,4 +1,4 @@
-"""A workflow as a document again: the shortest one that reads back as an equal workflow."""
+"""Exports a workflow as the shortest document that loads as an equal workflow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _WORKFLOW_FIELDS = (
 
 
 def to_document(workflow: Workflow) -> dict[str, Json]:
-    """What equals a default, or is inferred, is left out."""
+    """Returns the document; leaves out default values and inferred dependencies."""
     positions = map_positions(workflow.nodes)
     return {
         "name": workflow.name,
@@ -47,9 +47,9 @@ def _node_to_document(node: Node, positions: Mapping[NodeId, int]) -> dict[str, 
 
 
 def _collect_changed_fields(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Json]:
-    """As JSON has it: no tuples, enums or structs."""
-    kept = drop_defaults(type(value), {name: getattr(value, name) for name in fields})
-    return {name: _to_plain_json(item) for name, item in kept.items()}
+    """Returns the fields that differ from their defaults, as plain JSON values."""
+    changed = drop_defaults(type(value), {name: getattr(value, name) for name in fields})
+    return {name: _to_plain_json(item) for name, item in changed.items()}
 
 
 def _to_plain_json(value: Any) -> Json:

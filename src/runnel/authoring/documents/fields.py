@@ -1,4 +1,4 @@
-"""The tables of the keys of nodes and workflows, and the reader that goes by them."""
+"""Tables of the keys of workflows and nodes in documents, and the readers that apply them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,17 +25,21 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Cache, OnFailure, RateLimit, RunWhen
 
-# The place in a document, and the problems found there.
+# A place in a document, and the list of problems.
 
 PROBLEMS_MAX = 100
 
 
 class TooManyProblemsError(Exception):
-    """Ends the reading of a document that has little right in it."""
+    """Stops the reading of a document with more than PROBLEMS_MAX problems."""
 
 
 class DocumentPath:
-    """`nodes[2].retry` and the like; `prefix` tells how the reader came to the document."""
+    """A place in a document, such as `nodes[2].retry`, that collects problems.
+
+    `prefix` is the chain of files that leads to the document. All places of one reading share
+    `problems`.
+    """
 
     __slots__ = ("_prefix", "path", "problems")
 
@@ -57,16 +61,16 @@ class DocumentPath:
         return DocumentPath(f"{self.path}[{index}]", prefix=self._prefix, problems=self.problems)
 
     def file(self, name: str) -> "DocumentPath":
-        """The root of another document, which this place names."""
+        """Returns the root of another document, whose file this place names."""
         return DocumentPath(prefix=f"{self._prefix}{self.path} → {name}: ", problems=self.problems)
 
     def expected(self, expectation: str, got: Json) -> None:
         self.refuse(f"expected {expectation}, got {describe_value(got)}")
 
     def refuse(self, problem: str) -> None:
-        """Raises TooManyProblemsError when a hundred have been found already."""
+        """Adds a problem; raises TooManyProblemsError after PROBLEMS_MAX of them."""
         if len(self.problems) >= PROBLEMS_MAX:
-            more = f"there are more than these {PROBLEMS_MAX} problems; mend these first"
+            more = f"there are more than {PROBLEMS_MAX} problems; fix these first"
             self.problems.append(more)
             raise TooManyProblemsError
         path = f"{self.path}: " if self.path else ""
@@ -74,23 +78,28 @@ class DocumentPath:
 
 
 class InvalidValue:
-    """What a reader returns after it has refused a value."""
+    """The type of INVALID_VALUE, which a reader returns after it has reported a problem."""
 
 
 INVALID_VALUE = InvalidValue()
 
-# Any, because each field of the model has a type of its own; the model's constructor is typed.
+# Any, because each field of the model has its own type; the constructors of the models are typed.
 FieldReader: TypeAlias = Callable[[Json, DocumentPath], Any]
 
 
 class DocumentField(msgspec.Struct, frozen=True):
+    """One key of an object: how its value is read, and a second name for it."""
+
     read: FieldReader
     alias: str | None = None
     is_required: bool = False
 
 
 class FieldTable:
-    """`expectation` names the object in messages: "expected {what}, got a list"."""
+    """The keys of one kind of object.
+
+    `expectation` describes the object in messages: "expected {expectation}, got a list".
+    """
 
     def __init__(self, expectation: str, fields: Mapping[str, DocumentField]) -> None:
         self.expectation = expectation
@@ -100,24 +109,24 @@ class FieldTable:
         self._required = [name for name, field in fields.items() if field.is_required]
 
     def read(self, value: Json, place: DocumentPath) -> dict[str, Any]:
-        """The good values by the names of the model; null counts as not given."""
+        """Returns the valid values by field name, and reports problems; null counts as absent."""
         if not isinstance(value, dict):
             place.expected(self.expectation, value)
             return {}
-        spelled: dict[str, str] = {}
+        keys_by_name: dict[str, str] = {}
         values: dict[str, Any] = {}
         for key, item in value.items():
             name = self.names.get(key)
             if name is None:
-                hint = suggest_name(key, self.fields) or f"; there are: {', '.join(self.fields)}"
+                hint = suggest_name(key, self.fields) or f"; known keys: {', '.join(self.fields)}"
                 place.refuse(f"unknown key {quote_name(key)}{hint}")
-            elif name in spelled:
-                place.refuse(f"'{spelled[name]}' and '{key}' mean the same; keep one of them")
+            elif name in keys_by_name:
+                place.refuse(f"'{keys_by_name[name]}' and '{key}' mean the same; keep one of them")
             else:
-                spelled[name] = key
+                keys_by_name[name] = key
                 self._read_field(values, name, item, place.key(key))
         for name in self._required:
-            if name not in spelled:
+            if name not in keys_by_name:
                 place.refuse(f"the key '{name}' is missing")
         return values
 
@@ -133,7 +142,7 @@ class FieldTable:
 
 
 class CheckedReader(msgspec.Struct, frozen=True):
-    """Reads a value that one check judges."""
+    """Reads a value that must pass one check; `is_number` converts it to float."""
 
     check: ValueCheck
     is_number: bool = False
@@ -150,12 +159,12 @@ def make_reader(check: ValueCheck) -> CheckedReader:
 
 
 def make_number_reader(check: ValueCheck) -> CheckedReader:
-    """As a float, because 30 and 30.0 are the same time-out and must give the same workflow."""
+    """Reads numbers as float, so that 30 and 30.0 give equal workflows."""
     return CheckedReader(check, is_number=True)
 
 
 def drop_defaults(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A value that equals its default is left out, so that writing it down changes no hash."""
+    """Removes values that equal their defaults, so that a stated default changes no hash."""
     defaults = _collect_defaults(kind)
     return {name: value for name, value in values.items() if value != defaults[name]}
 
@@ -172,24 +181,24 @@ def _get_default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def format_list_expression(items: list[Json], place: DocumentPath) -> str | InvalidValue:
-    """Refused when it holds a template, or is longer than an expression may be."""
+    """Writes a list as an expression; refuses templates inside it, and lists that are too long."""
     source = format_literal(items)
     if "{{" in source:
-        place.refuse("a template inside a list; write it all as one expression: '[a.x, b.y]'")
+        place.refuse("a list can't contain templates; write one expression: '[a.x, b.y]'")
         return INVALID_VALUE
     try:
         compile_expression(source, where=place.path)
     except TemplateSyntaxError:
         place.refuse(
-            "a list too long to be written out; let a node return it, or pass it as input and "
-            "write 'input.items'"
+            "the list is too long; let a node return it, or pass it as input and write "
+            "'input.items'"
         )
         return INVALID_VALUE
     return source
 
 
 def format_literal(value: Json) -> str:
-    """A value as an expression; recursive, but its depth is bounded before it comes here."""
+    """Writes a value as an expression. Recursive: callers have limited the depth of the value."""
     if value is None:
         return "none"
     if isinstance(value, list):
@@ -200,13 +209,13 @@ def format_literal(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# The keys of a node, and what each may hold.
+# The keys of a node.
 
 OBJECT_CHECK = ValueCheck("an object", lambda value: isinstance(value, dict), {"type": "object"})
 
 
 def read_names(value: Json, place: DocumentPath) -> tuple[str, ...]:
-    """A list of names, or one name alone; those that are none are refused and left out."""
+    """Reads a list of names, or a single name; reports invalid names and leaves them out."""
     if not isinstance(value, str | list):
         place.expected("a list of names", value)
         return ()
@@ -232,7 +241,7 @@ RETRY_TABLE = FieldTable(
 
 
 def _read_retry(value: Json, place: DocumentPath) -> Mapping[str, Any]:
-    """Only what is said: the rest of the policy is not known here."""
+    """Returns only the stated fields; the caller adds them to its default policy."""
     if value is False:
         return {"max_retries": 0}
     if isinstance(value, int) and value is not True:
@@ -312,7 +321,7 @@ NODE_TABLE = FieldTable(
 )
 
 
-# The keys of a workflow, and what each may hold; its nodes are read separately.
+# The keys of a workflow. Its nodes are read separately.
 
 
 def _read_input(value: Json, place: DocumentPath) -> Any:
@@ -367,7 +376,7 @@ def _read_entries(value: Json, place: DocumentPath, expectation: str) -> list[tu
 
 
 def _read_version(value: Json, place: DocumentPath) -> InvalidValue:
-    """A label for people: the engine numbers versions itself, by content, so it is not kept."""
+    """Checks the key `version` and drops it: the engine numbers versions by content."""
     if not isinstance(value, str) and not is_finite_number(value):
         place.expected("a text or a number", value)
     return INVALID_VALUE

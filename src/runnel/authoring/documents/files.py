@@ -1,4 +1,4 @@
-"""Reads the text of a document and decodes it: YAML or JSON, by its name or first character."""
+"""Reads a document and decodes it as YAML or JSON, by its file name or its first character."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,14 @@ from runnel.core.values import Json
 from runnel.core.wording import quote_name
 from runnel.errors import InvalidWorkflowError
 
-# JSON, stricter than the standard library: no NaN, and no key given twice.
+# JSON, stricter than the standard library: NaN and duplicate keys are refused.
 
 
 def parse_json(text: str, *, source: str) -> Json:
-    """Raises InvalidWorkflowError, with line and column where they are known.
+    """Decodes JSON; raises InvalidWorkflowError, with line and column if they are known.
 
-    By the standard library, because msgspec keeps the last of two equal keys without a word: a
-    node, or half of one, would be lost. It is five times slower, which 10 MB do not feel.
+    Uses the standard library, because msgspec silently keeps the last of two equal keys, and a node
+    or a part of it would be lost. It is five times slower, which does not matter up to 10 MB.
     """
     try:
         return json.loads(text, object_pairs_hook=_build_object, parse_constant=_refuse_constant)
@@ -28,7 +28,7 @@ def parse_json(text: str, *, source: str) -> Json:
     except RecursionError:
         problem = "nested too deeply"
     except ValueError:  # more digits than Python reads
-        problem = "a number of thousands of digits; put it in quotes"
+        problem = "a number has thousands of digits; put it in quotes"
     raise InvalidWorkflowError([problem], source=source)
 
 
@@ -60,19 +60,23 @@ def _lower_first_letter(message: str) -> str:
 
 FILE_BYTES_MAX = 10_000_000
 TOO_LARGE_PROBLEM = (
-    "it is larger than 10 MB; keep large data in files of its own, and pass their names"
+    "it is larger than 10 MB; move large data into separate files, and pass their names"
 )
 _YAML_SUFFIXES = frozenset({".yaml", ".yml"})
 
 
 def read_data(path: Path) -> Json:
-    """What a file holds, decoded; raises InvalidWorkflowError with the one reason why not."""
+    """Reads and decodes a file; raises InvalidWorkflowError."""
     source = str(path)
-    return parse_data(_decode_text(_read_bytes(path), source), source=source, suffix=path.suffix)
+    content = read_bytes(path, bytes_max=FILE_BYTES_MAX + 1)
+    return parse_data(_decode_text(content, source), source=source, suffix=path.suffix)
 
 
 def parse_data(text: str, *, source: str, suffix: str = "") -> Json:
-    """Decodes a document; without a telling suffix, one that begins with a brace is JSON."""
+    """Decodes a document; raises InvalidWorkflowError.
+
+    If the suffix is neither .json nor .yaml or .yml, a document that begins with a brace is JSON.
+    """
     text = text.removeprefix("\ufeff")
     if len(text) > FILE_BYTES_MAX:
         raise _build_error(source, TOO_LARGE_PROBLEM)
@@ -85,23 +89,24 @@ def parse_data(text: str, *, source: str, suffix: str = "") -> Json:
 def _parse_text(text: str, source: str, suffix: str) -> Json:
     if suffix == ".json" or (suffix not in _YAML_SUFFIXES and text.lstrip().startswith("{")):
         return parse_json(text, source=source)
-    # Importing yaml takes about 40 ms, which those who write JSON or Python need not pay.
+    # Importing yaml takes about 40 ms, so documents in JSON do without it.
     from runnel.authoring.documents.yaml import parse_yaml
 
     return parse_yaml(text, source=source)
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, *, bytes_max: int) -> bytes:
+    """Reads the first bytes of a file; raises InvalidWorkflowError if it can't be read."""
     try:
-        if path.is_dir():
-            raise _build_error(str(path), "it is a directory; name the file in it")
         with path.open("rb") as file:
-            return file.read(FILE_BYTES_MAX + 1)
+            return file.read(bytes_max)
     except FileNotFoundError:
         raise _build_error(str(path), "there is no such file; check the path") from None
+    except IsADirectoryError:
+        raise _build_error(str(path), "it is a directory; name a file in it") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise _build_error(str(path), f"it can't be read: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _build_error(str(path), f"it can't be read: {reason}") from error
 
 
 def _decode_text(content: bytes, source: str) -> str:

@@ -1,7 +1,7 @@
-"""The JSON Schema of workflow documents, for editors: made from the tables that read them.
+"""Builds the JSON Schema of workflow documents, for editors, from the tables that read them.
 
-An editor wants to help while one types: the schema says nothing of null, which counts as not
-given, nor of what only the whole graph can tell.
+The schema does not allow null, although the reader treats null as absent. It does not contain rules
+that concern the whole graph.
 """
 
 import json
@@ -31,55 +31,98 @@ from runnel.core.validation.handler_settings import HANDLER_SETTINGS, HandlerSet
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW
 
-# What the keys of a document mean, in one sentence each: for editors and for the reference.
+# The meaning of each key of a document, for editors and for docs/reference.
 
 FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
     "workflow": {
-        "name": "What it is called; together with its content it makes the version",
-        "version": "A note for people: versions are numbered by content, so it is not kept",
-        "nodes": "The steps: a list, or an object by id",
-        "input": "A JSON Schema that the input of an execution has to fit",
-        "on_failure": "Whether a failed node ends the rest, or only what depends on it",
-        "timeout_seconds": "How long an execution may take before it is ended",
-        "sla_seconds": "How long it should take: later is reported, and ends nothing",
-        "max_concurrency": "How many tasks and child executions may be under way at a time",
-        "rate_limits": "Token buckets by resource tag, shared by all executions",
-        "labels": "Names and values to find its executions by",
-        "output": "The result, with templates; without it, the output of the last nodes",
+        "name": "Name of the workflow. Each new content under this name gets a new version number",
+        "version": "A note for readers, not stored: Runnel numbers versions by content",
+        "nodes": "The steps of the workflow: a list of nodes, or an object of nodes by id",
+        "input": (
+            "JSON Schema that the input of every execution must match. Without it, any input is "
+            "valid"
+        ),
+        "on_failure": (
+            "Effect of a failed node. fail_fast: all other nodes are cancelled, then clean-up "
+            "nodes run; continue: only the nodes that depend on it are skipped"
+        ),
+        "timeout_seconds": "Time limit of an execution. An execution that exceeds it fails",
+        "sla_seconds": (
+            "Expected duration of an execution. A longer one is reported, but not stopped"
+        ),
+        "max_concurrency": (
+            "How many tasks and child executions of one execution may run at a time"
+        ),
+        "rate_limits": (
+            "Rate limits by resource tag, shared by all executions. A node uses the one that its "
+            "resource_tag names"
+        ),
+        "labels": "Names and values that every execution gets, to filter executions by",
+        "output": (
+            "Result of an execution, which may contain templates. Without it, the result is the "
+            "output of the last nodes"
+        ),
     },
     "node": {
-        "id": "Its name in templates, histories and commands",
-        "handler": "What does the work: one that comes with Runnel, or your own",
-        "config": "The settings of the handler, with templates",
-        "dependencies": "Its parents; without the key they are those that its templates name",
-        "condition": "An expression; when it is false, the node is skipped",
-        "run_when": "What its parents must have come to",
-        "retry": "When it is tried again: a policy, a number of retries, or false",
-        "timeout_seconds": "How long one attempt may take",
-        "soft_timeout_seconds": "When an exception is raised inside of an attempt, to clean up",
-        "resource_tag": "The bucket of rate_limits that each attempt takes a token of",
-        "concurrency_key": "A template: of those with the same key, only some run at a time",
-        "concurrency_limit": "How many of a concurrency_key run at a time",
-        "for_each": "A list, known when it runs: one task for each item",
-        "queue": "Where its tasks wait, if not in the queue of the handler",
-        "cache": "Whether an earlier result may be taken, and for how long: true, or an object",
+        "id": "Name of the node in templates, histories and commands",
+        "handler": "The handler that does the work: a built-in one, or one that you register",
+        "config": "Settings of the handler, which may contain templates",
+        "dependencies": (
+            "Ids of the nodes that must settle before this one. Without the key, these are the "
+            "nodes that its templates name"
+        ),
+        "condition": "Expression that is evaluated before the node runs. If false, it is skipped",
+        "run_when": (
+            "Which results of its dependencies start the node. default: none failed and not all "
+            "were skipped; all_completed: all completed; none_failed: none failed, skipped ones "
+            "allowed; all_settled: always; one_failed: at least one failed"
+        ),
+        "retry": "Retries after a failed attempt: a policy, a number of retries, or false for none",
+        "timeout_seconds": "Time limit of one attempt. An attempt that exceeds it has failed",
+        "soft_timeout_seconds": (
+            "When SoftTimeoutError is raised inside an attempt, so that it can clean up before "
+            "timeout_seconds"
+        ),
+        "resource_tag": "Entry of the workflow's rate_limits that each attempt counts against",
+        "concurrency_key": (
+            "Template. Of the tasks with an equal key, only concurrency_limit run at a time"
+        ),
+        "concurrency_limit": "How many tasks with an equal concurrency_key run at a time",
+        "for_each": (
+            "List, or expression that results in a list. The node runs one task per item, and its "
+            "output is the list of their outputs"
+        ),
+        "queue": "Queue of the node's tasks. Without it, the queue has the name of the handler",
+        "cache": (
+            "Reuse of the result of an earlier, equal task: true, or an object with key or "
+            "ttl_seconds"
+        ),
     },
     "retry": {
-        "max_retries": "How often it is tried again after the first attempt",
-        "initial_delay": "Seconds before the first retry",
-        "max_delay": "The longest delay, in seconds",
-        "exponential_base": "By how much each delay is longer than the one before",
-        "jitter": "Whether delays are spread by chance, so that not all come back at once",
-        "retry_on": "Names of exceptions, or of their bases, that are retried besides the usual",
-        "no_retry_on": "Names of exceptions that are not retried; it wins over retry_on",
+        "max_retries": "How many retries follow the first attempt",
+        "initial_delay": "Delay before the first retry, in seconds",
+        "max_delay": "Upper limit of the delay, in seconds",
+        "exponential_base": "Factor by which the delay grows with each retry",
+        "jitter": "Whether delays are randomized, so that many tasks do not retry at once",
+        "retry_on": (
+            "Names of exception classes, or of their base classes, that are retried although they "
+            "are not by default, such as ValueError"
+        ),
+        "no_retry_on": (
+            "Names of exception classes, or of their base classes, that are never retried. It "
+            "takes precedence over retry_on"
+        ),
     },
     "cache": {
-        "key": "A template: what has to be the same, instead of all that the task is given",
-        "ttl_seconds": "How long a result is kept",
+        "key": (
+            "Template. Tasks with an equal key share a result. Without it, tasks with the same "
+            "handler, config and inputs do"
+        ),
+        "ttl_seconds": "How long a result can be reused",
     },
     "rate_limit": {
-        "rate_per_second": "Tokens that come back each second",
-        "burst": "Tokens that can be saved up",
+        "rate_per_second": "Attempts per second, on average",
+        "burst": "Attempts that may start at once after a pause",
     },
 }
 
@@ -91,7 +134,8 @@ JsonSchema = Mapping[str, Json]
 _NAMES_SCHEMA: JsonSchema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
 _TEMPLATE_SCHEMA: JsonSchema = {"type": "string", "pattern": r"\{\{"}
 
-# What is read by more than one check, so that the tables can't tell: a test holds this to them.
+# Schemas of the keys that more than one check reads, so that the tables can't provide them. A test
+# compares them with the tables.
 FIELD_SCHEMAS: Mapping[str, Mapping[str, JsonSchema]] = {
     "retry": {"retry_on": _NAMES_SCHEMA, "no_retry_on": _NAMES_SCHEMA},
     "node": {
@@ -122,7 +166,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, JsonSchema]] = {
     "workflow": {
         "version": {"type": ["string", "number"]},
         "nodes": {
-            # Not anyOf: an editor would only say that neither fits.
+            # Not anyOf: an editor would only report that neither alternative matches.
             "if": {"type": "array"},
             "then": {"minItems": 1, "items": {"$ref": "#/$defs/listed_node"}},
             "else": {
@@ -172,12 +216,12 @@ def format_document_schema() -> str:
 
 
 def read_shipped_schema() -> str:
-    """The file that comes with the package; a test compares it with `format_document_schema`."""
+    """Returns the schema file of the package; a test compares it with the generated schema."""
     return resources.files(__package__).joinpath(SCHEMA_FILE_NAME).read_text(encoding="utf-8")
 
 
 def find_field_schema(table: str, name: str, field: DocumentField) -> JsonSchema | None:
-    """None for a field of which neither the table nor SHAPES knows what it may hold."""
+    """Returns the schema of a field; None if neither the table nor FIELD_SCHEMAS defines it."""
     if isinstance(field.read, CheckedReader):
         return _build_check_schema(field.read.check)
     return FIELD_SCHEMAS.get(table, {}).get(name)
@@ -186,22 +230,22 @@ def find_field_schema(table: str, name: str, field: DocumentField) -> JsonSchema
 def _build_object_schema(table: FieldTable, title: str) -> dict[str, Json]:
     properties: dict[str, Json] = {}
     for name, field in table.fields.items():
-        shape = _add_description(
+        schema = _add_description(
             find_field_schema(title, name, field) or {}, FIELD_DESCRIPTIONS[title][name]
         )
-        properties[name] = shape
+        properties[name] = schema
         if field.alias:
-            properties[field.alias] = shape
+            properties[field.alias] = schema
         if name == "handler":
             known = {"enum": sorted(HANDLER_SETTINGS)}
-            properties[name] = {"anyOf": [known, shape], "description": shape["description"]}
+            properties[name] = {"anyOf": [known, schema], "description": schema["description"]}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _add_description(shape: JsonSchema, meaning: str) -> dict[str, Json]:
-    """What it means, and in parentheses what it has to be."""
-    expected = shape.get("description")
-    return {**shape, "description": f"{meaning} ({expected})" if expected else meaning}
+def _add_description(schema: JsonSchema, meaning: str) -> dict[str, Json]:
+    """Adds the meaning, followed by the expected value in parentheses."""
+    expected = schema.get("description")
+    return {**schema, "description": f"{meaning} ({expected})" if expected else meaning}
 
 
 def _list_handlers_with_settings() -> list[str]:
@@ -209,7 +253,7 @@ def _list_handlers_with_settings() -> list[str]:
 
 
 def _build_settings_schema(handler: str) -> dict[str, Json]:
-    """What the config of a built-in handler holds; a template may stand for any value."""
+    """Builds the schema of a built-in handler's config; any value may be a template."""
     settings = HANDLER_SETTINGS[handler] or {}
     properties = {name: _build_setting_schema(setting) for name, setting in settings.items()}
     required = [name for name, setting in settings.items() if setting.is_required]
@@ -235,7 +279,7 @@ def _build_setting_schema(setting: HandlerSetting) -> JsonSchema:
 
 
 def _build_check_schema(check: ValueCheck) -> JsonSchema:
-    """An editor shows the description next to the value."""
+    """Adds the expected value as description, which editors show."""
     return {**check.schema, "description": check.expected}
 
 

@@ -1,8 +1,8 @@
-"""YAML to JSON values and back; imported late, with the first YAML document.
+"""Parses and writes YAML; imported only when the first YAML document is read or written.
 
-Values are built from the parser's events: no recursion, and every place is known. What PyYAML would
-do in silence is refused: a key given twice, a date, a key that is no text, a second document,
-aliases that unfold into more than a document may be.
+Values are built from the parser's events, without recursion, so that every problem has a line and
+column. Refuses what PyYAML accepts silently: duplicate keys, dates, keys that are not texts, a
+second document, and aliases that expand to more than 10 MB.
 """
 
 import math
@@ -21,7 +21,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
-# Plain values: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
+# Scalars: which JSON type a text has, by the YAML 1.1 rules of PyYAML.
 
 TAG_PREFIX = "tag:yaml.org,2002:"
 STRING_TAG = f"{TAG_PREFIX}str"
@@ -35,7 +35,7 @@ _CONSTRUCTORS = {
     f"{TAG_PREFIX}int": _constructor.construct_yaml_int,
     f"{TAG_PREFIX}float": _constructor.construct_yaml_float,
 }
-# Texts to us; PyYAML has no value for them either.
+# Read as text; PyYAML has no constructor for these tags.
 _TEXT_TAGS = frozenset({STRING_TAG, MERGE_TAG, f"{TAG_PREFIX}value"})
 
 
@@ -56,16 +56,16 @@ def _resolve_implicit_tag(value: str) -> str:
 
 
 def construct_scalar(tag: str, text: str) -> Json:
-    """Raises ValueError with the problem."""
+    """Returns the JSON value of a scalar; raises ValueError with the problem."""
     if tag in _TEXT_TAGS:
         return text
     if tag == f"{TAG_PREFIX}timestamp":
         raise ValueError(
-            f"{quote_name(text)} is a date to YAML, which JSON does not have; put it in quotes"
+            f"{quote_name(text)} is a date in YAML, but JSON has no dates; put it in quotes"
         )
     read = _CONSTRUCTORS.get(tag)
     if read is None:
-        raise ValueError(f"the tag {format_tag(tag)} is not known here; remove it")
+        raise ValueError(f"the tag {format_tag(tag)} is not supported; remove it")
     try:
         value = read(ScalarNode(tag, text))
     except (ValueError, LookupError, ConstructorError):
@@ -85,7 +85,7 @@ EXPANDED_CHARS_MAX = 10_000_000
 
 
 class UnsupportedYamlError(Exception):
-    """A problem, with the line and column where the event begins."""
+    """A problem, with the line and column of the event."""
 
     def __init__(self, event: events.Event, problem: str) -> None:
         mark = event.start_mark
@@ -94,11 +94,11 @@ class UnsupportedYamlError(Exception):
 
 
 class _NoKey:
-    """Stands for the key of an object until it has been read."""
+    """The type of NO_KEY: the next key of an object has not been read yet."""
 
 
 class _MergeKey:
-    """Stands for the key `<<`, whose value is merged into the object."""
+    """The type of MERGE_KEY: the key is `<<`, whose value is merged into the object."""
 
 
 NO_KEY = _NoKey()
@@ -106,7 +106,7 @@ MERGE_KEY = _MergeKey()
 
 
 class _OpenCollection:
-    """A list or an object that is still open."""
+    """A list or an object whose end event has not come yet."""
 
     __slots__ = ("anchor", "key", "merged", "start", "value")
 
@@ -119,7 +119,10 @@ class _OpenCollection:
 
 
 class YamlBuilder:
-    """`root` is the value once all events have been taken; None for an empty document."""
+    """Builds a JSON value from parser events.
+
+    After the last event, `root` is the value; None for an empty document.
+    """
 
     def __init__(self, text: str) -> None:
         self.root: Json = None
@@ -147,7 +150,7 @@ class YamlBuilder:
     def _document(self, event: events.Event) -> None:
         if self._has_document:
             raise UnsupportedYamlError(
-                event, "a second document begins here; expected one workflow in a file"
+                event, "a second document begins here; expected one workflow per file"
             )
         self._has_document = True
 
@@ -170,7 +173,7 @@ class YamlBuilder:
         is_list = isinstance(event, events.SequenceStartEvent)
         if event.tag not in {None, "!", f"{TAG_PREFIX}{'seq' if is_list else 'map'}"}:
             raise UnsupportedYamlError(
-                event, f"the tag {format_tag(event.tag)} is not known here; remove it"
+                event, f"the tag {format_tag(event.tag)} is not supported; remove it"
             )
         if self._frames and _is_at_key(self._frames[-1]):
             raise UnsupportedYamlError(event, self._describe_wrong_key(event, is_list=is_list))
@@ -184,7 +187,7 @@ class YamlBuilder:
     def _describe_wrong_key(self, event: events.Event, *, is_list: bool) -> str:
         if self._read_source(event, before=1).startswith("{{"):
             return "a template must be in quotes, as in '{{ fetch.result }}'"
-        return f"{'a list' if is_list else 'an object'} as a key; expected a text"
+        return f"a key must be a text, got {'a list' if is_list else 'an object'}"
 
     def _close(self, event: events.Event) -> None:
         frame = self._frames.pop()
@@ -200,7 +203,7 @@ class YamlBuilder:
         anchored = self._anchors.get(name)
         if anchored is None:
             raise UnsupportedYamlError(
-                event, f"the alias *{name} has no complete anchor &{name} before it"
+                event, f"the alias *{name} needs a complete anchor &{name} before it"
             )
         value, chars = anchored
         self._count_chars(chars, event)
@@ -226,7 +229,7 @@ class YamlBuilder:
         if not isinstance(key, str):
             kind = "a number" if is_finite_number(key) else describe_value(key)
             text = self._read_source(event)
-            raise UnsupportedYamlError(event, f"the key {text} is {kind} to YAML; put it in quotes")
+            raise UnsupportedYamlError(event, f"the key {text} is {kind} in YAML; put it in quotes")
         if key in mapping:
             raise UnsupportedYamlError(
                 event, f"the key {quote_name(key)} is given twice in one object; keep one"
@@ -234,7 +237,7 @@ class YamlBuilder:
         return key
 
     def _read_source(self, event: events.Event, *, before: int = 0) -> str:
-        """The text that an event was made from, and so many characters before it."""
+        """Returns the source text of an event, with `before` characters in front of it."""
         if event.start_mark is None or event.end_mark is None:
             return ""
         return self._text[event.start_mark.index - before : event.end_mark.index]
@@ -243,7 +246,7 @@ class YamlBuilder:
         self._chars += chars
         if self._chars > EXPANDED_CHARS_MAX:
             raise UnsupportedYamlError(
-                event, "with its aliases written out it is larger than 10 MB; use fewer"
+                event, "the document is larger than 10 MB with its aliases expanded; use fewer"
             )
 
 
@@ -252,21 +255,21 @@ def _is_at_key(frame: _OpenCollection) -> bool:
 
 
 def _list_mergeable_objects(value: Json, event: events.Event) -> list[dict[str, Json]]:
-    """The objects in order: each adds only what those before it, and the object itself, lack."""
+    """Returns the objects to merge, in order. An earlier object takes precedence."""
     mappings = value if isinstance(value, list) else [value]
     if not all(isinstance(mapping, dict) for mapping in mappings):
         raise UnsupportedYamlError(
-            event, f"'<<' merges objects, got {describe_value(value)}; expected an alias of one"
+            event, f"'<<': expected an alias of an object, got {describe_value(value)}"
         )
     return mappings
 
 
-# libyaml, where it is there, is ten times faster than the parser in Python.
+# libyaml, if installed, is ten times faster than the parser in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(text: str, *, source: str) -> Json:
-    """Raises InvalidWorkflowError with line and column."""
+    """Decodes YAML; raises InvalidWorkflowError with line and column."""
     builder = YamlBuilder(text)
     try:
         for event in _iterate_events(text):
@@ -308,12 +311,12 @@ def _describe_syntax_error(text: str, error: yaml.MarkedYAMLError) -> str:
         return f"not YAML: {error.problem}"
     where = f"line {mark.line + 1}, column {mark.column + 1}: "
     lines = text.split("\n", mark.line + 1)
-    here = lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
+    character = lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
     problem = error.problem or "it can't be read"
-    if here == "\t" or "tab character" in problem:
-        return f"{where}a tab where YAML allows only spaces; indent with spaces"
+    if character == "\t" or "tab character" in problem:
+        return f"{where}found a tab, but YAML allows only spaces; indent with spaces"
     if "that cannot start any token" in problem:
-        problem = f"found {here!r} where a value was expected"
+        problem = f"found {character!r} where a value was expected"
     hint = next((hint for fragment, hint in _SYNTAX_HINTS.items() if fragment in problem), "")
     return f"{where}not YAML: {problem}{hint}"
 
@@ -328,15 +331,15 @@ def _describe_unreadable_text(text: str, error: Exception) -> str:
     return f"line {line}, column {column}: the character {code} is not allowed; remove it"
 
 
-# Writing: a document as YAML that people like to read.
+# Writing a document as readable YAML.
 
 LINE_WIDTH = 100
-# Breaks of lines to YAML, which read back as a space where they are not escaped.
+# YAML treats these as line breaks, and reads them as a space unless they are escaped.
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Indents lists below their key, and writes each value out instead of naming it twice."""
+    """Indents lists below their key, and repeats values instead of writing aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -354,7 +357,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def write_yaml(document: Json) -> str:
-    """Reads back as the same document; keys keep their order."""
+    """Writes YAML that parses to the same document, with keys in the same order."""
     return str(
         yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
     )

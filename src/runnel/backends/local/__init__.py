@@ -1,1 +1,1 @@
-"""The in-memory parts that single-machine backends share: tasks, inboxes, timers, rate buckets."""
+"""In-memory parts that the single-machine backends share: tasks, inboxes, timers, rate buckets."""

@@ -1,4 +1,4 @@
-"""The feed of a store in the memory of one process."""
+"""The change feed of a store in the memory of one process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,12 +15,15 @@ from runnel.backends.feed_log import (
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage, FeedPosition
 
-# Cut as a block, because that moves all that is kept.
+# The log is trimmed in blocks, because each trim moves all remaining entries.
 TRIM_BATCH_SIZE = 1_000
 
 
 class ChangeLog:
-    """The last entries, by number; `incarnation` tells it from that of another store."""
+    """The last feed entries, numbered in order.
+
+    `incarnation` distinguishes this log from the log of another store.
+    """
 
     def __init__(self, incarnation: str) -> None:
         self.arrived = asyncio.Event()
@@ -35,16 +38,16 @@ class ChangeLog:
                 self.trim(len(self._texts) - ENTRIES_MAX)
 
     def trim(self, count: int) -> None:
-        """The oldest ones; the last one stays."""
-        gone = min(count, len(self._texts) - 1)
-        del self._texts[:gone]
-        self._first += gone
+        """Removes the oldest `count` entries, but never the last entry."""
+        removed = min(count, len(self._texts) - 1)
+        del self._texts[:removed]
+        self._first += removed
 
     def get_last(self) -> FeedEntry:
         return FeedEntry(str(self._first + len(self._texts) - 1), self._texts[-1])
 
     def read_from(self, name: str) -> list[FeedEntry]:
-        """Some; none when that one is not there."""
+        """Returns one page of entries from the entry `name` on; empty if it is missing."""
         index = int(name) - self._first if name.isdecimal() else -1
         if index < 0:
             return []
@@ -52,7 +55,7 @@ class ChangeLog:
         return [FeedEntry(str(number), text) for number, text in enumerate(texts, start=int(name))]
 
     def copy(self) -> "ChangeLog":
-        """All that it knows, and nobody who waits: for a store that can be set back."""
+        """Returns a copy without the waiting readers, for a store that can be rolled back."""
         copied = ChangeLog("")
         copied._texts = list(self._texts)
         copied._first = self._first

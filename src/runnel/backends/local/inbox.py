@@ -1,6 +1,7 @@
 """The inbox and the timers of one partition, in memory.
 
-Entries of an inbox have one order, are read once per lease, and are kept until consumed.
+The entries of an inbox are ordered. A lease reads each entry once, and the inbox keeps it until a
+commit consumes it.
 """
 
 import asyncio
@@ -21,9 +22,11 @@ QUIET_TURNS = 3
 
 
 class LocalInbox:
-    """`row` is where an entry is stored; VOLATILE for one that lives in memory only.
+    """The inbox of one partition.
 
-    Rows must be put in growing order: consuming an entry consumes every row up to its own.
+    `row` is the number of the database row that stores an entry; NO_ROW if the entry is only in
+    memory. Rows must be added in ascending order, because consuming an entry consumes every row up
+    to its own.
     """
 
     def __init__(self) -> None:
@@ -41,7 +44,7 @@ class LocalInbox:
         self._append(InboxEntry(position=self._next_position(), command=command), row)
 
     def put_raw(self, body: bytes, row: int = NO_ROW) -> None:
-        """A message as it was stored: one that can't be read keeps its place."""
+        """Adds a message in its stored form; an unreadable message keeps its position."""
         position = self._next_position()
         try:
             entry = InboxEntry(position=position, command=decode_message(body))
@@ -50,7 +53,7 @@ class LocalInbox:
         self._append(entry, row)
 
     def put_rows(self, rows: Iterable[tuple[int, bytes | Command]]) -> None:
-        """Those behind the last known row; the others are here already."""
+        """Adds the rows after `last_row`; earlier rows are in the inbox already."""
         for row, message in rows:
             if row <= self.last_row:
                 continue
@@ -68,10 +71,10 @@ class LocalInbox:
         return taken
 
     async def take_batch(self, limit: int) -> Sequence[InboxEntry]:
-        """Like `take`, after giving way to those who are about to report.
+        """Takes entries like `take`, after yielding to tasks that are about to report.
 
-        A batch then holds more than the first report: 2,000 diamonds and 30 chains on SQLite with
-        4 slots took 747 batches instead of 1,964, and 1,600 to 2,200 diamonds/s instead of 1,300 to
+        A batch then holds more than the first report. On SQLite with 4 slots, 2,000 diamonds and 30
+        chains took 747 batches instead of 1,964: 1,600 to 2,200 diamonds/s instead of 1,300 to
         1,400.
         """
         quiet = 0
@@ -82,17 +85,17 @@ class LocalInbox:
         return self.take(limit)
 
     def rewind(self) -> None:
-        """A new lease: everything that was not consumed is unread again."""
+        """Makes every unconsumed entry unread again, for a new lease."""
         self._unread = self._first
         self.arrived.set()
 
     def check_read(self, position: InboxPosition | None) -> None:
-        """Raises BrokenInvariantError for a position that nobody has read yet."""
+        """Raises BrokenInvariantError if the entry at `position` was never read."""
         if position is not None and int(position) >= self._unread:
             raise BrokenInvariantError(f"inbox position {position} was never read")
 
     def find_last_row(self, position: InboxPosition | None) -> int:
-        """The last stored row up to and with `position`; VOLATILE when there is none."""
+        """Returns the last stored row up to and including `position`; NO_ROW if there is none."""
         if position is None:
             return NO_ROW
         upto = islice(self._entries, max(0, int(position) + 1 - self._first))
@@ -109,7 +112,7 @@ class LocalInbox:
         return [entry.command for entry, _ in self._entries if entry.command is not None]
 
     def list_reported_tokens(self) -> set[TaskToken]:
-        """Tokens of the reports that no commit has consumed."""
+        """Returns the tokens of the reports that no commit has consumed."""
         return {
             entry.command.token
             for entry, _ in self._entries
@@ -127,7 +130,7 @@ class LocalInbox:
 
 # -- timers: a heap with lazy deletion, one timer per key --------------------------------------
 
-# Below this, stale entries are not worth a rebuild.
+# A heap with fewer stale entries than this is not rebuilt.
 STALE_MIN = 64
 
 
@@ -140,11 +143,11 @@ class LocalTimers:
             self.set(timer)
 
     def __len__(self) -> int:
-        """Entries in memory, with those that wait to be forgotten."""
+        """Returns the number of heap entries, including stale ones."""
         return len(self._heap)
 
     def all(self) -> list[TimerRecord]:
-        """Those that are set, in no order."""
+        """Returns the timers that are set, in no particular order."""
         return [item[2] for item in self._heap if not self._is_stale(item)]
 
     def set(self, timer: TimerRecord) -> None:
@@ -164,7 +167,7 @@ class LocalTimers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float, *, limit: int) -> Sequence[TimerRecord]:
-        """Earliest first; they stay until they are cleared."""
+        """Returns the due timers, earliest first; a timer stays until it is cleared."""
         entries: list[tuple[float, int, TimerRecord]] = []
         while len(entries) < limit:
             earliest = self.next_due()

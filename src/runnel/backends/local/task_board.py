@@ -1,4 +1,4 @@
-"""The tasks of a process: queued, claimed or dropped; and the last heartbeat of each worker."""
+"""The tasks in the memory of a process, by state, and the last heartbeat of each worker."""
 
 import asyncio
 from collections import OrderedDict
@@ -23,15 +23,21 @@ NO_SLOT = -1
 
 
 class RunningTaskTracker(Protocol):
-    """Those of one partition."""
+    """Records which tasks of one partition are running.
+
+    The next process reads the record after a crash.
+    """
 
     def add(self, token: TaskToken) -> int:
-        """The mark of an attempt that begins; NO_MARK when none can be made."""
+        """Records that an attempt started, and returns its slot; NO_SLOT if that failed."""
 
     def remove(self, slot: int) -> None: ...
 
     def mark_clean_shutdown(self) -> None:
-        """The process was told to end: should it die from now on, nothing that runs is to blame."""
+        """Records that the process was asked to stop.
+
+        If the process dies after this, no running task counts as the cause.
+        """
 
 
 # -- queued tasks, claimed in rotation over their queues; waiting workers are woken ------------
@@ -39,7 +45,7 @@ class RunningTaskTracker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TaskEntry:
-    """A task that the board knows: queued until a worker claims it."""
+    """A task on the board; it is queued until a worker claims it."""
 
     task: TaskMessage
     partition: int
@@ -57,9 +63,9 @@ class Waiter:
 
 class ReadyQueues:
     def __init__(self) -> None:
-        # Only queues that are not empty, in the order in which they are served.
+        # Only non-empty queues, in the order in which they are served.
         self._queues: dict[str, OrderedDict[TaskToken, TaskEntry]] = {}
-        # A dict, because the order of a set of objects is another one in each run.
+        # A dict, because the iteration order of a set of objects differs between runs.
         self._waiters: dict[Waiter, None] = {}
 
     def push(self, entry: TaskEntry) -> None:
@@ -73,7 +79,10 @@ class ReadyQueues:
                 waiter.event.set()
 
     def pop(self, queues: Collection[str] | None, limit: int) -> list[TaskEntry]:
-        """Up to `limit`, one of each queue in turn; a queue that was served goes to the end."""
+        """Takes up to `limit` tasks, one per queue in rotation.
+
+        A queue that was served moves to the end of the rotation.
+        """
         taken: list[TaskEntry] = []
         while len(taken) < limit:
             names = [name for name in self._queues if queues is None or name in queues]
@@ -86,7 +95,7 @@ class ReadyQueues:
         return taken
 
     def discard(self, entry: TaskEntry) -> None:
-        """Nobody gets it any more, whether or not anybody serves its queue."""
+        """Removes the task from its queue, so that no worker can claim it."""
         queue = self._queues.get(entry.task.queue)
         if queue is not None:
             queue.pop(entry.task.token, None)
@@ -94,7 +103,7 @@ class ReadyQueues:
                 del self._queues[entry.task.queue]
 
     def names(self) -> list[str]:
-        """Of the queues in which something waits."""
+        """Returns the sorted names of the queues that have waiting tasks."""
         return sorted(self._queues)
 
     def list_waiting(self, queue: str) -> list[TaskEntry]:
@@ -105,7 +114,7 @@ class ReadyQueues:
 
     @contextmanager
     def subscribe(self, queues: Collection[str] | None) -> Iterator[asyncio.Event]:
-        """An event that is set when a task for one of these queues arrives."""
+        """Yields an event that is set when a task arrives in one of these queues."""
         waiter = Waiter(queues, asyncio.Event())
         self._waiters[waiter] = None
         try:
@@ -114,7 +123,7 @@ class ReadyQueues:
             del self._waiters[waiter]
 
     def _pop_many(self, name: str, limit: int) -> list[TaskEntry]:
-        """Of a queue that shares with no other."""
+        """Takes up to `limit` tasks from the only queue that the caller serves."""
         queue = self._queues[name]
         taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
         if not queue:
@@ -137,9 +146,11 @@ DeliverCommand = Callable[[int, Command], None]
 
 @dataclass(slots=True, eq=False)
 class WorkerEntry:
-    """`dropped` are the tokens it is still to be told of; True once a beat has not listed them.
+    """A worker as the board knows it.
 
-    It is listed once `is_listed`: since its first claim that got something, or its first beat.
+    `dropped` holds the tokens that the worker must still be told to stop. The value is True after
+    one heartbeat that did not list the token. `is_listed` becomes True with the first heartbeat, or
+    with the first claim that returned a task.
     """
 
     counter: int
@@ -153,7 +164,10 @@ class WorkerEntry:
 
 
 class TaskBoard:
-    """`deliver` puts a command into the inbox of a partition."""
+    """All tasks of a process and the workers that hold them.
+
+    `deliver` puts a command into the inbox of a partition.
+    """
 
     def __init__(self, deliver: DeliverCommand) -> None:
         self.ready = ReadyQueues()
@@ -162,13 +176,14 @@ class TaskBoard:
         self._workers: dict[str, WorkerEntry] = {}
         self._dead: dict[str, WorkerRecord] = {}
         self._trackers: dict[int, RunningTaskTracker] = {}
-        # One counter for all: a worker that comes back never shows a number seen before.
+        # One counter for all workers: a worker that returns never shows a number that was seen
+        # before.
         self._heartbeats = count(1)
 
     def copy(self, deliver: DeliverCommand) -> "TaskBoard":
-        """All that it knows, and nobody who waits: for a store that can be set back.
+        """Returns a copy without the waiting workers, for a store that can be rolled back.
 
-        Not its marks: a store that keeps those outlives its process, and has a file.
+        Trackers of running tasks are not copied: they belong to stores that keep them in a file.
         """
         board = TaskBoard(deliver)
         board._heartbeats = copy(self._heartbeats)
@@ -185,7 +200,7 @@ class TaskBoard:
         return board
 
     def track_running(self, partition: int, tracker: RunningTaskTracker) -> None:
-        """From now on its tasks leave a mark while they run."""
+        """Records in `tracker` which tasks of the partition are running, from now on."""
         self._trackers[partition] = tracker
 
     def issue(self, partition: int, task: TaskMessage) -> None:
@@ -201,10 +216,10 @@ class TaskBoard:
             worker.wakeup.set()
 
     def drop_partition(self, partition: int) -> None:
-        """Its tasks are nobody's any more: whoever runs one is told to stop."""
+        """Drops all tasks of the partition; workers that run one are notified to stop."""
         self._trackers.pop(partition, None)
-        gone = [token for token, entry in self._entries.items() if entry.partition == partition]
-        for token in gone:
+        tokens = [token for token, entry in self._entries.items() if entry.partition == partition]
+        for token in tokens:
             self.drop(token)
 
     def count(self) -> int:
@@ -238,23 +253,27 @@ class TaskBoard:
         return True
 
     def mark_running(self, token: TaskToken) -> None:
-        """Its code runs from now on: not at once after `start`, behind others that were claimed."""
+        """Records that the code of the task runs from now on.
+
+        This can be later than `start`, because a worker runs tasks of one claim one after the
+        other.
+        """
         entry = self._entries.get(token)
-        marks = None if entry is None else self._trackers.get(entry.partition)
-        if entry is not None and marks is not None and entry.running_slot == NO_SLOT:
-            entry.running_slot = marks.add(token)
+        tracker = None if entry is None else self._trackers.get(entry.partition)
+        if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
+            entry.running_slot = tracker.add(token)
 
     def find_held(self, name: str, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.get(token)
         return entry if entry is not None and entry.worker == name else None
 
     def finish(self, entry: TaskEntry, report: Command) -> None:
-        """The acknowledgement and the report are one step."""
+        """Removes the task and delivers the report in one step."""
         self._remove(entry.task.token)
         self._deliver(entry.partition, report)
 
     def forward_report(self, entry: TaskEntry, report: Command) -> None:
-        """It goes on."""
+        """Delivers the report; the worker keeps the task."""
         self._deliver(entry.partition, report)
 
     def beat(
@@ -270,8 +289,8 @@ class TaskBoard:
         worker.is_listed = True
         worker.about, worker.seen_at = about, now
         if about is not None and about.is_draining:
-            for marks in self._trackers.values():
-                marks.mark_clean_shutdown()
+            for tracker in self._trackers.values():
+                tracker.mark_clean_shutdown()
         self._dead.pop(name, None)
         listed = set(holds)
         self._lose_missing(worker, listed)
@@ -300,10 +319,10 @@ class TaskBoard:
         return self.remove_worker(judged.worker, "its worker is dead", is_crash=judged.is_crash)
 
     def remove_worker(self, name: str, reason: str, *, is_crash: bool = True) -> int:
-        """Forgets the worker; each task it held becomes TaskLost.
+        """Removes the worker; each task that it held becomes TaskLost.
 
-        Unless it `is_crash` none of them counts as started: an end in good order is no sign that
-        a task kills its workers.
+        Without `is_crash`, none of the tasks counts as started: a regular shutdown does not show
+        that a task kills its workers.
         """
         worker = self._workers.pop(name, None)
         if worker is None:
@@ -315,7 +334,7 @@ class TaskBoard:
         return len(held)
 
     def list_workers(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
-        living = [
+        live = [
             WorkerRecord(
                 worker=name,
                 counter=worker.counter,
@@ -326,12 +345,12 @@ class TaskBoard:
             for name, worker in self._workers.items()
             if worker.is_listed
         ]
-        return [*living, *self._dead.values()] if with_dead else living
+        return [*live, *self._dead.values()] if with_dead else live
 
     def reject_unclaimed(
         self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int
     ) -> int:
-        """Fails tasks that nobody has claimed, the oldest first; returns how many."""
+        """Fails the oldest unclaimed tasks of the queue, at most `limit`; returns their number."""
         waiting = self.ready.list_waiting(queue)
         old = [entry for entry in waiting if entry.task.issued_at <= issued_before][:limit]
         for entry in old:
@@ -342,7 +361,7 @@ class TaskBoard:
         for token, entry in list(worker.held.items()):
             entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
             if entry.beats_missed >= BEATS_MISSED_MAX:
-                self._lose(entry, "its worker lives and does not hold it", is_crash=False)
+                self._lose(entry, "its worker is alive but does not hold it", is_crash=False)
 
     def _lose(self, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
         was_started = is_crash and entry.is_started
@@ -356,9 +375,9 @@ class TaskBoard:
             self.ready.discard(entry)
         if (
             entry.running_slot != NO_SLOT
-            and (marks := self._trackers.get(entry.partition)) is not None
+            and (tracker := self._trackers.get(entry.partition)) is not None
         ):
-            marks.remove(entry.running_slot)
+            tracker.remove(entry.running_slot)
         worker = None if entry.worker is None else self._workers.get(entry.worker)
         if worker is not None:
             worker.held.pop(token, None)

@@ -1,6 +1,7 @@
 """The task queue of a store whose tasks live in this process.
 
-With its token buckets, cached results, request windows and orchestrators.
+Also holds its token buckets, result cache, request windows, list of orchestrators, and the
+methods of the Store port that need nothing else.
 """
 
 from collections import OrderedDict, deque
@@ -13,8 +14,10 @@ from runnel.backends.local.task_board import TaskBoard
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
+from runnel.core.retry import ErrorInfo
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
+from runnel.ports.store import Lease
 from runnel.ports.workers import (
     HeartbeatReply,
     OrchestratorRecord,
@@ -63,10 +66,10 @@ class LocalTaskQueue:
         if not entries and wait_s > 0:
             deadline = self._clock.monotonic() + wait_s
             with board.ready.subscribe(queue_names) as arrived:
-                # Another worker may have been faster: then this one goes on waiting.
-                while not entries and (left_s := deadline - self._clock.monotonic()) > 0:
+                # If another worker took the task first, this worker continues to wait.
+                while not entries and (remaining_s := deadline - self._clock.monotonic()) > 0:
                     arrived.clear()
-                    await self._clock.wait(arrived, left_s)
+                    await self._clock.wait(arrived, remaining_s)
                     entries = board.ready.pop(queue_names, limit)
         return board.assign(worker, entries, starts=starts_tasks)
 
@@ -105,7 +108,7 @@ class LocalTaskQueue:
         return self._board.list_workers(self._clock.monotonic(), with_dead=with_dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        """An empty queue is nothing here."""
+        """Returns the non-empty queues; this store keeps no record of empty ones."""
         now, ready = self._clock.now(), self._board.ready
         waiting_by_queue = ((name, ready.list_waiting(name)) for name in ready.names())
         return [
@@ -135,24 +138,30 @@ class LocalTaskQueue:
 
 # -- token buckets, each kept as one number: the time at which it will be full again -----------
 
-# A bucket that claims to be further away than this was written before the clock was set back.
+# A bucket that is full only after more than this was written before the clock was turned back.
 CLOCK_JUMP_S_MAX = 3_600.0
 
 
 def take_rate_token(
     full_at: float, *, now: float, rate_per_second: float, burst: int, wait_s_max: float
 ) -> tuple[float, float]:
-    """As `reserve_token`, for a stored bucket: the clock may have been set back since."""
+    """Takes a token as `reserve_token` does, from a stored bucket.
+
+    Detects a clock that was turned back since the bucket was stored.
+    """
     interval_s = 1.0 / rate_per_second
-    known = full_at if full_at - now < burst * interval_s + CLOCK_JUMP_S_MAX else now
-    return reserve_token(known, now=now, interval_s=interval_s, burst=burst, wait_s_max=wait_s_max)
+    valid_full_at = full_at if full_at - now < burst * interval_s + CLOCK_JUMP_S_MAX else now
+    return reserve_token(
+        valid_full_at, now=now, interval_s=interval_s, burst=burst, wait_s_max=wait_s_max
+    )
 
 
 def reserve_token(
     full_at: float, *, now: float, interval_s: float, burst: int, wait_s_max: float
 ) -> tuple[float, float]:
-    """Returns the seconds to wait, and the bucket's new `full_at`: unchanged when that wait is too
-    long.
+    """Returns the seconds to wait, and the new `full_at` of the bucket.
+
+    `full_at` does not change if the wait is longer than `wait_s_max`.
     """
     wait_s = max(0.0, full_at - (burst - 1) * interval_s - now)
     if wait_s > wait_s_max:
@@ -161,7 +170,7 @@ def reserve_token(
 
 
 class LocalTokenBuckets:
-    """Buckets that end with the process."""
+    """Token buckets that are lost when the process ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -183,7 +192,7 @@ class LocalTokenBuckets:
 
 # -- cached results ----------------------------------------------------------------------------
 
-# The oldest leave first: what is forgotten is made again.
+# The oldest results are evicted first; an evicted result is computed again.
 CACHE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -208,7 +217,7 @@ class LocalResultCache:
 
 # -- request windows ---------------------------------------------------------------------------
 
-# Whoever has not asked for longest is forgotten, should that many ask.
+# Above this number of callers, the one with the oldest request is forgotten.
 CALLERS_MAX = 10_000
 
 
@@ -237,7 +246,8 @@ class LocalRequestWindows:
 class LocalMembership:
     def __init__(self) -> None:
         self._counters: dict[str, int] = {}
-        # One counter for all: who comes back never shows a number seen before.
+        # One counter for all owners: an orchestrator that returns never shows a number that was
+        # seen before.
         self._heartbeats = count(1)
 
     def copy(self) -> "LocalMembership":
@@ -255,3 +265,47 @@ class LocalMembership:
     def unregister_orchestrator(self, owner: str, counter: int | None) -> None:
         if counter is None or self._counters.get(owner) == counter:
             self._counters.pop(owner, None)
+
+
+# -- methods that stores with tasks in memory share --------------------------------------------
+
+
+class LocalState(Protocol):
+    board: TaskBoard
+    membership: LocalMembership
+
+
+class LocalStore:
+    """The methods of the Store port that need only the tasks and orchestrators in memory."""
+
+    def __init__(self, state: LocalState, clock: Clock) -> None:
+        self._local = state
+        self._clock = clock
+
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
+        return self._local.membership.heartbeat_orchestrator(owner)
+
+    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
+        self._local.membership.unregister_orchestrator(owner, counter)
+
+    async def unread_s(self, partition: int) -> float:
+        return 0.0
+
+    async def unarchived(self, partition: int) -> int:
+        return 0
+
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
+        return self._local.board.remove_dead_worker(record)
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        before = self._clock.now() - waiting_s
+        return self._local.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
+
+    async def forget_queue(self, record: QueueRecord) -> bool:
+        """Does nothing: this store keeps no record of empty queues."""
+        return True

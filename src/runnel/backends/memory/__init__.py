@@ -1,6 +1,6 @@
-"""A backend in the memory of one process: for tests, for trying things out, for simulation.
+"""A backend in the memory of one process, for tests, experiments and the simulation.
 
-Several orchestrators and workers may share it; everything ends with the process.
+Several orchestrators and workers can share it. All data is lost when the process ends.
 """
 
 from runnel.backends.blob_files import MemoryBlobs
@@ -24,7 +24,7 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class MemoryBackend:
-    """Rate tokens come from `take_token`; without it, from buckets that end with the process."""
+    """All ports in memory. Without `take_token`, rate tokens come from buckets in memory."""
 
     def __init__(
         self,
@@ -51,10 +51,13 @@ class MemoryBackend:
         self.feed: Feed = LocalFeed(self.state.change_log, clock)
 
     async def claim_home_partition(self, owner: str) -> int:
-        """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
+        """Returns the lowest free partition, or 0.
+
+        The id of an execution alone decides its partition.
+        """
         partitions = self.state.partitions
         free = (partition.number for partition in partitions if partition.lease is None)
         return next(free, 0)
 
     async def close(self) -> None:
-        """Nothing to give back: the memory goes with the object."""
+        """Does nothing: the memory is freed with the object."""

@@ -37,16 +37,19 @@ class MemoryArchive:
         self._state = state
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        """A version below zero is one that was deleted."""
+        """Stores the definition and returns its version.
+
+        The state keeps a deleted definition with a negative version.
+        """
         definitions = self._state.definitions
         if hash_ not in definitions or definitions[hash_].version < 0:
-            known = [
+            versions = [
                 abs(definition.version)
                 for definition in definitions.values()
                 if definition.name == name
             ]
             definitions[hash_] = Definition(
-                hash=hash_, name=name, version=max(known, default=0) + 1, document=document
+                hash=hash_, name=name, version=max(versions, default=0) + 1, document=document
             )
         return definitions[hash_].version
 
@@ -77,11 +80,11 @@ class MemoryArchive:
         return sorted(versions, key=lambda definition: definition.version, reverse=True)[:limit]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        known = self._list_undeleted()
+        undeleted = self._list_undeleted()
         return next(
             (
                 definition
-                for definition in known
+                for definition in undeleted
                 if (definition.name, definition.version) == (name, version)
             ),
             None,
@@ -103,10 +106,10 @@ class MemoryArchive:
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         start = find_page_start(criteria)
-        known = self._state.headers.values()
+        headers = self._state.headers.values()
         matching = [
             header
-            for header in known
+            for header in headers
             if get_page_position(header) < start and matches_filter(header, criteria)
         ]
         matching.sort(key=get_page_position, reverse=True)
@@ -115,8 +118,8 @@ class MemoryArchive:
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, ExecutionCount]:
-        known = self._state.headers.values()
-        counts = Counter(header.state for header in known if matches_filter(header, criteria))
+        headers = self._state.headers.values()
+        counts = Counter(header.state for header in headers if matches_filter(header, criteria))
         return {
             state: ExecutionCount(number=counts[state]) for state in get_filter_states(criteria)
         }
@@ -132,14 +135,14 @@ class MemoryArchive:
         return build_letter_page(self._state.dead_letters, criteria)
 
     async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        known = self._state.dead_letters
-        return sum(matches_letter_filter(letter, criteria) for letter in known)
+        letters = self._state.dead_letters
+        return sum(matches_letter_filter(letter, criteria) for letter in letters)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        known = self._state.dead_letters
-        kept = [letter for letter in known if letter not in letters]
-        deleted = len(known) - len(kept)
-        known[:] = kept
+        stored = self._state.dead_letters
+        kept = [letter for letter in stored if letter not in letters]
+        deleted = len(stored) - len(kept)
+        stored[:] = kept
         return deleted
 
 
@@ -174,7 +177,7 @@ class MemoryRecords:
         return True
 
     def _check_revision(self, kind: str, key: str, expected: int) -> None:
-        known = self._state.records.get((kind, key))
-        current = 0 if known is None else known.revision
+        record = self._state.records.get((kind, key))
+        current = 0 if record is None else record.revision
         if current != expected:
             raise ConflictError(kind, key, expected=expected, found=current)

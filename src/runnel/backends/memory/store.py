@@ -1,4 +1,4 @@
-"""Partitions and their owners, in the memory of one process."""
+"""Partitions, leases, commits and the mailbox, in the memory of one process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,11 @@ from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.local.tasks import LocalMembership, LocalStore
 from runnel.backends.mailboxes import build_definition_deleted_error, route_by_hash
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter, TimerKey
 from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError, NotFoundError
 from runnel.ports.archive import Definition
@@ -29,9 +28,8 @@ from runnel.ports.store import (
     TimerRecord,
     make_pending_header,
 )
-from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
-# -- state: one event loop changes it, between two awaits at a time ----------------------------
+# -- state: only one event loop changes it, and never across an await --------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -90,14 +88,14 @@ class MemoryState:
         """Raises NotFoundError as `Mailbox.send` does."""
         if requires_definition:
             self._check_definitions_stored(commands)
-        made: list[ExecutionId] = []
+        created_ids: list[ExecutionId] = []
         for command in commands:
             if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
                 self.headers[command.execution_id] = make_pending_header(command)
-                made.append(command.execution_id)
+                created_ids.append(command.execution_id)
             self.deliver(self.route(command.aggregate_id), command)
-        if made:
-            self.change_log.add(build_pending_entries(made))
+        if created_ids:
+            self.change_log.add(build_pending_entries(created_ids))
 
     def _check_definitions_stored(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -107,15 +105,15 @@ class MemoryState:
                     raise build_definition_deleted_error(command)
 
 
-class MemoryStore:
+class MemoryStore(LocalStore):
     has_shared_failures = False
 
     def __init__(
         self, state: MemoryState, *, clock: Clock, ids: IdGenerator, limits: CommitLimits
     ) -> None:
+        super().__init__(state, clock)
         self.limits = limits
         self._state = state
-        self._clock = clock
         self._ids = ids
 
     async def partitions(self) -> Sequence[int]:
@@ -144,9 +142,6 @@ class MemoryStore:
         state.inbox.rewind()
         return state.lease
 
-    async def restore(self, lease: Lease) -> Lease:
-        return lease
-
     async def renew(self, lease: Lease) -> None:
         self._get_owned(lease).counter += 1
 
@@ -155,12 +150,6 @@ class MemoryStore:
         if state.is_held_by(lease):
             state.lease = None
             state.inbox.arrived.set()
-
-    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        return self._state.membership.heartbeat_orchestrator(owner)
-
-    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
-        self._state.membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         partition = self._get_owned(lease)
@@ -172,7 +161,7 @@ class MemoryStore:
             )
         self.limits.check(commit)
         partition.inbox.check_read(commit.consumed)
-        # Nothing below can fail: this is what makes the commit atomic.
+        # Nothing below can fail, so the commit is atomic.
         partition.sequence = commit.sequence
         self._write_aggregates(commit)
         self._write_partition(partition, commit)
@@ -230,25 +219,6 @@ class MemoryStore:
         timers = self._state.partitions[partition].timers
         return [key for key in keys if key not in timers]
 
-    async def unread_s(self, partition: int) -> float:
-        return 0.0
-
-    async def unarchived(self, partition: int) -> int:
-        return 0
-
-    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        return self._state.board.remove_dead_worker(record)
-
-    async def reject_tasks(
-        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
-    ) -> int:
-        before = self._clock.now() - waiting_s
-        return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
-
-    async def forget_queue(self, record: QueueRecord) -> bool:
-        """An empty queue is nothing here."""
-        return True
-
     def _get_owned(self, lease: Lease) -> MemoryPartition:
         partition = self._state.partitions[lease.partition]
         partition.check_lease(lease)
@@ -270,7 +240,7 @@ class MemoryStore:
             partition.timers.clear(key)
         for timer in commit.timers_set:
             partition.timers.set(timer)
-        # Issued first: a task that is issued and dropped by the same commit ends dropped.
+        # Tasks are issued first: a task that the same commit issues and drops must end dropped.
         for task in commit.tasks:
             self._state.board.issue(partition.number, task)
         for token in commit.dropped:

@@ -1,9 +1,8 @@
-"""The archive in PostgreSQL: definitions, executions to list and read, and dead letters."""
+"""The archive in PostgreSQL: definitions, execution headers and histories, and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,13 @@ from runnel.backends.matching import (
 from runnel.backends.postgres.database import SQL, PostgresDatabase, parse_row_count
 from runnel.backends.postgres.projection import replace_nul
 from runnel.backends.postgres.quarantine import compute_digest
-from runnel.backends.row_codec import decode_header, decode_header_row, decode_letter, encode
+from runnel.backends.row_codec import (
+    decode_definition_row,
+    decode_header,
+    decode_header_row,
+    decode_letter,
+    encode,
+)
 from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -35,18 +40,20 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# -- lists and counts of executions: by an index, or by a scan in bounded steps ----------------
+# -- lists and counts of executions: by an index, or by a scan in limited steps -----------------
 
-# Rows that are looked through at once: 8 ms, 5 of them on the event loop.
+# The number of rows that a scan reads at once. One chunk takes 8 ms, 5 of them on the event loop.
 CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
-    """A search for a text scans the newest first: SCANNED_EXECUTIONS_MAX rows take 80 ms.
+    """Lists and counts executions.
 
-    Labels have an index, but it does not sort: first a few of the newest are looked through, which
-    is enough for a label that many have. Then all that have it are sorted, if they are not too
-    many; if they are, the newest are looked through further.
+    A text search scans executions from the newest on. SCANNED_EXECUTIONS_MAX rows take 80 ms.
+
+    Labels have an index, but it is not sorted. A search by label first scans the newest executions,
+    which is enough for a frequent label. Then it sorts all executions with the label if there are
+    not too many. Otherwise it continues the scan.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -63,10 +70,10 @@ class PostgresListing:
             return first
         remaining = criteria.limit - len(first.headers)
         next_page = msgspec.structs.replace(criteria, after=first.next, limit=remaining)
-        second = await self._read_rest(next_page)
+        second = await self._read_remaining(next_page)
         return HeaderPage(headers=[*first, *second], next=second.next)
 
-    async def _read_rest(self, criteria: ExecutionFilter) -> HeaderPage:
+    async def _read_remaining(self, criteria: ExecutionFilter) -> HeaderPage:
         read = _LabelledReader(self._database, criteria)
         page = await scan_headers(read, criteria, chunk_size=CHUNK_ROWS)
         if not read.has_too_many:
@@ -138,7 +145,7 @@ class PostgresListing:
 
 
 class _LabelledReader:
-    """Reads those with the wanted labels; nothing if there are more of them than can be sorted."""
+    """Reads executions with the given labels, unless there are too many of them to sort."""
 
     def __init__(self, database: PostgresDatabase, criteria: ExecutionFilter) -> None:
         self._database = database
@@ -162,7 +169,7 @@ class _LabelledReader:
 
 
 def _has_relative(criteria: ExecutionFilter) -> bool:
-    """Whether it names an execution that few others belong to."""
+    """Returns whether the filter selects the few children or reruns of one execution."""
     return criteria.rerun_of is not None or criteria.parent is not None
 
 
@@ -180,15 +187,17 @@ class PostgresArchive:
         self._listing = PostgresListing(database)
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        known = await self._database.row("get_version", hash_)
-        if known is not None:
-            return int(known[0])
-        kept = replace_nul(name)
+        row = await self._database.row("get_version", hash_)
+        if row is not None:
+            return int(row[0])
+        safe_name = replace_nul(name)
         async with self._database.transaction() as connection:
-            await connection.execute(SQL["lock_definitions"], kept)
+            await connection.execute(SQL["lock_definitions"], safe_name)
             version = await connection.fetchval(SQL["get_version"], hash_)
             if version is None:
-                version = await connection.fetchval(SQL["add_definition"], hash_, kept, document)
+                version = await connection.fetchval(
+                    SQL["add_definition"], hash_, safe_name, document
+                )
         return int(version)
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
@@ -198,22 +207,22 @@ class PostgresArchive:
         return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
 
     async def delete_versions(self, name: str) -> int:
-        kept = replace_nul(name)
+        safe_name = replace_nul(name)
         async with self._database.transaction() as connection:
-            await connection.execute(SQL["lock_definitions"], kept)
-            return parse_row_count(await connection.execute(SQL["delete_versions"], kept))
+            await connection.execute(SQL["lock_definitions"], safe_name)
+            return parse_row_count(await connection.execute(SQL["delete_versions"], safe_name))
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_workflows", replace_nul(after), limit)
-        return [_decode_definition(row) for row in rows]
+        return [decode_definition_row(row) for row in rows]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_versions", replace_nul(name), limit)
-        return [_decode_definition(row) for row in rows]
+        return [decode_definition_row(row) for row in rows]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         row = await self._database.row("find_version", replace_nul(name), version)
-        return None if row is None else _decode_definition(row)
+        return None if row is None else decode_definition_row(row)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         [row] = await self._database.rows(
@@ -233,7 +242,7 @@ class PostgresArchive:
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         quarantined = await self._database.rows("load_set_aside", compute_digest(execution_id))
-        # What is set aside follows on all the others: these have to be counted then.
+        # Quarantined entries come after all others, so the others must be counted to apply `after`.
         first = 0 if quarantined else after
         rows = await self._database.rows("load_history", replace_nul(execution_id), first)
         return [row[0] for row in (*rows, *quarantined)[after - first :]]
@@ -284,7 +293,3 @@ def _build_letter_values(criteria: DeadLetterFilter) -> tuple[object, ...]:
         execution + LAST_CHARACTER,
         criteria.before,
     )
-
-
-def _decode_definition(row: Sequence[Any]) -> Definition:
-    return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server tells about itself and about the archive in it; changes nothing."""
+"""Read-only inspection of a PostgreSQL server and of the archive in it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,17 +20,19 @@ from runnel.backends.postgres.migrations import (
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# The first schema in which something can be set aside.
+# The first schema version that has a quarantine.
 QUARANTINE_VERSION = find_migration_version("set_aside")
-# The first one that knows its Redis.
+# The first schema version that stores the paired Redis.
 PAIRING_VERSION = find_migration_version("redis_identity")
 
 
 class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """`schema_version` and `incarnation` are None before an orchestrator has opened it.
+    """Facts about the archive.
 
-    `clock_ahead_s` is how much later its clock is; `newest_version` is that of this Runnel;
-    `set_aside` are executions of which it would not take something, `unreadable` commands.
+    `schema_version` and `incarnation` are None before an orchestrator has opened the archive.
+    `newest_version` is the schema version of this Runnel. `clock_ahead_s` is the lead of the
+    server's clock over the local one. `quarantined` counts executions with refused entries,
+    `unreadable` counts commands.
     """
 
     version: int
@@ -44,11 +46,11 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     redis: PairedRedis = NO_REDIS
     cursors: Mapping[int, int] = {}
-    """The last commit that is archived of each partition."""
+    """The last archived commit of each partition."""
 
 
 async def read_archive_facts(url: str, options: PostgresOptions, clock: Clock) -> ArchiveFacts:
-    """Raises StoreError when the server can't be used."""
+    """Reads the facts; raises StoreError if the server can't be used."""
     try:
         connection = await asyncpg.connect(
             url, timeout=options.call_timeout_s, command_timeout=options.call_timeout_s
@@ -75,9 +77,9 @@ async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFact
         name = quote_identifier(schema)
         version = await connection.fetchval(f"SELECT max(version) FROM {name}.versions")  # noqa: S608  # quoted
         incarnation = await connection.fetchval(f"SELECT incarnation FROM {name}.meta")  # noqa: S608  # quoted
-    set_aside = unreadable = 0
+    quarantined = unreadable = 0
     if version is not None and version >= QUARANTINE_VERSION:
-        set_aside = await connection.fetchval(
+        quarantined = await connection.fetchval(
             f"SELECT count(DISTINCT digest) FROM {quote_identifier(schema)}.set_aside"  # noqa: S608  # quoted
         )
         unreadable = await connection.fetchval(
@@ -103,7 +105,7 @@ async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFact
         newest_version=max(load_migrations()),
         incarnation=incarnation,
         clock_ahead_s=server_time - middle,
-        quarantined=set_aside,
+        quarantined=quarantined,
         unreadable=unreadable,
         redis=redis,
         cursors=dict(map(tuple, cursors)),

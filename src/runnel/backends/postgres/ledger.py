@@ -1,4 +1,4 @@
-"""Where the journal goes, each commit once; and what callers asked for, until it has happened."""
+"""Archives each commit of the journal once, and records the commands of callers."""
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,9 +29,10 @@ REFUSED = "refused"
 
 
 class CursorClaim(msgspec.Struct, frozen=True):
-    """How far a partition is archived, and where a later life than that of its Redis went on.
+    """How far a partition is archived.
 
-    None when there was none: all that Redis has is what happened.
+    `branched_at` is the sequence after which a later incarnation of Redis continued. It is None if
+    there was no later incarnation: then every commit in Redis is valid.
     """
 
     sequence: int
@@ -39,7 +40,7 @@ class CursorClaim(msgspec.Struct, frozen=True):
 
 
 class RecordedCommands(msgspec.Struct, frozen=True):
-    """What of some commands was recorded, and the definitions of which nothing was."""
+    """The commands that were recorded, and the definitions whose executions were refused."""
 
     commands: Sequence[Command]
     refused: frozenset[DefinitionHash]
@@ -56,10 +57,9 @@ class PostgresLedger:
         return ArchiveCursor(row[0], row[1])
 
     async def claim(self, partition: int, epoch: int, *, verified_epoch: int) -> CursorClaim:
-        """Keeps lower epochs from archiving this partition.
+        """Keeps lower epochs from archiving the partition; returns how far it is archived.
 
-        `verified_epoch` is the epoch by which Redis was last compared with the archive, as Redis
-        has it.
+        `verified_epoch` is the epoch that last compared Redis with the archive, as stored in Redis.
         """
         row = await self._database.row("claim_cursor", partition, epoch)
         if row is None:
@@ -68,7 +68,7 @@ class PostgresLedger:
         return CursorClaim(row[0], None if branch is None else branch[0])
 
     async def start_incarnation(self, partition: int, epoch: int, sequence: int) -> None:
-        """Redis goes on behind `sequence`, whatever else it had of it."""
+        """Records that this incarnation of Redis continues after `sequence`."""
         await self._database.run("add_life", partition, epoch, sequence)
 
     async def append(
@@ -93,7 +93,7 @@ class PostgresLedger:
     async def _move_cursor(
         self, partition: int, epoch: int, after: int, upto: int
     ) -> AsyncIterator[ArchiveWriter]:
-        """A transaction that moves the cursor."""
+        """Opens a transaction that moves the cursor; raises FencedError if that is not possible."""
         async with self._database.transaction() as connection:
             moved = await connection.fetchrow(SQL["move_cursor"], partition, epoch, after, upto)
             if moved is None:
@@ -108,25 +108,27 @@ class PostgresLedger:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         of_stored: bool = False,
     ) -> RecordedCommands:
-        """Commands with their partitions; the executions that they make are listed from then on.
+        """Records commands with their partitions, and lists the executions that they create.
 
-        Their blobs come with them, or not at all. One that makes an execution which is over
-        already, because two had the same key, is not recorded: it would run it again. With
-        `of_stored`, nor is one that makes an execution of a definition which was deleted.
+        The blobs are stored in the same transaction. Two commands can create the same execution. A
+        creation of an execution that has already ended is not recorded, because it would run again.
+        With `of_stored`, a creation from a deleted definition is not recorded either.
         """
         values = build_record_values(commands, of_stored=of_stored)
         rows = await self._record_with_blobs(blobs, values)
-        made = {id_ for id_, kind in rows if kind == CreateExecution.__name__}
+        recorded_ids = {id_ for id_, kind in rows if kind == CreateExecution.__name__}
         return RecordedCommands(
-            [command for _, command in commands if not _is_unrecorded(command, made)],
+            [command for _, command in commands if not _is_unrecorded(command, recorded_ids)],
             frozenset(DefinitionHash(hash_) for hash_, kind in rows if kind == REFUSED),
         )
 
     async def _record_with_blobs(
         self, blobs: Mapping[str, bytes], values: Sequence[object]
     ) -> Sequence[Row]:
-        """A transaction also for the one statement: by itself, a server that was silent for too
-        long would do it later, for a caller who was told that it failed.
+        """Records the commands and blobs in one transaction.
+
+        The transaction is necessary even for the single statement. A server that was silent for too
+        long would otherwise run the statement later, although the caller got an error.
         """
         async with self._database.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(SQL["record"], *values)
@@ -158,22 +160,24 @@ def _build_fenced_error(partition: int, epoch: int, cursor: ArchiveCursor) -> Fe
 
 
 def _decode_pending_command(id_: int, body: bytes) -> PendingCommand:
-    """One by one: what can't be read must not keep the others from being sent."""
+    """Decodes one command; an unreadable command must not keep the others from being sent."""
     try:
         return PendingCommand(id_, decode_message(body))
     except UnreadableFormatError as error:
         return PendingCommand(id_, None, str(error), isinstance(error, NewerFormatError))
 
 
-def _is_unrecorded(command: Command, made: Container[str]) -> bool:
-    return isinstance(command, CreateExecution) and command.execution_id not in made
+def _is_unrecorded(command: Command, recorded_ids: Container[str]) -> bool:
+    return isinstance(command, CreateExecution) and command.execution_id not in recorded_ids
 
 
 def build_record_values(
     commands: Sequence[tuple[int, Command]], *, of_stored: bool = False
 ) -> Sequence[object]:
-    """What the query `record` takes: all in one statement, because each one more was a round trip
-    that everybody who asks for something in the meantime waits for.
+    """Returns the values of the query `record`.
+
+    It is one statement for all rows, because each further statement is a round trip that concurrent
+    callers wait for.
     """
     headers = [
         build_header_row(partition, make_pending_header(command))
@@ -181,12 +185,12 @@ def build_record_values(
         if isinstance(command, CreateExecution)
     ]
     command_rows = [_build_command_row(*routed) for routed in commands]
-    made = [command for _, command in commands if isinstance(command, CreateExecution)]
-    needed = sorted({command.definition for command in made}) if of_stored else []
+    creations = [command for _, command in commands if isinstance(command, CreateExecution)]
+    required = sorted({command.definition for command in creations}) if of_stored else []
     return [
         *transpose_rows(command_rows, COMMAND_COLUMNS),
         *transpose_rows(headers, HEADER_COLUMNS),
-        needed,
+        required,
     ]
 
 
@@ -201,7 +205,7 @@ def _build_command_row(partition: int, command: Command) -> tuple[object, ...]:
 
 
 def _build_command_key(command: Command) -> str:
-    """Tells the commands of one kind apart by what their event says."""
+    """Returns what distinguishes a command from others of its kind, as its event has it."""
     if isinstance(command, SendSignal):
         return replace_nul(command.signal_id)
     if isinstance(command, CancelExecution):

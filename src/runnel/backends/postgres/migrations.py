@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema: under a lock, each step in a transaction of its own."""
+"""Migrates a database to the newest schema: under a lock, with one transaction per step."""
 
 from pathlib import Path
 from typing import Any
@@ -7,33 +7,33 @@ from runnel.errors import InputError
 
 _FOLDER = Path(__file__).with_name("migrations")
 _NEWEST_SCHEMA = Path(__file__).with_name("schema.sql")
-# What any text of a workflow can be written in.
+# The only encoding that can store every text of a workflow.
 ENCODING = "UTF8"
 ENCODING_HINT = (
-    "make one with CREATE DATABASE runnel ENCODING 'UTF8' TEMPLATE template0, and name it in "
+    "create one with CREATE DATABASE runnel ENCODING 'UTF8' TEMPLATE template0, and set it in "
     "POSTGRES_URL"
 )
-# Any number will do, as long as every Runnel takes the same one.
+# An arbitrary number that every Runnel version must use.
 _LOCK_ID = 7_245_001
 
 
 def load_migrations() -> dict[int, str]:
-    """By number: `0001_initial.sql` is 1."""
+    """Returns the migrations by number; `0001_initial.sql` has number 1."""
     paths = sorted(_FOLDER.glob("*.sql"))
     return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in paths}
 
 
 def find_migration_version(name: str) -> int:
-    """The first version with what the migration of this name adds."""
+    """Returns the version of the migration with this name."""
     [path] = _FOLDER.glob(f"*_{name}.sql")
     return int(path.name.partition("_")[0])
 
 
 async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) -> int:
-    """The version that the schema has now.
+    """Migrates the schema and returns its version.
 
-    Raises InputError for a schema of a later Runnel, and for a database in which not every text can
-    be written. A database without any version gets the newest schema at once, unless `is_stepwise`.
+    A database without a version gets the newest schema at once, unless `is_stepwise`. Raises
+    InputError for a schema of a later Runnel, and for an encoding that can't store every text.
     """
     name = quote_identifier(schema)
     steps = load_migrations()

@@ -47,7 +47,7 @@ from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import ExecutionHeader
 
-# -- texts and headers as PostgreSQL takes them ------------------------------------------------
+# -- text and headers in the form that PostgreSQL accepts ---------------------------------------
 
 
 HEADER_COLUMNS = 13
@@ -56,12 +56,15 @@ _ESCAPE_PATTERN = re.compile(r"\\[\\0]")
 
 
 def replace_nul(text: str) -> str:
-    """PostgreSQL takes any text but one with a zero character; the audit log has it as it was."""
+    """Replaces NUL characters, the only ones that PostgreSQL does not store in text.
+
+    The audit log keeps the original text.
+    """
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def escape_nul(text: str) -> str:
-    """For what must be the same text again: a zero character is written as two others."""
+    """Escapes NUL characters reversibly, for text that must be read back unchanged."""
     return text.replace("\\", "\\\\").replace("\0", "\\0")
 
 
@@ -82,7 +85,7 @@ def _replace_nul_in_header(header: ExecutionHeader) -> ExecutionHeader:
 
 
 def transpose_rows(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
-    """As `unnest` takes them; a list for each column also when there is no row."""
+    """Turns rows into columns for `unnest`; returns a list per column even if there are no rows."""
     return [[row[number] for row in rows] for number in range(count)]
 
 
@@ -126,7 +129,7 @@ ALL_AGGREGATES: Container[str] = _AllAggregates()
 
 
 class NodeRow:
-    """What a batch says of one node or item; None where it says nothing."""
+    """The changes of a batch to one node or item; None for a column that does not change."""
 
     __slots__ = (
         "attempts",
@@ -160,7 +163,7 @@ class NodeRow:
 
 
 class Projection:
-    """Made from commits of one partition, in order; the last word on each row counts."""
+    """The rows that commits of one partition change. Commits are added in order; later ones win."""
 
     def __init__(self, partition: int) -> None:
         self.audit_log: list[tuple[object, ...]] = []
@@ -174,7 +177,7 @@ class Projection:
         self._partition = partition
 
     def add(self, commit: JournalEntry, *, aggregate_ids: Container[str] = ALL_AGGREGATES) -> None:
-        """Adds what the commit says of these aggregates."""
+        """Adds the changes of the commit to these aggregates."""
         for ordinal, history in enumerate(commit.histories):
             if history.aggregate_id not in aggregate_ids:
                 continue
@@ -213,7 +216,11 @@ class Projection:
             self.ended[header.execution_id] = None
 
     def _apply_entry(self, execution_id: str, data: bytes) -> None:
-        """One that a later version wrote is kept, and shows in the node rows once that one runs."""
+        """Applies the events of one history entry.
+
+        An entry that a later version wrote is skipped here. It is in the audit log, and the node
+        rows show it after an upgrade.
+        """
         try:
             entry: HistoryEntry = decode_entry(data)
         except UnreadableFormatError:
@@ -255,13 +262,16 @@ class Projection:
             row.error = None
 
     def _apply_taken_nodes(self, execution_id: str, event: NodesTaken, at: float) -> None:
-        """An item has a row once its map has one, as if it had run at once."""
+        """Adds rows for the nodes whose results a rerun reuses.
+
+        An item has a row as soon as its map has one, as if it had completed at once.
+        """
         self.applied[execution_id, TakeOver.__name__, str(event.part)] = None
-        for taken in event.taken:
+        for reused in event.taken:
             row = NodeRow()
-            row.state = NodeState.COMPLETED if taken.skip is None else NodeState.SKIPPED
+            row.state = NodeState.COMPLETED if reused.skip is None else NodeState.SKIPPED
             row.finished_at = at
-            self.nodes[execution_id, replace_nul(taken.node), taken.item] = row
+            self.nodes[execution_id, replace_nul(reused.node), reused.item] = row
 
     def _record_applied(self, execution_id: str, event: AnyEvent) -> None:
         if isinstance(event, ExecutionCreated):
@@ -333,7 +343,7 @@ async def write_headers(connection: Connection, headers: Sequence[Sequence[objec
 
 
 async def write_applied(connection: Connection, batch: Projection) -> None:
-    """What callers asked for and has had its effect."""
+    """Marks the commands that have taken effect."""
     if batch.applied:
         await connection.execute(SQL["apply_commands"], *transpose_rows(list(batch.applied), 3))
     if batch.ended:
@@ -341,6 +351,6 @@ async def write_applied(connection: Connection, batch: Projection) -> None:
 
 
 async def clear_staged(connection: Connection) -> None:
-    """For another batch in the same transaction."""
+    """Empties the staging tables for another batch in the same transaction."""
     await connection.execute(SQL["clear_staged_headers"])
     await connection.execute(SQL["clear_staged_nodes"])

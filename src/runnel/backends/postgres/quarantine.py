@@ -1,7 +1,7 @@
-"""What PostgreSQL would not take of a commit: kept as it is, so that the rest can go on.
+"""Quarantines entries that PostgreSQL refuses, so that the other entries of a commit are archived.
 
-From its first refused entry on, all of an aggregate goes here: its history is that of the audit
-log, and then this, in the order in which it happened.
+From the first refused entry of an aggregate on, all its entries are quarantined. The history of the
+aggregate is the audit log followed by the quarantined entries, in order.
 """
 
 import hashlib
@@ -34,8 +34,9 @@ def compute_digest(aggregate_id: str) -> str:
 
 
 class ArchiveWriter:
-    """For one partition, inside a transaction; `quarantined` are digests of what is set aside
-    already.
+    """Writes commits of one partition inside a transaction.
+
+    `quarantined` holds the digests of aggregates that are in quarantine already.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class ArchiveWriter:
         self._quarantined = quarantined
 
     async def write(self, commits: Sequence[JournalEntry]) -> None:
-        """All of it; what is of an aggregate that is set aside goes there."""
-        known = {
+        """Writes the commits; entries of a quarantined aggregate go to the quarantine."""
+        reasons = {
             id_: EARLIER_REFUSED_REASON
             for commit in commits
             for id_ in _list_ids(commit)
@@ -56,14 +57,14 @@ class ArchiveWriter:
         }
         batch = Projection(self._partition)
         for commit in commits:
-            batch.add(commit, aggregate_ids=_AllExcept(known))
+            batch.add(commit, aggregate_ids=_AllExcept(reasons))
         await write_batch(self.connection, batch)
         await clear_staged(self.connection)
         for commit in commits:
-            await self._quarantine(commit, known)
+            await self._quarantine(commit, reasons)
 
     async def write_piecemeal(self, commit: JournalEntry) -> Sequence[QuarantinedAggregate]:
-        """One aggregate after the other; returns those that were refused."""
+        """Writes a commit one aggregate at a time, quarantines refused ones, and returns them."""
         refused: list[QuarantinedAggregate] = []
         reasons: dict[str, str] = {}
         for id_ in _list_ids(commit):
@@ -90,7 +91,7 @@ class ArchiveWriter:
         ]
         await self.connection.executemany(SQL["add_set_aside"], rows)
         closed = [aggregate_id for aggregate_id in commit.closed if aggregate_id in reasons]
-        if closed:  # also what was archived of it before
+        if closed:  # also removes the entries that were archived before the quarantine
             await self.connection.execute(
                 SQL["close_limits"], [escape_nul(aggregate_id) for aggregate_id in closed]
             )
@@ -98,7 +99,10 @@ class ArchiveWriter:
         await self._write_visible_state(commit, reasons)
 
     async def _write_visible_state(self, commit: JournalEntry, ids: Container[str]) -> None:
-        """Lists show its state, and its commands have had their effect, if that much is taken."""
+        """Updates the header and the applied commands of a quarantined aggregate, if possible.
+
+        Lists then still show its state, and its commands are not sent again.
+        """
         for header in commit.headers:
             if header.execution_id in ids:
                 async with self._savepoint():
@@ -112,7 +116,7 @@ class ArchiveWriter:
 
     @asynccontextmanager
     async def _savepoint(self) -> AsyncIterator[list[str]]:
-        """Undone when it is refused: then the list has the reason."""
+        """Runs the block in a savepoint; if it is refused, rolls back and yields the reason."""
         problems: list[str] = []
         try:
             async with self.connection.transaction():
@@ -137,7 +141,7 @@ def _list_ids(commit: JournalEntry) -> Sequence[str]:
 
 
 def _iterate_rows(commit: JournalEntry) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """By aggregate: kind, ordinal, digest, id and body."""
+    """Yields the id of each aggregate with its row: kind, ordinal, digest, id and body."""
     for ordinal, history in enumerate(commit.histories):
         yield _build_row(history.aggregate_id, "history", ordinal, history.entry)
     for ordinal, header in enumerate(commit.headers):

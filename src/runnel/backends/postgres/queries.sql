@@ -1,72 +1,72 @@
--- get_meta: which pair of Redis and PostgreSQL this is
+-- get_meta: returns the name of the archive and its number of partitions
 SELECT incarnation, partitions FROM meta;
 
--- add_meta: for a database that is opened for the first time; somebody else may be faster
+-- add_meta: stores the metadata of a new database; another process may have done so already
 INSERT INTO meta (incarnation, partitions) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- get_redis_side: which Redis this is the archive of
+-- get_redis_side: returns the Redis that this archive belongs to
 SELECT redis_id, redis_places FROM meta;
 
--- put_redis_side: unless somebody was faster
+-- put_redis_side: stores the paired Redis, unless another process has changed it
 UPDATE meta SET redis_id = $1, redis_places = $2 WHERE redis_id IS NOT DISTINCT FROM $3;
 
--- add_place: another name of the same server
+-- add_place: adds an address of the paired Redis
 UPDATE meta SET redis_places = array_append(redis_places, $1)
 WHERE NOT $1 = ANY (redis_places) AND cardinality(redis_places) < $2;
 
--- add_cursors: one for each partition
+-- add_cursors: adds a cursor for each partition
 INSERT INTO cursors (partition) SELECT generate_series(0, $1::integer - 1) ON CONFLICT DO NOTHING;
 
--- get_cursor: how far a partition is archived
+-- get_cursor: returns how far a partition is archived
 SELECT sequence, epoch FROM cursors WHERE partition = $1;
 
--- claim_cursor: from now on, nobody of a lower epoch archives this partition
+-- claim_cursor: fences out lower epochs from archiving this partition
 UPDATE cursors SET epoch = $2 WHERE partition = $1 AND epoch < $2 RETURNING sequence;
 
--- get_branch: the least sequence at which a later life of Redis went on
+-- get_branch: returns the lowest sequence after which a later incarnation of Redis continued
 SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
 
--- add_life: Redis goes on behind this sequence
+-- add_life: records that Redis continues after this sequence
 INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- move_cursor: the compare-and-set that makes each commit archived once; and who is set aside
+-- move_cursor: archives each commit once by compare-and-set; returns quarantined digests as well
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3
 RETURNING sequence, ARRAY(SELECT DISTINCT digest FROM set_aside WHERE partition = $1);
 
--- clear_staged_headers: of a part of a commit, before the next
+-- clear_staged_headers: removes the staged headers of one part of a commit
 DELETE FROM staged_headers;
 
--- clear_staged_nodes: of a part of a commit, before the next
+-- clear_staged_nodes: removes the staged nodes of one part of a commit
 DELETE FROM staged_nodes;
 
--- add_set_aside: what was refused, or is of an execution of which something was
+-- add_set_aside: quarantines an entry that was refused, or follows a refused one
 INSERT INTO set_aside (partition, sequence, kind, ordinal, digest, aggregate_id, body, reason)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
--- close_set_aside: keys that nobody holds or waits for any more
+-- close_set_aside: removes concurrency keys without holders and waiters from the quarantine
 DELETE FROM set_aside WHERE digest = ANY ($1::text[]);
 
--- load_set_aside: the rest of a history
+-- load_set_aside: returns the quarantined entries of a history
 SELECT body FROM set_aside WHERE digest = $1 AND kind = 'history' ORDER BY sequence, ordinal;
 
--- list_set_aside: all of some aggregates, in order, and of each commit the header first
+-- list_set_aside: lists the quarantined entries of aggregates in order, the header first
 SELECT digest, kind, sequence, body FROM set_aside WHERE digest = ANY ($1::text[])
 ORDER BY sequence, kind, ordinal;
 
--- list_limits_set_aside: the concurrency keys of a partition, as `list_limits`
+-- list_limits_set_aside: lists the quarantined concurrency keys of a partition
 SELECT aggregate_id, body FROM set_aside
 WHERE partition = $1 AND kind = 'history' AND substr(aggregate_id, 1, 6) = 'limit:'::bytea
 ORDER BY sequence, ordinal;
 
--- list_ids_set_aside: of a partition, behind a commit
+-- list_ids_set_aside: lists the aggregates of a partition that are quarantined after a commit
 SELECT DISTINCT aggregate_id FROM set_aside WHERE partition = $1 AND sequence > $2;
 
--- delete_set_aside: of a tree
+-- delete_set_aside: deletes the quarantined entries of a tree
 DELETE FROM set_aside WHERE aggregate_id = convert_to($1, 'UTF8')
     OR (aggregate_id >= convert_to($2, 'UTF8') AND aggregate_id < convert_to($3, 'UTF8'));
 
--- put_headers: new executions, or the fields that may change of known ones
+-- put_headers: inserts headers, or updates the mutable columns of existing ones
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -85,53 +85,54 @@ ON CONFLICT (id) DO UPDATE SET
     labels = excluded.labels,
     error = excluded.error;
 
--- record: what callers ask for, and the executions that this makes: known ones are left as they
--- are, and those that are over are not made again (of what ends meanwhile, Redis still knows). In
--- one order: two who make the same ones would wait for each other. Returns what was recorded, and
--- the definitions that have to be stored and are not: whoever deletes one waits for this, or this
--- for the deletion.
-WITH living AS MATERIALIZED (
+-- record: records commands of callers and inserts the executions that they create; existing
+-- executions stay unchanged. A creation of an ended execution is not recorded (Redis still knows
+-- one that ends meanwhile). Rows are inserted in one order, because two callers with the same
+-- executions would deadlock otherwise. Returns the recorded commands, and the required definitions
+-- that are not stored. The lock on a definition makes this statement and its deletion wait for each
+-- other.
+WITH stored AS MATERIALIZED (
     SELECT hash FROM definitions WHERE hash = ANY ($19::text[]) AND version > 0 FOR SHARE
 ), refused AS (
-    SELECT hash FROM unnest($19::text[]) AS needed (hash)
-    WHERE hash NOT IN (SELECT hash FROM living)
-), over AS (
+    SELECT hash FROM unnest($19::text[]) AS required (hash)
+    WHERE hash NOT IN (SELECT hash FROM stored)
+), ended AS (
     SELECT id FROM executions
     WHERE id = ANY ($6::text[]) AND state NOT IN ('PENDING', 'RUNNING')
-), given AS (
+), headers AS (
     SELECT * FROM unnest(
         $6::text[], $7::integer[], $8::text[], $9::integer[], $10::text[], $11::text[],
         $12::float8[], $13::float8[], $14::float8[], $15::text[], $16::text[], $17::text[],
         $18::text[]
-    ) AS given (
+    ) AS headers (
         id, partition, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     )
     WHERE definition NOT IN (SELECT hash FROM refused)
-), made AS (
+), inserted AS (
     INSERT INTO executions (
         id, partition, is_root, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     )
     SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
-    FROM given
+    FROM headers
     ORDER BY id COLLATE "C"
     ON CONFLICT (id) DO NOTHING
 ), recorded AS (
     INSERT INTO commands (partition, execution_id, kind, key, body)
     SELECT partition, execution_id, kind, key, body
     FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
-        AS asked (partition, execution_id, kind, key, body, place)
+        AS requested (partition, execution_id, kind, key, body, place)
     WHERE kind <> 'CreateExecution' OR (
-        execution_id IN (SELECT id FROM given) AND execution_id NOT IN (SELECT id FROM over)
+        execution_id IN (SELECT id FROM headers) AND execution_id NOT IN (SELECT id FROM ended)
     )
     ORDER BY place
     RETURNING execution_id, kind
 )
 SELECT execution_id, kind FROM recorded UNION ALL SELECT hash, 'refused' FROM refused;
 
--- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
+-- put_nodes: merges node rows; a new attempt (queued_at) starts without a worker
 INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
     queued_at, started_at, finished_at, error
@@ -149,10 +150,10 @@ ON CONFLICT (execution_id, node_id, item) DO UPDATE SET
     error = CASE WHEN excluded.state = 'COMPLETED' THEN NULL
         ELSE coalesce(excluded.error, known.error) END;
 
--- close_limits: keys that nobody holds or waits for any more
+-- close_limits: removes concurrency keys without holders and waiters
 DELETE FROM limit_log WHERE aggregate_id = ANY ($1::text[]);
 
--- apply_commands: an event shows that they had their effect
+-- apply_commands: marks commands as applied whose event was archived
 UPDATE commands SET applied_at = clock_timestamp()
 FROM unnest($1::text[], $2::text[], $3::text[]) AS given (execution_id, kind, key)
 WHERE commands.execution_id = given.execution_id
@@ -160,17 +161,17 @@ WHERE commands.execution_id = given.execution_id
     AND commands.key = given.key
     AND applied_at IS NULL;
 
--- apply_all_commands: their execution is final, so they can't have another effect
+-- apply_all_commands: marks the commands of final executions as applied; they have no effect now
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 
--- apply_late_commands: recorded after the end of their execution was archived, so no event comes
+-- apply_late_commands: marks commands that were recorded after their execution was final
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE partition = $1 AND applied_at IS NULL
     AND (SELECT state FROM executions WHERE executions.id = commands.execution_id)
         NOT IN ('PENDING', 'RUNNING');
 
--- take_unapplied: what was sent a while ago and has had no effect yet; the pause doubles each time
+-- take_unapplied: lists commands without effect to send again; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(
     SELECT id FROM commands
@@ -181,44 +182,44 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING id, body;
 
--- mark_unreadable: it is kept, and not sent again
+-- mark_unreadable: keeps a command that can't be read, but does not send it again
 UPDATE commands SET problem = $2 WHERE id = $1;
 
--- get_version: of content that is stored already; one below zero was deleted
+-- get_version: returns the version of stored content that was not deleted
 SELECT version FROM definitions WHERE hash = $1 AND version > 0;
 
--- lock_definitions: versions are given one after the other
+-- lock_definitions: serializes the assignment of versions of one name
 SELECT pg_advisory_xact_lock(hashtextextended('runnel definition ' || $1::text, 0));
 
--- add_definition: under the next version of its name, also what was deleted
+-- add_definition: stores content under the next version of its name, also if it was deleted
 INSERT INTO definitions (hash, name, version, document)
 SELECT $1::text, $2::text, coalesce(max(abs(version)), 0) + 1, $3::bytea
 FROM definitions WHERE name = $2::text
 ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
 
--- delete_versions: from lists and look-ups by name; executions still have theirs
+-- delete_versions: hides all versions of a name; executions still find theirs by hash
 UPDATE definitions SET version = -version WHERE name = $1 AND version > 0;
 
--- list_workflows: the newest version of each, by name
+-- list_workflows: lists the newest version of each workflow, by name
 SELECT hash, name, version, document FROM definitions AS newest
 WHERE name COLLATE "C" > $1 AND version > 0
     AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
 ORDER BY name COLLATE "C"
 LIMIT $2;
 
--- list_versions: of one name, newest first
+-- list_versions: lists the versions of one workflow, newest first
 SELECT hash, name, version, document FROM definitions
 WHERE name = $1 AND version > 0 ORDER BY version DESC LIMIT $2;
 
--- find_version: one of a name
+-- find_version: returns one version of a workflow
 SELECT hash, name, version, document FROM definitions
 WHERE name = $1 AND version = $2 AND version > 0;
 
--- get_definition: by content
+-- get_definition: returns a definition by its hash
 SELECT name, abs(version), document FROM definitions WHERE hash = $1;
 
--- get_header: one execution, and its last header that was set aside
+-- get_header: returns the header of one execution, and its last quarantined header
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of, aside.body
 FROM (SELECT (
@@ -227,7 +228,7 @@ FROM (SELECT (
 ) AS body) AS aside
 LEFT JOIN executions ON id = $1;
 
--- list_headers: the newest behind a place: one look into the index for each state, then the newest
+-- list_headers: lists the newest after a position; reads the index per state, then merges
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -243,7 +244,7 @@ CROSS JOIN LATERAL (
 ORDER BY created_at DESC, id DESC
 LIMIT $6;
 
--- list_headers_of: the same of one workflow
+-- list_headers_of: lists the newest of one workflow after a position
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -260,7 +261,7 @@ CROSS JOIN LATERAL (
 ORDER BY created_at DESC, id DESC
 LIMIT $6;
 
--- list_reruns: the newest behind a place that took over from this one
+-- list_reruns: lists the newest reruns of an execution after a position
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -269,7 +270,7 @@ WHERE rerun_of = $1
 ORDER BY created_at DESC, id DESC
 LIMIT $5;
 
--- list_children: the newest behind a place that this one started
+-- list_children: lists the newest children of an execution after a position
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -278,7 +279,7 @@ WHERE parent_id = $1
 ORDER BY created_at DESC, id DESC
 LIMIT $5;
 
--- list_labelled: the newest behind a place with these labels, and how many there are, up to a limit
+-- list_labelled: lists the newest with given labels after a position, and their limited number
 WITH matching AS MATERIALIZED (
     SELECT id, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -295,7 +296,7 @@ SELECT *, (SELECT count(*) FROM matching) FROM matching
 ORDER BY created_at DESC, id DESC
 LIMIT $5;
 
--- count_headers: in each state, up to a limit
+-- count_headers: counts executions per state, up to a limit
 SELECT states.state, count(found.*)
 FROM unnest($2::text[]) AS states (state)
 LEFT JOIN LATERAL (
@@ -312,7 +313,7 @@ LEFT JOIN LATERAL (
 ) AS found ON true
 GROUP BY states.state;
 
--- count_headers_of: the same of one workflow
+-- count_headers_of: counts the executions of one workflow per state, up to a limit
 SELECT states.state, count(found.*)
 FROM unnest($2::text[]) AS states (state)
 LEFT JOIN LATERAL (
@@ -329,23 +330,23 @@ LEFT JOIN LATERAL (
 ) AS found ON true
 GROUP BY states.state;
 
--- find_ids: ids between the prefix and the last one that begins with it
+-- find_ids: lists ids from the prefix to the last id that begins with it
 SELECT id FROM executions
 WHERE id >= $1 AND id < $2 AND ($3 OR strpos(id, '.') = 0)
 ORDER BY id
 LIMIT $4;
 
--- load_history: of one execution, in order, behind the first entries
+-- load_history: returns the entries of one execution in order, without the first ones
 SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal OFFSET $2;
 
--- list_nodes: the nodes of one execution, by id and item
+-- list_nodes: lists the nodes of one execution, by id and item
 SELECT node_id, item, state, attempts, worker, queued_at, started_at, finished_at, error
 FROM node_executions
 WHERE execution_id = $1 AND (node_id, item) > ($2, $3)
 ORDER BY node_id, item
 LIMIT $4;
 
--- list_dead_letters: one page, newest first
+-- list_dead_letters: lists one page of dead letters, newest first
 SELECT body FROM dead_letters
 WHERE rejected_at < $5::float8
     AND ($1::text IS NULL OR queue = $1)
@@ -357,7 +358,7 @@ WHERE rejected_at < $5::float8
 ORDER BY rejected_at DESC, body DESC
 LIMIT $8;
 
--- count_dead_letters: all that are wanted
+-- count_dead_letters: counts all dead letters that match
 SELECT count(*) FROM dead_letters
 WHERE rejected_at < $5::float8
     AND ($1::text IS NULL OR queue = $1)
@@ -366,37 +367,37 @@ WHERE rejected_at < $5::float8
     ))
     AND execution_id >= $3::text AND execution_id < $4::text;
 
--- delete_letters: these, by their bytes
+-- delete_letters: deletes dead letters by their content
 DELETE FROM dead_letters
 USING unnest($1::text[], $2::bytea[]) AS given (execution_id, body)
 WHERE dead_letters.execution_id = given.execution_id AND dead_letters.body = given.body
 RETURNING dead_letters.sequence;
 
--- put_blob: whole
+-- put_blob: stores a blob, or replaces it
 INSERT INTO blobs (key, data) VALUES ($1, $2)
 ON CONFLICT (key) DO UPDATE SET data = excluded.data;
 
--- get_blob: by key
+-- get_blob: returns a blob by its key
 SELECT data FROM blobs WHERE key = $1;
 
--- delete_blobs: those between the prefix and the last one that begins with it
+-- delete_blobs: deletes blobs with keys from the prefix to the last key that begins with it
 DELETE FROM blobs WHERE key >= $1 AND key < $2;
 
--- list_blobs: keys between two
+-- list_blobs: lists blob keys in a range
 SELECT key FROM blobs WHERE key >= $1 AND key < $2 ORDER BY key;
 
--- list_touched: executions that a commit behind this one changed
+-- list_touched: lists executions that were changed after a commit
 SELECT DISTINCT aggregate_id FROM audit_log WHERE partition = $1 AND sequence > $2;
 
--- list_known: which of these there are
+-- list_known: returns those of the given roots that exist
 SELECT id FROM executions WHERE id = ANY ($1::text[]);
 
--- list_unfinished: executions of a partition that are not final
+-- list_unfinished: lists executions of a partition that are not final
 SELECT id FROM executions
 WHERE partition = $1 AND state IN ('PENDING', 'RUNNING')
 ORDER BY id;
 
--- list_trees: these roots and all executions below them
+-- list_trees: lists the given roots with all their descendants
 SELECT found.id
 FROM unnest($1::text[]) AS roots (id)
 CROSS JOIN LATERAL (
@@ -406,20 +407,20 @@ CROSS JOIN LATERAL (
     WHERE executions.id >= roots.id || '.' AND executions.id < roots.id || '/'
 ) AS found;
 
--- get_headers: these executions
+-- get_headers: returns the headers of the given executions
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = ANY ($1::text[]) ORDER BY created_at, id;
 
--- load_histories: of these executions, each in order
+-- load_histories: returns the history entries of the given executions, each in order
 SELECT aggregate_id, sequence, entry FROM audit_log
 WHERE aggregate_id = ANY ($1::text[])
 ORDER BY aggregate_id, sequence, ordinal;
 
--- list_limits: the concurrency keys of a partition that somebody holds or waits for
+-- list_limits: lists the concurrency keys of a partition that have holders or waiters
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: roots that ended in this state before then, and of which nothing runs any more
+-- take_finished: lists roots that ended in a state before a time and have no active children
 SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
     AND NOT EXISTS (
@@ -430,34 +431,34 @@ WHERE is_root AND state = $1 AND finished_at < $2
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- delete_nodes: of a tree
+-- delete_nodes: deletes the node rows of a tree
 DELETE FROM node_executions WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_audit_log: of a tree
+-- delete_audit_log: deletes the histories of a tree
 DELETE FROM audit_log WHERE aggregate_id = $1 OR (aggregate_id >= $2 AND aggregate_id < $3);
 
--- delete_commands: of a tree
+-- delete_commands: deletes the commands of a tree
 DELETE FROM commands WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_dead_letters: of a tree
+-- delete_dead_letters: deletes the dead letters of a tree
 DELETE FROM dead_letters WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_executions: of a tree
+-- delete_executions: deletes the headers of a tree
 DELETE FROM executions WHERE id = $1 OR (id >= $2 AND id < $3);
 
--- get_record: one, with its revision
+-- get_record: returns one record with its revision
 SELECT key, data, revision FROM records WHERE kind = $1 AND key = $2;
 
--- list_records: of one kind, by key
+-- list_records: lists the records of one kind, by key
 SELECT key, data, revision FROM records WHERE kind = $1 AND key > $2 ORDER BY key LIMIT $3;
 
--- add_record: unless it is there
+-- add_record: inserts a record, unless it exists
 INSERT INTO records (kind, key, data) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 RETURNING revision;
 
--- put_record: one that has not been changed since
+-- put_record: replaces a record if its revision has not changed
 UPDATE records SET data = $3, revision = DEFAULT WHERE kind = $1 AND key = $2 AND revision = $4
 RETURNING revision;
 
--- delete_record: one, of any revision or of this
+-- delete_record: deletes a record with any revision, or with the given one
 DELETE FROM records WHERE kind = $1 AND key = $2 AND ($3::bigint IS NULL OR revision = $3);

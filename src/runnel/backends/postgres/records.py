@@ -1,4 +1,4 @@
-"""Records, blobs and retention in PostgreSQL tables; they outlast the Redis beside them."""
+"""Records, blobs and retention in PostgreSQL tables, which survive the loss of Redis."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from runnel.ports.records import Record
 
 
 class PostgresRecords:
-    """Keys are bytes there: any text, in the order of UTF-8."""
+    """Implements the Records port. Keys are stored as bytes: any text, in the order of UTF-8."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -47,9 +47,9 @@ class PostgresRecords:
         return deleted > 0
 
     async def _read_revision(self, kind: str, key: str) -> int:
-        """A moment after the refusal: it may be another one again."""
-        known = await self.get(kind, key)
-        return 0 if known is None else known.revision
+        """Returns the current revision; it may have changed since the conflict."""
+        record = await self.get(kind, key)
+        return 0 if record is None else record.revision
 
 
 def _decode_record(kind: str, row: Row) -> Record:
@@ -78,7 +78,7 @@ class PostgresBlobs:
         return await self._database.run("delete_blobs", first, first + LAST_CHARACTER)
 
 
-# -- retention: deletes executions that ended long enough ago ----------------------------------
+# -- retention: deletes executions that ended before a given time -------------------------------
 
 _TREE_DELETES = (
     "delete_nodes",
@@ -102,7 +102,11 @@ class PostgresRetention:
 
 
 async def _delete_tree(connection: Connection, root: str) -> None:
-    """Its children's ids begin with its own and a dot, the keys of blobs with an id and a slash."""
+    """Deletes an execution with its descendants and blobs.
+
+    The ids of descendants begin with the id of the root and a dot; blob keys begin with an id and a
+    slash.
+    """
     for name in (*_TREE_DELETES, "delete_executions"):
         await connection.execute(SQL[name], root, f"{root}.", f"{root}/")
     await connection.execute(SQL["delete_blobs"], f"{root}.", f"{root}0")

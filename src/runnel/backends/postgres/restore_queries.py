@@ -1,4 +1,4 @@
-"""What the archive knows of a partition that its Redis may have lost."""
+"""Queries for the archived state of a partition that its Redis may have lost."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
@@ -17,7 +17,7 @@ KNOWN_BATCH_SIZE = 1_000
 
 
 class ArchivedExecution(msgspec.Struct, frozen=True):
-    """An execution with all its entries, and the last commit that changed it."""
+    """An execution with its header, all history entries, and the sequence of its last change."""
 
     header: ExecutionHeader
     entries: Sequence[bytes]
@@ -29,7 +29,7 @@ class RestoreQueries:
         self._database = database
 
     async def list_changed(self, partition: int, *, after: int) -> Sequence[ExecutionId]:
-        """Executions that a commit behind `after` changed."""
+        """Returns the executions that a commit after `after` changed."""
         rows = await self._database.rows("list_touched", partition, after)
         quarantined = await self._list_quarantined(partition, after=after)
         return sorted({*(ExecutionId(row[0]) for row in rows), *quarantined})
@@ -37,10 +37,11 @@ class RestoreQueries:
     async def list_unfinished(
         self, partition: int, *, extra_ids: Collection[ExecutionId] = ()
     ) -> Sequence[ExecutionId]:
-        """Whole trees in which something is not final, and those that were asked for.
+        """Returns all executions of unfinished trees, and of the trees of `extra_ids`.
 
-        A child that ended is part of it: its parent may not have heard of that, and would make
-        it again. So is all that was set aside: the lists do not say how it is.
+        Ended children are included: their parent may not have received the result, and would create
+        them again. Quarantined executions are included as well, because lists may not show their
+        state.
         """
         unfinished = await self._database.rows("list_unfinished", partition)
         quarantined = await self._list_quarantined(partition)
@@ -54,7 +55,7 @@ class RestoreQueries:
         return sorted({*(ExecutionId(row[0]) for row in tree_rows), *quarantined})
 
     async def list_known(self, partition: int, roots: Sequence[ExecutionId]) -> set[ExecutionId]:
-        """Those that the archive has, in whatever state."""
+        """Returns the roots that the archive has, in any state."""
         known = {get_root_id(id_) for id_ in await self._list_quarantined(partition)}
         for first in range(0, len(roots), KNOWN_BATCH_SIZE):
             page = list(roots[first : first + KNOWN_BATCH_SIZE])
@@ -62,7 +63,7 @@ class RestoreQueries:
         return known
 
     async def read_executions(self, ids: Sequence[ExecutionId]) -> AsyncIterator[ArchivedExecution]:
-        """What was set aside comes behind what is in the tables."""
+        """Yields the executions; quarantined entries come after those of the tables."""
         for first in range(0, len(ids), PAGE_SIZE):
             page = list(ids[first : first + PAGE_SIZE])
             histories: dict[str, list[tuple[int, bytes]]] = {}
@@ -88,7 +89,7 @@ class RestoreQueries:
         return {id_ for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
 
     async def read_limits(self, partition: int) -> Mapping[str, Sequence[bytes]]:
-        """The entries of each concurrency key that somebody holds or waits for, by its id."""
+        """Returns the history of each concurrency key that has holders or waiters, by its id."""
         histories: dict[str, list[bytes]] = {}
         for key, entry in await self._database.rows("list_limits", partition):
             histories.setdefault(unescape_nul(key), []).append(entry)
@@ -97,7 +98,7 @@ class RestoreQueries:
         return histories
 
     async def list_blob_keys(self, root: ExecutionId) -> Sequence[str]:
-        """The keys of a whole tree."""
+        """Returns the blob keys of an execution and all its descendants."""
         name = escape_nul(root)
         rows = await self._database.rows("list_blobs", f"{name}.", f"{name}0")
         return [unescape_nul(row[0]) for row in rows]

@@ -1,8 +1,9 @@
--- The newest schema, as a new database gets it; an older one gets here by the files in migrations/.
--- Times are seconds since the epoch, as in every other store: to the last bit what the engine said.
+-- The current schema, for a new database. The files in migrations/ bring an older one to the same
+-- state. Times are seconds since the epoch, as in every other store, exactly as the engine computed
+-- them.
 
--- One row: which pair of Redis and PostgreSQL this is, and how it is divided; the name that its
--- Redis has for itself, and the addresses by which it was found.
+-- One row: the name of this pair of Redis and PostgreSQL, its number of partitions, the name that
+-- its Redis has for itself, and the addresses of that Redis.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,
@@ -11,15 +12,15 @@ CREATE TABLE meta (
     redis_places text[] NOT NULL DEFAULT '{}'
 );
 
--- How far each partition is archived, and the epoch of the last who archived it.
+-- How far each partition is archived, and the epoch of the last archiver.
 CREATE TABLE cursors (
     partition integer PRIMARY KEY,
     sequence bigint NOT NULL DEFAULT 0,
     epoch bigint NOT NULL DEFAULT 0
 );
 
--- Where each life of Redis went on, by the epoch that began it: of a Redis that comes back from an
--- earlier life, only what is below all later ones is what happened.
+-- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis
+-- returns from an earlier incarnation, only its commits below all later incarnations are valid.
 CREATE TABLE lives (
     partition integer NOT NULL,
     epoch bigint NOT NULL,
@@ -27,7 +28,7 @@ CREATE TABLE lives (
     PRIMARY KEY (partition, epoch)
 );
 
--- A version below zero is one that was deleted: only executions of it find it, by its hash.
+-- A negative version marks a deleted definition: only its executions find it, by its hash.
 CREATE TABLE definitions (
     hash text PRIMARY KEY,
     name text NOT NULL,
@@ -36,7 +37,7 @@ CREATE TABLE definitions (
     UNIQUE (name, version)
 );
 
--- "C" sorts by bytes: then the ids of a tree follow each other, and a prefix is a range.
+-- The collation "C" sorts by bytes: the ids of a tree are adjacent, and a prefix is a range.
 CREATE TABLE executions (
     id text COLLATE "C" PRIMARY KEY,
     partition integer NOT NULL,
@@ -60,7 +61,8 @@ CREATE INDEX executions_by_workflow
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
--- Labels, of those that have any; jsonb has no zero character, which a label may have.
+-- An index of labels, for executions that have any. jsonb can't store NUL, which a label can
+-- contain.
 CREATE INDEX executions_by_label ON executions
     USING gin ((replace(labels, '\u0000', '\ufffd')::jsonb) jsonb_path_ops)
     WHERE labels <> '{}';
@@ -69,8 +71,8 @@ CREATE INDEX executions_by_rerun ON executions (rerun_of, created_at DESC, id DE
 CREATE INDEX executions_by_parent ON executions (parent_id, created_at DESC, id DESC)
     WHERE parent_id IS NOT NULL;
 
--- Made from the events: the last known of each node, and of each item of a map (item -1 is the
--- node itself). A node that has not begun has no row.
+-- Derived from the events: the last known state of each node, and of each item of a map (item -1 is
+-- the node itself). A node that has not started has no row.
 CREATE TABLE node_executions (
     execution_id text COLLATE "C" NOT NULL,
     node_id text NOT NULL,
@@ -85,7 +87,7 @@ CREATE TABLE node_executions (
     PRIMARY KEY (execution_id, node_id, item)
 );
 
--- Append-only: what every commit did to every execution, as the engine wrote it.
+-- Append-only: the history entries of every commit, as the engine wrote them.
 CREATE TABLE audit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -97,7 +99,7 @@ CREATE TABLE audit_log (
 
 CREATE INDEX audit_log_by_aggregate ON audit_log (aggregate_id, sequence, ordinal);
 
--- The same of concurrency keys, while somebody holds or waits for them.
+-- The histories of concurrency keys that have holders or waiters.
 CREATE TABLE limit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -109,10 +111,10 @@ CREATE TABLE limit_log (
 
 CREATE INDEX limit_log_by_aggregate ON limit_log (aggregate_id);
 
--- What PostgreSQL would not take of a commit, as the engine wrote it: an entry ('history'), a
--- header or a dead letter ('letter'). From the first one of an execution on, all of it is here, so
--- that its history is that of the audit log and then this. The id may be what was refused: its
--- digest can be looked up.
+-- Entries that PostgreSQL refused, as the engine wrote them: a history entry, a header or a dead
+-- letter ('letter'). From the first refused entry of an execution on, all its entries are here. Its
+-- history is the audit log followed by these entries. The id itself may be the refused value, so
+-- entries are found by its digest.
 CREATE TABLE set_aside (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -128,8 +130,8 @@ CREATE TABLE set_aside (
 
 CREATE INDEX set_aside_by_digest ON set_aside (digest, sequence, ordinal);
 
--- What callers asked for. Applied once an archived event says so, or its execution is final; with a
--- problem when it can't be read.
+-- Commands of callers. A command is applied once an archived event shows it or its execution is
+-- final. An unreadable command has a problem.
 CREATE TABLE commands (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     partition integer NOT NULL,
@@ -167,7 +169,7 @@ CREATE TABLE blobs (
     data bytea NOT NULL
 );
 
--- Small documents that people and services keep; a revision is never given twice.
+-- Small documents of users and services; a revision is never assigned twice.
 CREATE TABLE records (
     kind text COLLATE "C" NOT NULL,
     key bytea NOT NULL,

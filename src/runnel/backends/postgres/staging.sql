@@ -1,5 +1,5 @@
--- Where rows of a batch wait, by COPY, for the statement that merges them: in asyncpg an array of
--- 3,000 texts costs 4 ms of checks, COPY none of them. Each connection has its own.
+-- Rows of a batch are copied here by COPY, then one statement merges them. asyncpg takes 4 ms to
+-- check an array of 3,000 texts; COPY needs no checks. Each connection has its own tables.
 CREATE TEMPORARY TABLE staged_headers (
     id text,
     partition integer,

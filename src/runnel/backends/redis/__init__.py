@@ -1,4 +1,4 @@
-"""A backend on a Redis or Valkey server: for any number of orchestrators and workers."""
+"""A backend on a Redis or Valkey server, for any number of orchestrators and workers."""
 
 from runnel.backends.redis.backend import RedisBackend
 

@@ -1,4 +1,4 @@
-"""Definitions, executions to list and read, and dead letters, on the server that also runs them."""
+"""Definitions, executions and dead letters on the Redis server that also runs the executions."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -26,27 +26,30 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# -- dead letters: a bounded stream for each queue ---------------------------------------------
+# -- dead letters: one stream with a maximum length per queue -----------------------------------
 
 LETTER_PAGE_SIZE = 500
 
 
 class RedisDeadLetters:
-    """Looks at every letter of the queues that are asked for: there is no index of them."""
+    """Reads and deletes dead letters. There is no index: it scans all letters of a queue."""
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool
         self._keys = keys
 
-    async def list(self, criteria: DeadLetterFilter) -> Sequence[DeadLetter]:
-        """Streams are in the order of commits, which is not quite that of rejection."""
+    async def list(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> Sequence[DeadLetter]:
+        """Returns one page of letters, newest first.
+
+        A stream is in the order of commits, which can differ from the order of rejection.
+        """
         letters: list[DeadLetter] = []
         for queue in await self._list_queues(criteria.queue):
             async for _, letter, _body in self._iterate_letters(queue):
                 letters.append(letter)
         return build_letter_page(letters, criteria)
 
-    async def count(self, criteria: DeadLetterFilter) -> int:
+    async def count(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         count = 0
         for queue in await self._list_queues(criteria.queue):
             async for _, letter, _body in self._iterate_letters(queue):
@@ -62,8 +65,8 @@ class RedisDeadLetters:
                 entry_id async for entry_id, _, body in self._iterate_letters(key) if body in bodies
             ]
             for first in range(0, len(ids), LETTER_PAGE_SIZE):
-                some = ids[first : first + LETTER_PAGE_SIZE]
-                deleted += await self._pool.call("XDEL", self._build_stream_key(key), *some)
+                batch = ids[first : first + LETTER_PAGE_SIZE]
+                deleted += await self._pool.call("XDEL", self._build_stream_key(key), *batch)
         return deleted
 
     async def _list_queues(self, only: str | None) -> Sequence[bytes]:
@@ -74,7 +77,7 @@ class RedisDeadLetters:
     async def _iterate_letters(
         self, queue: bytes
     ) -> AsyncIterator[tuple[bytes, DeadLetter, bytes]]:
-        """The entry's id, the letter, and its bytes."""
+        """Yields the id of each stream entry, the letter, and its encoded bytes."""
         last = b"+"
         while True:
             page = await self._pool.call(
@@ -91,7 +94,7 @@ class RedisDeadLetters:
 
 
 PAGE_SIZE = 200
-# Behind every text that begins with a prefix: no UTF-8 has this byte.
+# Sorts after every text that begins with the prefix: this byte never occurs in UTF-8.
 PREFIX_END = b"\xff"
 
 
@@ -99,7 +102,10 @@ class RedisArchive:
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool
         self._keys = keys
-        self._letters = RedisDeadLetters(pool, keys)
+        letters = RedisDeadLetters(pool, keys)
+        self.list_dead_letters = letters.list
+        self.count_dead_letters = letters.count
+        self.delete_dead_letters = letters.delete
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         keys = [
@@ -124,35 +130,44 @@ class RedisArchive:
         return deleted
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        """All names are read each time: there are as many as people have thought of."""
+        """Returns the newest version of each workflow, by name.
+
+        Each call reads all workflow names; their number is small.
+        """
         last = await self._read_versions(self._keys.versions)
         deleted = await self._read_versions(self._keys.deleted_versions)
-        living = [name for name, version in last.items() if version > deleted.get(name, 0)]
-        names = sorted(name for name in living if name > after)
+        active = [name for name, version in last.items() if version > deleted.get(name, 0)]
+        names = sorted(name for name in active if name > after)
         pages = [await self.list_versions(name, limit=1) for name in names[:limit]]
         return [definition for page in pages for definition in page]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        """The list has the newest first, and the deleted ones at its end."""
+        """Returns the versions of the workflow, newest first.
+
+        The stored list begins with the newest version; the deleted versions are at its end.
+        """
         key = self._keys.versions_of + name
-        living = await self._pool.call("LLEN", key) - await self._read_deleted_version(name)
-        if living < 1:
+        active_count = await self._pool.call("LLEN", key) - await self._read_deleted_version(name)
+        if active_count < 1:
             return ()
-        hashes = await self._pool.call("LRANGE", key, 0, min(limit, living) - 1)
+        hashes = await self._pool.call("LRANGE", key, 0, min(limit, active_count) - 1)
         definitions = [
             await self.get_definition(DefinitionHash(hash_.decode())) for hash_ in hashes
         ]
         return [definition for definition in definitions if definition is not None]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        """Version 1 is the last of the list, which Redis calls -1."""
+        """Returns the version, or None if it does not exist or was deleted.
+
+        Version 1 is the last entry of the stored list, which Redis addresses as -1.
+        """
         if version <= await self._read_deleted_version(name):
             return None
         hash_ = await self._pool.call("LINDEX", self._keys.versions_of + name, -version)
         return None if hash_ is None else await self.get_definition(DefinitionHash(hash_.decode()))
 
     async def _read_deleted_version(self, name: str) -> int:
-        """Its last version that was deleted; 0 when none was."""
+        """Returns the last version that was deleted; 0 if none was."""
         return int(await self._pool.call("HGET", self._keys.deleted_versions, name) or 0)
 
     async def _read_versions(self, key: str) -> dict[str, int]:
@@ -162,7 +177,7 @@ class RedisArchive:
         }
 
     async def cache_definition(self, definition: Definition, *, ttl_s: int) -> None:
-        """As another archive has it, for so long at least."""
+        """Stores a definition of another archive for `ttl_s` seconds."""
         key = self._keys.definition + definition.hash
         version = str(definition.version)
         fields = ("name", definition.name, "version", version, "document", definition.document)
@@ -192,7 +207,7 @@ class RedisArchive:
         return entries
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """There is no index but that of their age."""
+        """Scans executions from the newest to the oldest: the only index is by creation time."""
         return await scan_headers(self._read_headers, criteria, chunk_size=PAGE_SIZE)
 
     async def count_headers(
@@ -220,19 +235,8 @@ class RedisArchive:
             first = b"(" + page[-1]
         return ids[:limit]
 
-    async def list_dead_letters(
-        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
-    ) -> Sequence[DeadLetter]:
-        return await self._letters.list(criteria)
 
-    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        return await self._letters.count(criteria)
-
-    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        return await self._letters.delete(letters)
-
-
-# -- descendants of a root, found by their names -----------------------------------------------
+# -- descendants of a root, found by the prefix of their ids ------------------------------------
 
 TREE_PAGE_SIZE = 500
 
@@ -240,7 +244,7 @@ TREE_PAGE_SIZE = 500
 async def list_descendants(
     pool: RedisConnectionPool, keys: RedisKeyNames, root: bytes
 ) -> list[bytes]:
-    """By id: a parent comes before its children."""
+    """Returns the ids of all descendants in order; a parent comes before its children."""
     descendants: list[bytes] = []
     first = b"[" + root + b"."
     while True:

@@ -1,4 +1,4 @@
-"""All ports of one Redis or Valkey server, opened and closed together."""
+"""Opens and closes all ports of one Redis or Valkey server."""
 
 from typing import Self
 
@@ -21,7 +21,7 @@ from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class RedisBackend:
-    """Redis 6.2 or newer, or Valkey; `open` is how to make one."""
+    """All ports of one server: Redis 6.2 or newer, or Valkey. Use `open` to create an instance."""
 
     def __init__(
         self,
@@ -69,7 +69,10 @@ class RedisBackend:
         clock: Clock,
         ids: IdGenerator,
     ) -> Self:
-        """Raises InputError when the store is divided otherwise than the options say."""
+        """Connects to the server and reads or creates the layout of the store.
+
+        Raises InputError if the stored number of partitions differs from the options.
+        """
         pool = RedisConnectionPool(url, clock, options)
         keys = RedisKeyNames(options.prefix)
         try:
@@ -80,7 +83,10 @@ class RedisBackend:
         return cls(pool, keys, layout, clock=clock, ids=ids, options=options)
 
     async def claim_home_partition(self, owner: str) -> int:
-        """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
+        """Returns the lowest free partition, or 0.
+
+        The id of an execution alone decides its partition.
+        """
         for partition in range(self.layout.partitions):
             if await self._leases.observe(partition) is None:
                 return partition

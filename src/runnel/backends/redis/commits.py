@@ -1,4 +1,4 @@
-"""A commit as the arguments of `commit.lua`, and the inbox entries that it consumes."""
+"""Builds the arguments of `commit.lua`, and decodes the inbox entries that a commit consumes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,8 +56,15 @@ def build_commit_args(
     layout: RedisLayout, lease: Lease, commit: Commit, *, letters_max: int, journal_entries_max: int
 ) -> list[Arg]:
     consumed = commit.consumed or ""
-    behind = increment_position(commit.consumed) if commit.consumed else ""
-    args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
+    next_position = increment_position(commit.consumed) if commit.consumed else ""
+    args: list[Arg] = [
+        lease.epoch,
+        lease.nonce,
+        commit.sequence,
+        lease.partition,
+        consumed,
+        next_position,
+    ]
     args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
     args.append(len(commit.histories))
     for history in commit.histories:
@@ -79,13 +86,13 @@ def build_commit_args(
     args.append(len(commit.dead_letters))
     for letter in commit.dead_letters:
         args += _build_letter_args(letter, letters_max)
-    changed = build_commit_entries(commit)
-    args += (len(changed), *changed)
+    feed_entries = build_commit_entries(commit)
+    args += (len(feed_entries), *feed_entries)
     return args
 
 
 def increment_position(position: InboxPosition) -> str:
-    """The least position behind this one: a stream is trimmed up to what is to stay."""
+    """Returns the lowest position after this one; XTRIM MINID keeps entries from a position on."""
     milliseconds, _, number = position.partition("-")
     return f"{milliseconds}-{int(number) + 1}"
 
@@ -95,7 +102,7 @@ def _build_header_args(header: ExecutionHeader) -> Sequence[Arg]:
 
 
 def get_header_kind(header: ExecutionHeader) -> str:
-    """As the scripts take it: running, pending, final, or final child."""
+    """Returns the kind of a header for the scripts: running, pending, final root or child."""
     if header.state is ExecutionState.RUNNING:
         return "r"
     if header.state is ExecutionState.PENDING:
@@ -112,9 +119,10 @@ def _build_timer_args(timer: TimerRecord) -> Sequence[Arg]:
 
 
 def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
-    """The original fields are for whoever looks at the stream; Runnel itself reads the letter.
+    """Returns the arguments of one dead letter.
 
-    A task is known by its token: its entry was gone when it was claimed.
+    The separate fields are for people who read the stream. Runnel itself reads the encoded letter.
+    The token identifies the task, because its stream entry was deleted when it was claimed.
     """
     token = letter.token
     return (
@@ -134,7 +142,7 @@ def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
     )
 
 
-# -- inbox: a stream whose reader keeps its own position ---------------------------------------
+# -- inbox: a stream whose reader stores its own position ---------------------------------------
 
 INBOX_PAGE_SIZE = 1_000
 
@@ -148,19 +156,19 @@ def is_after(position: InboxPosition, other: InboxPosition) -> bool:
 
 
 async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskToken]:
-    """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
+    """Returns the tokens of the task results that no commit has consumed.
+
+    Consumed entries are trimmed from the stream.
+    """
     tokens: set[TaskToken] = set()
-    start = "-"
-    while page := await pool.call("XRANGE", key, start, "+", "COUNT", INBOX_PAGE_SIZE):
-        entries = decode_inbox_entries(page)
-        commands = [entry.command for entry in entries]
+    async for page in pool.read_stream(key, page_size=INBOX_PAGE_SIZE):
+        commands = [entry.command for entry in decode_inbox_entries(page)]
         tokens |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
-        start = f"({entries[-1].position}"
     return tokens
 
 
 async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
-    """Since the first entry that no commit has consumed; 0 without any."""
+    """Returns the age in seconds of the oldest unconsumed entry; 0 if there is none."""
     first = await pool.call("XRANGE", key, "-", "+", "COUNT", 1)
     if not first:
         return 0.0
@@ -169,7 +177,7 @@ async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
 
 
 def _decode_entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
-    """One that can't be read keeps its place."""
+    """Decodes one entry; an unreadable entry keeps its position."""
     inbox_position, body = InboxPosition(position.decode()), fields[1]
     try:
         return InboxEntry(position=inbox_position, command=decode_message(body))

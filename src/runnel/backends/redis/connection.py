@@ -1,6 +1,6 @@
 """One connection to a Redis server, and the address that its URL names.
 
-Commands are sent at once; replies come in the same order.
+Commands are sent at once. Replies arrive in the same order.
 """
 
 import asyncio
@@ -20,44 +20,50 @@ from runnel.errors import InputError
 
 Arg: TypeAlias = str | bytes | int | float
 Reply: TypeAlias = Any
-"""What Redis answers: its shape is that of the command. A refusal is a `hiredis.ReplyError`."""
+"""A reply of Redis, whose type depends on the command; an error reply is a `hiredis.ReplyError`."""
 
-# What is read at once: a longer answer takes several turns.
+# The size of one read; a longer reply takes several reads.
 BUFFER_BYTES = 65_536
 _INCOMPLETE = object()
 _MESSAGE = b"message"
 
 
 class RedisConnectionError(Exception):
-    """The connection can't be made, or is lost; what was asked may have been done or not."""
+    """The connection can't be opened, or was lost.
+
+    It is unknown whether the pending commands were executed.
+    """
 
 
 def pack_command(args: tuple[Arg, ...]) -> bytes:
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # it takes any length
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # it accepts any length
     return packed
 
 
 class RedisConnection(asyncio.BufferedProtocol):
-    """`run_id` names the life of the server that it leads to.
+    """One connection to a server; `run_id` identifies the server process since its last start.
 
-    Who asks may give up: its answer is thrown away when it comes, and those behind it get theirs.
-    A server that leaves a question without an answer for `call_timeout_s` has lost the connection,
-    and with it all that was asked.
+    A caller can be cancelled: its reply is discarded on arrival, and later callers still get
+    theirs. If the server does not answer within `call_timeout_s`, the connection is closed and all
+    pending commands fail.
     """
 
     def __init__(self, call_timeout_s: float) -> None:
         self.run_id = ""
         self.is_open = False
         self.on_reply: Callable[[], None] | None = None
-        """Called once for each answer, and for each that will never come."""
+        """Called once per pending command, when its reply arrives or when the connection is
+        lost.
+        """
         self.on_message: Callable[[bytes, bytes], None] | None = None
-        """Called with the channel and the payload of each message, once it has subscribed."""
+        """Called with the channel and the payload of each message after a subscription."""
         self._call_timeout_s = call_timeout_s
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing of the connection is left."""
+        """Done when the connection is closed completely."""
         self._transport: asyncio.Transport | None = None
-        # A view: TLS of asyncio writes into a part of it, and a part of a bytearray is a copy.
+        # A memoryview: asyncio's TLS writes into slices of the buffer, and a bytearray slice is a
+        # copy.
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
@@ -65,27 +71,30 @@ class RedisConnection(asyncio.BufferedProtocol):
         self._timeout_handle: asyncio.TimerHandle | None = None
 
     def send_command(self, packed: bytes, *, wait_s: float = 0.0) -> asyncio.Future[Reply]:
-        """Raises RedisConnectionError, and has sent nothing, when the connection is not open."""
+        """Sends the command and returns a future of its reply.
+
+        Raises RedisConnectionError and sends nothing if the connection is not open.
+        """
         if self._transport is None or not self.is_open:
             raise RedisConnectionError("the connection is closed")
-        answer: asyncio.Future[Reply] = self._loop.create_future()
+        reply: asyncio.Future[Reply] = self._loop.create_future()
         due = self._loop.time() + self._call_timeout_s + wait_s
-        self._pending.append((answer, due))
+        self._pending.append((reply, due))
         if self._timeout_handle is None:
             self._timeout_handle = self._loop.call_at(due, self._check_timeout)
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(packed)
-        return answer
+        return reply
 
     def close(self) -> None:
-        """At once: whoever waits for an answer gets a RedisConnectionError."""
-        self._fail("the connection was closed here")
+        """Closes the connection at once; pending commands fail with RedisConnectionError."""
+        self._fail("this process closed the connection")
 
-    # -- what asyncio calls --------------------------------------------------------------------
+    # -- callbacks of asyncio -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # that of a stream, as was asked for
+        self._transport = transport  # type: ignore[assignment]  # it is a stream transport
         self.is_open = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -93,22 +102,22 @@ class RedisConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         reader, pending, on_reply = self._reader, self._pending, self.on_reply
-        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
+        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it accepts any buffer
         try:
             while (reply := reader.gets()) is not _INCOMPLETE:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
                     self.on_message(reply[1], reply[2])
                     continue
                 if not pending:
-                    self._fail(f"the server said what nobody had asked for: {reply}")
+                    self._fail(f"the server sent a reply without a command: {reply}")
                     return
-                answer, _ = pending.popleft()
-                if not answer.done():
-                    answer.set_result(reply)
+                future, _ = pending.popleft()
+                if not future.done():
+                    future.set_result(reply)
                 if on_reply is not None:
                     on_reply()
         except hiredis.ProtocolError as error:
-            self._fail(f"what answers there is no Redis: {error}")
+            self._fail(f"the server does not speak the Redis protocol: {error}")
 
     def eof_received(self) -> None:
         self._fail("the server closed the connection")
@@ -119,21 +128,21 @@ class RedisConnection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def _flush(self) -> None:
-        """What was asked in one turn of the loop goes together: it is read and answered so too."""
+        """Sends the commands of one iteration of the event loop together."""
         unsent, self._unsent = self._unsent, []
         if self._transport is not None and self.is_open:
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
-    # -- patience ------------------------------------------------------------------------------
+    # -- timeout --------------------------------------------------------------------------------
 
     def _check_timeout(self) -> None:
-        """One alarm for all calls: it costs a timer per `call_timeout_s`, not one per call."""
+        """Checks the oldest command; one timer per `call_timeout_s` serves all commands."""
         self._timeout_handle = None
         if not self._pending:
             return
         due = self._pending[0][1]
         if self._loop.time() >= due:
-            self._fail(f"no answer within {self._call_timeout_s:g} s")
+            self._fail(f"no reply within {self._call_timeout_s:g} s")
         else:
             self._timeout_handle = self._loop.call_at(due, self._check_timeout)
 
@@ -145,14 +154,14 @@ class RedisConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
-        for answer, _ in pending:
-            if not answer.done():
-                answer.set_exception(RedisConnectionError(reason))
+        for future, _ in pending:
+            if not future.done():
+                future.set_exception(RedisConnectionError(reason))
             if self.on_reply is not None:
                 self.on_reply()
 
 
-# -- TLS, as the options of the URL say --------------------------------------------------------
+# -- TLS, from the options of the URL -----------------------------------------------------------
 
 _TLS_PREFIX = "ssl_"
 _CERT_REQS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -160,8 +169,9 @@ _FALSE_VALUES = frozenset({"", "0", "f", "false", "n", "no"})
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Each is an option of the URL, with `ssl_` before its name; the server is checked, unless
-    `cert_reqs` says `none`.
+    """The TLS options of a URL; each has the prefix `ssl_` there.
+
+    The certificate of the server is verified unless `cert_reqs` is `none`.
     """
 
     cert_reqs: str = "required"
@@ -176,9 +186,9 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     ciphers: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError."""
+        """Raises ValueError if an option has an invalid value."""
         if self.cert_reqs not in _CERT_REQS:
-            raise ValueError(f"{_TLS_PREFIX}cert_reqs is {' or '.join(_CERT_REQS)}")
+            raise ValueError(f"{_TLS_PREFIX}cert_reqs must be {' or '.join(_CERT_REQS)}")
         if self.min_version is not None:
             ssl.TLSVersion(int(self.min_version))
 
@@ -187,7 +197,7 @@ TLS_OPTION_NAMES = frozenset(_TLS_PREFIX + name for name in TlsOptions.__struct_
 
 
 def parse_tls_options(options: Mapping[str, str]) -> TlsOptions:
-    """Of all options of a URL; raises ValueError for a value that an option can't have."""
+    """Selects the TLS options of a URL; raises ValueError for an invalid value."""
     named = {
         name.removeprefix(_TLS_PREFIX): options[name] for name in TLS_OPTION_NAMES & options.keys()
     }
@@ -196,7 +206,10 @@ def parse_tls_options(options: Mapping[str, str]) -> TlsOptions:
 
 @lru_cache(maxsize=8)
 def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """Made once: it reads files. Raises OSError, or ValueError, for what they can't be used for."""
+    """Builds the TLS context; cached, because it reads files.
+
+    Raises OSError or ValueError if the files can't be used.
+    """
     context = ssl.create_default_context()
     verify = _CERT_REQS[tls.cert_reqs]
     is_checked = verify is not ssl.CERT_NONE and tls.check_hostname.lower() not in _FALSE_VALUES
@@ -216,14 +229,14 @@ def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
 # -- address -----------------------------------------------------------------------------------
 
 PORT_DEFAULT = 6379
-# A peer that is gone without a word is noticed after a minute, not after two hours.
+# A dead peer is detected after one minute instead of two hours.
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# What a URL may say; all else is set here, or would change what the answers look like.
+# The options that a URL can have. Others are set here, or would change the format of replies.
 _URL_OPTIONS = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """`path` is that of a socket in the file system; without it, `host` and `port` count."""
+    """The address of a server; `path` is a Unix socket and replaces `host` and `port`."""
 
     host: str = "localhost"
     port: int = PORT_DEFAULT
@@ -236,7 +249,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsOptions | None = None
 
     def __str__(self) -> str:
-        """Without a user or a password."""
+        """Returns the address without user and password."""
         if self.path is not None:
             return f"{self.path}/{self.db}"
         host = self.host.lower()
@@ -248,18 +261,18 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises RedisConnectionError if it can't be reached, and hiredis.ReplyError if it refuses.
         """
-        is_in = False
+        is_connected = False
         try:
             async with asyncio.timeout(timeout_s):
                 await self._open(connection)
                 await self._handshake(connection)
-            is_in = True
+            is_connected = True
         except TimeoutError as error:
             raise RedisConnectionError(f"no connection to {self} within {timeout_s:g} s") from error
         except (OSError, ValueError) as error:
             raise RedisConnectionError(_describe_error(error, str(self))) from error
         finally:
-            if not is_in:
+            if not is_connected:
                 connection.close()
 
     async def _open(self, connection: RedisConnection) -> None:
@@ -275,7 +288,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
             _enable_keepalive(transport.get_extra_info("socket"))
 
     async def _handshake(self, connection: RedisConnection) -> None:
-        """All in one go: the first refusal is the reason of those behind it."""
+        """Sends all commands of the handshake at once; the first error explains the later ones."""
         steps: list[tuple[str | int, ...]] = []
         if self.password is not None:
             username = () if self.username is None else (self.username,)
@@ -285,22 +298,25 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         if self.db:
             steps.append(("SELECT", self.db))
         steps.append(("INFO", "server"))
-        answers: list[Reply] = await asyncio.gather(
+        replies: list[Reply] = await asyncio.gather(
             *[connection.send_command(pack_command(step)) for step in steps]
         )
-        for answer in answers:
-            if isinstance(answer, hiredis.ReplyError):
-                raise answer
-        server_info = answers[-1]
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise reply
+        server_info = replies[-1]
         if not isinstance(server_info, bytes):
             raise RedisConnectionError(
-                f"what answers at {self} is no Redis: it does not tell of itself"
+                f"the server at {self} is not a Redis server: its reply to INFO is not a text"
             )
         connection.run_id = server_info.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
 
 
 def parse_address(url: str) -> RedisAddress:
-    """Raises InputError without the text of the URL: a password may be anywhere in it."""
+    """Parses the URL of a Redis server.
+
+    Raises InputError without the text of the URL, because any part of it can be a password.
+    """
     try:
         parts = urlsplit(url)
         query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
@@ -314,19 +330,19 @@ def parse_address(url: str) -> RedisAddress:
         ) from None
     raise InputError(
         f"the URL of a Redis server may have the options client_name, socket_keepalive and "
-        f"{', '.join(sorted(TLS_OPTION_NAMES))}, got '{unknown[0]}'; how long calls may take is "
+        f"{', '.join(sorted(TLS_OPTION_NAMES))}, got '{unknown[0]}'; set the timeout with "
         "REDIS_SOCKET_TIMEOUT"
     )
 
 
 def _build_address(parts: SplitResult, options: Mapping[str, str]) -> RedisAddress:
-    """Raises ValueError."""
+    """Builds the address; raises ValueError if the URL is not valid."""
     path = unquote(parts.path)
     is_local = parts.scheme == "unix"
     if parts.scheme not in {"redis", "rediss", "unix"} or (is_local and not path):
-        raise ValueError("no URL of a Redis server")
+        raise ValueError("not the URL of a Redis server")
     if parts.fragment or (not is_local and "@" in path):
-        raise ValueError("the password is not quoted: what was read as the host is its user")
+        raise ValueError("the password is not quoted, so the user name was read as the host")
     return RedisAddress(
         host=unquote(parts.hostname or RedisAddress().host),
         port=parts.port or PORT_DEFAULT,
@@ -341,9 +357,9 @@ def _build_address(parts: SplitResult, options: Mapping[str, str]) -> RedisAddre
 
 
 def _parse_db(text: str) -> int:
-    """As in redis://host:6379/3; raises ValueError for what is no number."""
+    """Parses a database number as in redis://host:6379/3; raises ValueError for any other text."""
     if text and not text.isdecimal():
-        raise ValueError("no number of a database")
+        raise ValueError("not a database number")
     return int(text or 0)
 
 
@@ -354,12 +370,15 @@ def _unquote_optional(quoted: str | None) -> str | None:
 def _enable_keepalive(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE_OPTIONS.items():
-        if hasattr(socket, name):  # not every system has them
+        if hasattr(socket, name):  # not every operating system has these options
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _describe_error(error: OSError | ValueError, address: str) -> str:
-    """What asyncio says is "Connect call failed", whatever was the matter."""
+    """Describes the error with the text of the operating system.
+
+    asyncio says "Connect call failed" for every cause.
+    """
     if not isinstance(error, OSError) or error.errno is None:
         return f"can't connect to {address}: {error}"
     is_plain = isinstance(error, ConnectionError)

@@ -1,13 +1,13 @@
-"""The connections to a Redis server, and the Lua scripts that are called over them.
+"""A pool of connections to one Redis server, and the Lua scripts that are called through it.
 
-Short calls share one connection; a call that takes longer has its own. Nothing is ever sent twice,
-and each connection knows the run id of the server that it leads to.
+Short commands share one connection; long or blocking commands get an exclusive one. No command is
+ever sent twice. Each connection knows the run id of its server.
 """
 
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TypeAlias
@@ -27,16 +27,19 @@ from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# -- Lua scripts by name: read once, called by their hash --------------------------------------
+# -- Lua scripts by name: loaded once, called by their hash -------------------------------------
 
 PRELUDE = "prelude"
-# A part begins with its comment and ends before an empty line.
+# A part of the prelude begins with its comment and ends before an empty line.
 _PRELUDE_PART = re.compile(r"(?:.+\n)+")
 _LOCAL_NAME = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
 
 
 class LuaScript(msgspec.Struct, frozen=True):
-    """`sha` is what EVALSHA takes: the server keeps a script until it restarts or is flushed."""
+    """A script and its SHA-1 hash, which EVALSHA takes.
+
+    The server keeps a loaded script until it restarts or the script cache is flushed.
+    """
 
     name: str
     text: str
@@ -54,10 +57,10 @@ def load_scripts(folder: Path) -> dict[str, LuaScript]:
 
 
 def select_prelude(prelude: str, body: str) -> str:
-    """The parts of the prelude that a script uses, and those that they use.
+    """Returns the parts of the prelude that a script uses, including their dependencies.
 
-    The server makes every function of a script anew in each call: all of them took 3.2 µs of the
-    5.4 that an otherwise empty script takes.
+    The server creates every function of a script again in each call. With the full prelude this
+    took 3.2 µs of the 5.4 that an otherwise empty script takes.
     """
     text = ""
     for part in reversed(_PRELUDE_PART.findall(prelude)):
@@ -68,7 +71,7 @@ def select_prelude(prelude: str, body: str) -> str:
 
 
 def make_script(name: str, text: str) -> LuaScript:
-    """Redis names a script by this hash; nothing is protected by it."""
+    """Builds the script with its hash. Redis requires SHA-1 here; it does not protect anything."""
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return LuaScript(name, text, sha)
 
@@ -76,14 +79,14 @@ def make_script(name: str, text: str) -> LuaScript:
 SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))
 
 
-# A wait that the server should have ended by now is ended here.
+# The grace period after which this client ends a wait that the server should have ended.
 BLOCK_GRACE_S = 0.05
-# A longer command has a connection of its own: those behind it would have to wait, and what the
-# server has not read yet would pile up here. So the shared one holds at most `calls_max` times
-# this.
+# A longer command gets an exclusive connection: later commands would have to wait, and data that
+# the server has not read would accumulate here. The shared connection therefore holds at most
+# `calls_max` times this size.
 SHARED_BYTES_MAX = 65_536
 _NO_SCRIPT = "NOSCRIPT "
-# Within a script, older servers put other words before it.
+# Inside a script, older servers put other text before it.
 _READ_ONLY = "READONLY "
 
 ConnectionFailure: TypeAlias = RedisConnectionError | hiredis.ReplyError
@@ -91,11 +94,11 @@ _FAILURES = (RedisConnectionError, hiredis.ReplyError)
 
 
 class ServerChangedError(Exception):
-    """The server is not the one it was: it has restarted, or is another one."""
+    """The server restarted, or another server answers at this address."""
 
 
 class RedisConnectionPool:
-    """Raises StoreError for whatever goes wrong on the way."""
+    """Connections to one server. Every failure to execute a command raises StoreError."""
 
     def __init__(
         self, url: str, clock: Clock, options: RedisOptions = DEFAULT_REDIS_OPTIONS
@@ -113,33 +116,42 @@ class RedisConnectionPool:
 
     @property
     def address(self) -> str:
-        """Where the server is, without a user or a password."""
+        """The address of the server, without user and password."""
         return str(self._address)
 
     async def run_id(self) -> str:
-        """Of the server as it is now."""
+        """Returns the run id of the server that currently answers."""
         try:
             return (await self._get_shared()).run_id
         except _FAILURES as error:
             raise self._build_store_error("INFO", error) from error
 
     async def read_time(self) -> float:
-        """Seconds since 1970 on the server's clock."""
+        """Returns the time of the server, in seconds since 1970."""
         seconds, microseconds = await self.call("TIME")
         return int(seconds) + int(microseconds) / 1e6
 
     async def call(
         self, *args: Arg, expected_run_id: str | None = None, is_large: bool = False
     ) -> Reply:
-        """Raises ServerChangedError and sends nothing if the server's run id is not the expected.
+        """Sends a command and returns its reply.
 
-        `is_large` is for a reply that may be long: it gets a connection of its own.
+        If `expected_run_id` is not the run id of the server, raises ServerChangedError and sends
+        nothing. `is_large` announces a long reply, which gets an exclusive connection.
         """
         packed = pack_command(args)
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
         return await self._send(
             str(args[0]), packed, expected_run_id=expected_run_id, is_large=is_large
         )
+
+    async def read_stream(
+        self, key: str, *, page_size: int, start: str = "-"
+    ) -> AsyncIterator[list[tuple[bytes, list[bytes]]]]:
+        """Yields the entries of a stream from `start` on, page by page."""
+        while page := await self.call("XRANGE", key, start, "+", "COUNT", page_size):
+            yield page
+            start = f"({page[-1][0].decode()}"
 
     async def run_script(
         self,
@@ -150,7 +162,10 @@ class RedisConnectionPool:
         expected_run_id: str | None = None,
         is_large: bool = False,
     ) -> Reply:
-        """Runs a script; one that the server does not know has not run, so it is sent again."""
+        """Runs a script by its hash, and loads it first if the server does not know it.
+
+        A script that the server does not know was not run, so sending it again is safe.
+        """
         script = SCRIPTS[name]
         packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
@@ -161,9 +176,10 @@ class RedisConnectionPool:
     async def call_blocking(
         self, *args: Arg, wait_s: float, expected_run_id: str | None = None
     ) -> Reply:
-        """A command that blocks for up to `wait_s`, and at most `block_s`: then it gives None.
+        """Sends a command that blocks for up to `wait_s`, and at most `block_s`.
 
-        `BLOCK` and the milliseconds are put behind the first argument.
+        Returns None if nothing arrived in that time. `BLOCK` and the milliseconds are inserted
+        after the first argument.
         """
         wait_s = min(wait_s, self.block_s)
         packed = pack_command((args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:]))
@@ -185,32 +201,32 @@ class RedisConnectionPool:
         *,
         connection: RedisConnection | None,
     ) -> RedisConnection:
-        """Returns the connection on which `on_message` gets the messages of the channel.
+        """Returns the connection on which `on_message` receives the messages of the channel.
 
-        That is `connection`, as long as it is current; otherwise a new one.
+        Reuses `connection` if it is current; otherwise opens a new one.
         """
-        made: RedisConnection | None = None
+        opened: RedisConnection | None = None
         try:
             if connection is None or not self.is_current(connection):
-                connection = made = await self._connect()
+                connection = opened = await self._connect()
                 connection.on_message = on_message
             _check_reply(await connection.send_command(pack_command(("SUBSCRIBE", channel))))
-            made = None
+            opened = None
         except _FAILURES as error:
             raise self._build_store_error("SUBSCRIBE", error) from error
         finally:
-            if made is not None:
-                made.close()  # nobody would know of it, and it might hear what is handed over
+            if opened is not None:
+                opened.close()  # no caller knows it, and it could receive pushed tasks
         return connection
 
     def is_current(self, connection: RedisConnection) -> bool:
-        """Whether it is open, and leads to the same server as the calls do, as far as is known."""
+        """Returns whether the connection is open and leads to the server of the shared one."""
         return connection.is_open and (
             self._shared is None or self._shared.run_id == connection.run_id
         )
 
     async def close(self) -> None:
-        """Whatever is under way fails, and whatever comes then."""
+        """Closes all connections; pending and later commands fail."""
         self._is_closed = True
         connections = [*self._open]
         _close_all(connections)
@@ -241,21 +257,24 @@ class RedisConnectionPool:
             raise self._build_store_error(command, error) from error
 
     async def _send_shared(self, packed: bytes, *, expected_run_id: str | None) -> Reply:
-        """Its place is free again when the answer is there, even if nobody waits for it by then."""
+        """Sends the command on the shared connection.
+
+        The slot is freed when the reply arrives, even if the caller was cancelled before.
+        """
         await self._call_slots.acquire()
-        is_asked = False
+        is_sent = False
         try:
             connection = self._shared
             if connection is None or not connection.is_open:
                 connection = await self._get_shared()
             if expected_run_id is not None and connection.run_id != expected_run_id:
                 raise ServerChangedError
-            answer = connection.send_command(packed)
-            is_asked = True
+            reply = connection.send_command(packed)
+            is_sent = True
         finally:
-            if not is_asked:
+            if not is_sent:
                 self._call_slots.release()
-        return _check_reply(await answer)
+        return _check_reply(await reply)
 
     async def _send_in_slot(self, packed: bytes, *, expected_run_id: str | None) -> Reply:
         async with self._call_slots:
@@ -264,7 +283,11 @@ class RedisConnectionPool:
     async def _send_exclusive(
         self, packed: bytes, *, expected_run_id: str | None, wait_s: float = 0.0
     ) -> Reply:
-        """Giving it up closes the connection: the server may go on with it for long."""
+        """Sends the command on an exclusive connection.
+
+        If the caller is cancelled, the connection is closed, because the server may continue the
+        command for a long time.
+        """
         connection = await self._checkout(expected_run_id)
         is_answered = False
         try:
@@ -278,7 +301,10 @@ class RedisConnectionPool:
         return _check_reply(reply)
 
     async def _get_shared(self) -> RedisConnection:
-        """Who comes while somebody else connects has the same luck."""
+        """Returns the shared connection, and opens it if necessary.
+
+        Callers that arrive while it is being opened share the result or the error.
+        """
         while self._shared is None or not self._shared.is_open:
             if self._connecting is None:
                 return await self._connect_shared()
@@ -302,7 +328,11 @@ class RedisConnectionPool:
         return connection
 
     async def _checkout(self, expected_run_id: str | None) -> RedisConnection:
-        """One that lies idle may lead to a former life; a new one tells which is the current."""
+        """Returns an exclusive connection from the pool, or a new one.
+
+        An idle connection may lead to a server that has restarted. A new connection shows the
+        current run id.
+        """
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and expected_run_id in (None, connection.run_id):
@@ -319,15 +349,16 @@ class RedisConnectionPool:
         await self._address.connect(connection, timeout_s=self._call_timeout_s)
         if self._is_closed:
             connection.close()
-            raise RedisConnectionError("all connections were closed here")
+            raise RedisConnectionError("this process closed the connection pool")
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))
         return connection
 
     def _build_store_error(self, command: str, error: ConnectionFailure) -> StoreError:
-        """The other connections have most likely the same fate: the next call makes a new one.
+        """Builds the error, and closes connections that most likely fail as well.
 
-        A server that may only be read was replaced by another, to which new ones may lead.
+        The next command opens a new connection. A read-only server was replaced by another one, so
+        all connections to it are closed.
         """
         if isinstance(error, RedisConnectionError):
             idle, self._idle = self._idle, []
@@ -335,7 +366,7 @@ class RedisConnectionPool:
         elif _READ_ONLY in str(error):
             _close_all([*self._open])
         return StoreError(
-            f"Redis: '{command}' failed, and whether it was done is not known: {error}"
+            f"Redis: '{command}' failed, and it is unknown whether it was executed: {error}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that a commit hands to a worker which waits for them: nobody has to ask first."""
+"""Tasks that a commit pushes to a waiting worker, without a request from the worker."""
 
 import asyncio
 from collections import defaultdict
@@ -11,30 +11,34 @@ from runnel.backends.redis.keys import RedisKeyNames, decode_tasks
 from runnel.core.effects import TaskMessage
 from runnel.ports.clock import Clock
 
-# What was longer on its way may have been taken for lost: it is checked before it runs. The claim
-# that waits, and the beats behind it, take less by far.
+# A task that took longer than this to arrive may have been declared lost; it is checked before it
+# runs. The waiting claim and the following heartbeats take much less time.
 PUSH_AGE_S_MAX = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class TaskWait:
-    """It began at `since` on the clock of the server, and at `local_since` on the one here."""
+    """One waiting claim.
+
+    It started at `server_since` on the clock of the server, and at `local_since` on the local
+    clock.
+    """
 
     future: asyncio.Future[Sequence[TaskMessage]]
     server_since: float
     local_since: float
 
     def is_fresh(self, pushed_at: float, *, now: float) -> bool:
-        """Whether this wait was meant, and it was not long ago."""
+        """Returns whether the push was meant for this wait and arrived within PUSH_AGE_S_MAX."""
         passed_s = pushed_at - self.server_since
         return passed_s >= 0 and now - self.local_since - passed_s <= PUSH_AGE_S_MAX
 
 
 class TaskPushListener:
-    """One connection hears for all workers of this process.
+    """Receives pushed tasks for all workers of this process on one connection.
 
-    What is handed to a worker is its own from that moment, as if it had claimed it, whether it
-    gets here or not.
+    A pushed task belongs to the worker from that time on, as after a claim, even if the push never
+    arrives.
     """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, clock: Clock) -> None:
@@ -48,55 +52,58 @@ class TaskPushListener:
         self._waits: dict[str, TaskWait] = {}
 
     async def subscribe(self, worker: str) -> None:
-        """From now on this process hears what is handed to the worker; raises StoreError."""
+        """Subscribes to the tasks that are pushed to the worker; raises StoreError."""
         if self._is_subscribed(worker):
             return
         async with self._lock:
             if self._is_subscribed(worker):
                 return
-            before = self._connection
+            previous = self._connection
             connection = await self._pool.subscribe(
-                self._prefix + worker, self._on_message, connection=before
+                self._prefix + worker, self._on_message, connection=previous
             )
-            if connection is not before:
-                if before is not None:
-                    before.close()  # a replica would go on telling what its server tells
+            if connection is not previous:
+                if previous is not None:
+                    previous.close()  # a replica would still forward the messages of its server
                 self._subscribed.clear()
                 self._connection = connection
                 connection.closed.add_done_callback(lambda _: self._wake_all())
             self._subscribed.add(worker)
 
     def take_stale(self, worker: str) -> list[TaskMessage]:
-        """What came late, or when it did not wait: by now it may have been taken for lost."""
+        """Returns, and removes, tasks that arrived late or while the worker was not waiting.
+
+        They may have been declared lost meanwhile.
+        """
         return self._stale.pop(worker, [])
 
     def requeue(self, worker: str, tasks: Sequence[TaskMessage]) -> None:
         self._stale[worker].extend(tasks)
 
     async def wait(self, worker: str, *, wait_s: float, since: float) -> Sequence[TaskMessage]:
-        """What is handed to it; nothing when the time is up, or something has come late.
+        """Waits for tasks that are pushed to the worker.
 
-        `since` is when it began to wait, as the server said.
+        Returns nothing after `wait_s`, or if tasks arrived late. `since` is the start of the wait
+        on the clock of the server.
         """
         if wait_s <= 0 or self._stale.get(worker) or not self._is_subscribed(worker):
             return ()
-        news: asyncio.Future[Sequence[TaskMessage]] = asyncio.get_running_loop().create_future()
-        wait = self._waits[worker] = TaskWait(news, since, self._clock.monotonic())
-        is_got = False
+        pushed: asyncio.Future[Sequence[TaskMessage]] = asyncio.get_running_loop().create_future()
+        wait = self._waits[worker] = TaskWait(pushed, since, self._clock.monotonic())
+        is_received = False
         try:
             async with self._clock.timeout(min(wait_s, self._pool.block_s)):
-                tasks = await news
-            is_got = True
+                tasks = await pushed
+            is_received = True
         except TimeoutError:
-            self._subscribed.discard(
-                worker
-            )  # to subscribe again is to ask whether anybody is there
+            # The next claim subscribes again, which checks that the server still answers.
+            self._subscribed.discard(worker)
             return ()
         finally:
             if self._waits.get(worker) is wait:
                 del self._waits[worker]
-            if not is_got and news.done() and not news.cancelled():
-                self.requeue(worker, news.result())
+            if not is_received and pushed.done() and not pushed.cancelled():
+                self.requeue(worker, pushed.result())
         return tasks
 
     def forget(self, worker: str) -> None:
@@ -112,12 +119,12 @@ class TaskPushListener:
 
     def _on_message(self, channel: bytes, payload: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)
-        handed_at, _, listed = payload.partition(b" ")
-        tasks = decode_tasks(listed)
+        pushed_at, _, encoded_tasks = payload.partition(b" ")
+        tasks = decode_tasks(encoded_tasks)
         wait = self._waits.get(worker)
         if wait is None or wait.future.done():
             self.requeue(worker, tasks)
-        elif wait.is_fresh(float(handed_at), now=self._clock.monotonic()):
+        elif wait.is_fresh(float(pushed_at), now=self._clock.monotonic()):
             wait.future.set_result(tasks)
         else:
             self.requeue(worker, tasks)

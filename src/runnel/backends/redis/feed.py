@@ -1,4 +1,4 @@
-"""The feed of a Redis server: a stream with one entry for each commit."""
+"""The change feed of a Redis server: a stream with one entry per commit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,14 +20,17 @@ ENTRY_FIELD = "c"
 
 
 class RedisFeed:
-    """Read from the entry of the position on, and not behind it: it must still be there."""
+    """Reads the feed, starting with the entry of the position.
+
+    That entry is read again, because it must still exist; otherwise the reader has missed changes.
+    """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool
         self._key = keys.feed
 
     async def end(self) -> FeedPosition:
-        """Begins the feed of an empty server: a position has an entry."""
+        """Returns the end position; adds an entry to an empty feed, as a position needs one."""
         while True:
             last = await self._pool.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
             if last:
@@ -39,10 +42,10 @@ class RedisFeed:
         page = await self._read_page(after, offset, limit)
         if offset is None or page.changes or page.has_gap or wait_s <= 0:
             return page
-        is_news = await self._pool.call_blocking(
+        arrived = await self._pool.call_blocking(
             "XREAD", "COUNT", 1, "STREAMS", self._key, offset.entry_id, wait_s=wait_s
         )
-        return await self._read_page(after, offset, limit) if is_news else page
+        return await self._read_page(after, offset, limit) if arrived else page
 
     async def _read_page(
         self, after: FeedPosition, offset: FeedOffset | None, limit: int

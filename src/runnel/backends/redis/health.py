@@ -1,4 +1,4 @@
-"""What a Redis server tells about itself, and what Runnel has stored there; changes nothing."""
+"""Read-only inspection of a Redis server and of the data that Runnel stores there."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,10 @@ from runnel.ports.store import LeaseRecord
 
 
 class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """`fsync` is None where the server does not tell; `clock_ahead_s` is how much later its clock
-    is.
+    """Facts about the server.
+
+    `fsync` is None if the server does not report it. `clock_ahead_s` is the lead of its clock over
+    the local one.
     """
 
     product: str
@@ -29,18 +31,18 @@ class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_max_bytes: int
     clock_ahead_s: float
     partitions: int | None
-    """None before the first process of Runnel has opened it."""
+    """None before the first Runnel process has opened the store."""
     incarnation: str | None
-    """The archive that it belongs to; None without one."""
+    """The name of the archive that it belongs to; None if it has no archive."""
     identity: str | None = None
-    """Its own name, as its archive knows it; None without one."""
+    """The name under which its archive knows this Redis; None if it has no archive."""
     address: str = ""
     journal_starts: Mapping[int, int] = {}
-    """The first commit that each partition still keeps for its archive."""
+    """The first commit in the journal of each partition that has one."""
 
 
 class RedisHealth:
-    """Of the server at `url`; every method raises StoreError when it can't be reached."""
+    """Inspects the server at `url`; every method raises StoreError if it can't be reached."""
 
     def __init__(self, url: str, options: RedisOptions, clock: Clock, ids: IdGenerator) -> None:
         self._pool = RedisConnectionPool(url, clock, options)
@@ -92,7 +94,7 @@ class RedisHealth:
         await self._pool.close()
 
     async def _read_config(self, name: str) -> str | None:
-        """None where `CONFIG` is forbidden, as on most servers that somebody else runs."""
+        """Returns the setting; None if `CONFIG` is forbidden, as it is on most hosted servers."""
         try:
             reply = await self._pool.call("CONFIG", "GET", name)
         except StoreError:
@@ -100,7 +102,10 @@ class RedisHealth:
         return reply[1].decode() if reply else None
 
     async def _measure_clock_ahead(self) -> float:
-        """Against the middle of the call: it is right up to half of what that takes."""
+        """Returns how far the clock of the server is ahead of the local one.
+
+        It compares with the middle of the call, so the error is at most half of its duration.
+        """
         before = self._clock.now()
         server_time = await self._pool.read_time()
         middle = (before + self._clock.now()) / 2

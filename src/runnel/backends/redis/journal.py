@@ -1,4 +1,4 @@
-"""Commits that wait for the archive, and executions that may be forgotten once they are there."""
+"""The journal of commits for the archive, and the removal of archived executions from Redis."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -6,11 +6,11 @@ from typing import Any
 
 from runnel.backends.redis.archive import list_descendants
 from runnel.backends.redis.commits import is_after
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.leases import (
     STREAM_START,
-    build_restart_error,
+    RestartFence,
     parse_run_id,
     run_fenced_script,
 )
@@ -35,14 +35,12 @@ class RedisJournal:
 
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         key = f"{self._keys.journal}{lease.partition}"
-        try:
+        with RestartFence(lease):
             stream = await self._pool.call(
                 *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
                 expected_run_id=parse_run_id(lease),
                 is_large=True,
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
         entries = [decode_journal_entry(entry_id, fields) for entry_id, fields in stream]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
@@ -51,12 +49,10 @@ class RedisJournal:
 
     async def trim(self, lease: Lease, *, upto: int) -> None:
         key = f"{self._keys.journal}{lease.partition}"
-        try:
+        with RestartFence(lease):
             await self._pool.call(
                 "XTRIM", key, "MINID", "=", f"{upto + 1}-0", expected_run_id=parse_run_id(lease)
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
 
     async def length(self, partition: int) -> int:
         length: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
@@ -70,38 +66,34 @@ class RedisJournal:
         return InboxPosition(stream_info[stream_info.index(b"last-generated-id") + 1].decode())
 
     async def read_unread(self, partition: int) -> set[bytes]:
-        """The messages that lie in the inbox, as they were written."""
+        """Returns the encoded messages in the inbox of the partition."""
         messages: set[bytes] = set()
-        start = "-"
         key = f"{self._keys.inbox}{partition}"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
             messages |= {fields[1] for _, fields in page}
-            start = f"({page[-1][0].decode()}"
         return messages
 
     async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
-        """Removes messages from the inbox of a partition whose owner has not begun to read it."""
-        start = "-"
+        """Removes messages from the inbox, before the new owner of the partition reads it."""
         key = f"{self._keys.inbox}{lease.partition}"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
             entry_ids = [entry_id for entry_id, fields in page if is_dropped(fields[1])]
             if entry_ids:
                 await self._pool.call("XDEL", key, *entry_ids, expected_run_id=parse_run_id(lease))
-            start = f"({page[-1][0].decode()}"
 
     async def list_running(self, partition: int) -> Sequence[ExecutionId]:
         members = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
         return [ExecutionId(member.decode()) for member in members]
 
     async def list_tree(self, root: ExecutionId) -> Sequence[bytes]:
-        """The ids of a root and of all below it."""
+        """Returns the ids of a root and of all its descendants."""
         return [root.encode(), *await list_descendants(self._pool, self._keys, root.encode())]
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         if commands:
             keys = [f"{self._keys.inbox}{lease.partition}"]
             await self._run_fenced(
-                lease, "resend", keys, [encode_message(command) for command in commands]
+                lease, "resend_messages", keys, [encode_message(command) for command in commands]
             )
 
     async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
@@ -109,52 +101,48 @@ class RedisJournal:
         cursor = await self._pool.call("HGET", key, "cursor")
         if is_after(inbox_position, InboxPosition((cursor or STREAM_START.encode()).decode())):
             return None
-        forgotten, passed = 0, 0
+        forgotten, skipped = 0, 0
         for _ in range(FORGET_ROUNDS_MAX):
-            examined, gone, kept, large = await self._run_fenced(
-                lease, "forget", self._build_keys(lease), [upto, passed, ROOT_BATCH_SIZE, PAGE_SIZE]
+            examined, removed, kept, large_roots = await self._run_fenced(
+                lease,
+                "forget_archived",
+                self._build_keys(lease),
+                [upto, skipped, ROOT_BATCH_SIZE, PAGE_SIZE],
             )
-            forgotten += gone
-            passed += kept
-            for root in large:
-                gone = await self._forget_large_tree(lease, root, upto)
-                forgotten += gone
-                passed += gone == 0
+            forgotten += removed
+            skipped += kept
+            for root in large_roots:
+                removed = await self._forget_large_tree(lease, root, upto)
+                forgotten += removed
+                skipped += removed == 0
             if examined < ROOT_BATCH_SIZE:
                 break
         return forgotten
 
     async def _forget_large_tree(self, lease: Lease, root: bytes, upto: int) -> int:
-        """Not while one of its children goes on; one that ended later waits for the next look."""
-        below = await list_descendants(self._pool, self._keys, root)
+        """Removes a large tree, page by page, and returns the number of its executions.
+
+        Removes nothing if a descendant still runs. If one ended after `upto`, a later call removes
+        the tree.
+        """
+        descendants = await list_descendants(self._pool, self._keys, root)
         key = f"{self._keys.ended_children}{lease.partition}"
-        for first in range(0, len(below), PAGE_SIZE):
-            scores = await self._pool.call("ZMSCORE", key, *below[first : first + PAGE_SIZE])
+        for first in range(0, len(descendants), PAGE_SIZE):
+            scores = await self._pool.call("ZMSCORE", key, *descendants[first : first + PAGE_SIZE])
             if any(score is None or float(score) > upto for score in scores):
                 return 0
-        # The root last: it is what leads to the others.
-        ids = [*below, root]
+        # The root is removed last, because the descendants are found through it.
+        ids = [*descendants, root]
         for first in range(0, len(ids), PAGE_SIZE):
             await self.drop_executions(lease, ids[first : first + PAGE_SIZE])
         return len(ids)
 
     async def drop_executions(self, lease: Lease, ids: Sequence[bytes | str]) -> None:
-        """Whatever they are: nothing of them stays."""
-        await self._run_fenced(lease, "forget_ids", self._build_keys(lease), ids)
+        """Removes the executions in any state, with all their data."""
+        await self._run_fenced(lease, "forget_executions", self._build_keys(lease), ids)
 
     def _build_keys(self, lease: Lease) -> Sequence[str]:
-        keys, number = self._keys, lease.partition
-        return [
-            keys.headers,
-            keys.ids_by_created_at,
-            keys.ids,
-            f"{keys.ended}{number}",
-            f"{keys.ended_children}{number}",
-            keys.blobs,
-            f"{keys.running}{number}",
-            keys.history,
-            keys.blob,
-        ]
+        return self._keys.list_execution_keys(lease.partition)[1:]
 
     async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]

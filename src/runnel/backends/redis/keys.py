@@ -1,10 +1,10 @@
-"""Every key that Runnel has in Redis, the layout of a store, and the codecs of its values.
+"""All key names that Runnel uses in Redis, the layout of a store, and the codecs of its values.
 
-No other module spells a key.
+No other module spells out a key name.
 
-A key carries its shard's hash tag, so that all that one script touches lives on one server. A
-name that ends in a colon is a prefix: the partition's number, or a name, is put behind it. Names
-come last because they may hold anything, and Redis looks at the first braces only.
+Every key contains the hash tag of its shard, so that all keys of one script are on one server. A
+name that ends with a colon is a prefix, to which a partition number or a name is appended. Names
+are appended last, because they can contain any character and Redis only evaluates the first braces.
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,21 @@ from runnel.ports.store import make_pending_header
 
 
 class RedisKeyNames:
-    """The keys of one shard."""
+    """The key names of one shard."""
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         tag = f"{prefix}:{{s{shard}}}:"
-        # hash: shards, partitions, and of a store with an archive: incarnation (its name),
-        # identity (the name of this store)
+        # hash: shards, partitions; and for a store with an archive: incarnation (the name of the
+        # archive), identity (the name of this Redis)
         self.layout = tag + "layout"
 
-        # -- of a partition
-        # hash: owner, epoch, nonce, counter, sequence, cursor; verified, life: see rescue
+        # -- per partition
+        # hash: owner, epoch, nonce, counter, sequence, cursor; for verified and life, see
+        # redis_postgres/restore.py
         self.partition = tag + "partition:"
-        # stream: m = the message as `codec` wrote it
+        # stream: m = the message as encoded by `codec`
         self.inbox = tag + "inbox:"
-        # sorted set: timer key by due time; hash: timer key to the attempt it was set for
+        # sorted set: timer keys by due time; hash: timer key to the attempt that set it
         self.timers = tag + "timers:"
         self.attempts = tag + "attempts:"
         # sorted set: RUNNING executions by created_at
@@ -46,84 +47,97 @@ class RedisKeyNames:
         self.limits = tag + "limits:"
         # stream by sequence: h<aggregate> = entry, x = header, c = closed aggregate, d = letter
         self.journal = tag + "journal:"
-        # sorted sets: final executions by the sequence that made them so, roots and children
+        # sorted sets: final roots and final children, by the sequence of the commit that ended them
         self.ended = tag + "ended:"
         self.ended_children = tag + "ended-below:"
 
-        # hash: orchestrator to the number of its last sign of life
+        # hash: orchestrator to the number of its last heartbeat
         self.orchestrators = tag + "orchestrators"
 
-        # stream: c = what one commit or submit has changed, see feed_entries
+        # stream: c = the changes of one commit or submit, see feed_log.py
         self.feed = tag + "feed"
 
-        # -- of an aggregate
-        # list: its entries, oldest first
+        # -- per aggregate
+        # list: history entries, oldest first
         self.history = tag + "history:"
+        self._set_archive_keys(tag)
+        self._set_task_keys(tag)
 
-        # -- of what lasts
+    def list_execution_keys(self, partition: int) -> list[str]:
+        """Returns the keys that the Lua function `forget_executions` takes."""
+        return [
+            f"{self.partition}{partition}",
+            *(self.headers, self.ids_by_created_at, self.ids),
+            *(f"{self.ended}{partition}", f"{self.ended_children}{partition}"),
+            *(self.blobs, f"{self.running}{partition}", self.history, self.blob),
+        ]
+
+    def _set_archive_keys(self, tag: str) -> None:
+        """Sets the key names of executions, definitions, records and blobs."""
         # hash: execution id to header; sorted sets: ids by created_at, and ids by name
         self.headers = tag + "headers"
         self.ids_by_created_at = tag + "listed"
         self.ids = tag + "ids"
-        # stream per queue of dead letters; set: the queues that have one
+        # one stream of dead letters per queue; set: the queues that have such a stream
         self.letters = tag + "dlq:"
         self.letter_queues = tag + "dlqs"
-        # hash per content hash: name, version, document; hash: name to its last version; list per
-        # name: the content hash of each version, newest first; hash: name to its last deleted one
+        # one hash per content hash: name, version, document; hash: name to its last version; one
+        # list per name: the content hash of each version, newest first; hash: name to its last
+        # deleted version
         self.definition = tag + "definition:"
         self.versions = tag + "versions"
         self.versions_of = tag + "versions-of:"
         self.deleted_versions = tag + "deleted-versions"
-        # of a kind of records: hash of key to "<revision> <data>", sorted set of keys by name; and
-        # the revision that was given last
+        # per kind of records: a hash of key to "<revision> <data>", and a sorted set of keys by
+        # name; and the last revision that was assigned
         self.records = tag + "records:"
-        # sorted set per caller of the API: its requests of the last while, by time
-        self.window = tag + "window:"
         self.record_names = tag + "record-names:"
         self.revisions = tag + "revisions"
-        # string per blob; sorted set: their keys by name
+        # one sorted set per caller of the API: its requests within the rate window, by time
+        self.window = tag + "window:"
+        # one string per blob; sorted set: the keys of all blobs, by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"
-        self._set_task_keys(tag)
 
     def _set_task_keys(self, tag: str) -> None:
-        """Of tasks and workers."""
-        # set: every queue that had a task lately
+        """Sets the key names of tasks and workers."""
+        # set: every queue that had a task recently
         self.queues = tag + "queues"
-        # hash: worker that waits for tasks to "<how many at most> <starts>", and the names of its
-        # queues with a line feed before and behind each; without any, it takes those of all
+        # hash: waiting worker to "<maximum tasks> <starts>", followed by the names of its queues,
+        # each between line feeds; without names, the worker takes tasks of all queues
         self.waiting = tag + "waiting"
-        # channel per worker that waits: "<server's time> " and a list of the tasks that a commit
-        # hands to it
+        # one channel per waiting worker: "<server time> " and the list of tasks that a commit
+        # pushes to it
         self.push_channel = tag + "hand:"
-        # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
+        # one stream per queue, of unclaimed tasks: t = token, p = partition, b = task
         self.tasks = tag + "tasks:"
-        # hash: token to where it is, for every task that is queued or claimed:
-        # "q<entry id> <queue>" or "w<worker>"
+        # hash: token to the location of the task, for every queued or claimed task: "q<entry id>
+        # <queue>" or "w<worker>"
         self.task_locations = tag + "out"
-        # hash per worker: token to "<partition> <started><beats missed>"
+        # one hash per worker: token to "<partition> <started><heartbeats missed>"
         self.held = tag + "held:"
-        # stream per worker: t = token it holds that was dropped
+        # one stream per worker: t = token of a held task that was dropped
         self.dropped = tag + "dropped:"
-        # hash: worker to the number of its last sign of life; the number that was given last
+        # hash: worker to the number of its last heartbeat; string: the last number that was
+        # assigned
         self.workers = tag + "workers"
         self.heartbeat_counter = tag + "signs"
-        # set: workers that are to end
+        # set: workers that were asked to drain
         self.drained = tag + "drained"
-        # hash: worker to "<time of its last beat> <what it says of itself>"; stream of the last
-        # that were found dead: w = worker, a = the same
+        # hash: worker to "<time of its last heartbeat> <encoded WorkerInfo>"; stream of the last
+        # dead workers: w = worker, a = the same value
         self.about = tag + "about"
         self.dead = tag + "dead"
-        # string per cache key: an output, gone when its time is over
+        # one string per cache key: an output that expires
         self.result = tag + "result:"
-        # string per tag, gone when the bucket is full: the time at which it will be
+        # one string per tag: the time when the bucket is full again; expires at that time
         self.bucket = tag + "bucket:"
 
 
-# -- layout: the number of partitions, set when the store is first opened ----------------------
+# -- layout: the number of partitions, set when the store is opened for the first time ----------
 
 SHARDS = 1
-# What adopt.lua answers.
+# A reply of adopt_store.lua.
 INBOX_NOT_EMPTY = 2
 NO_MESSAGES: Mapping[int, str] = MappingProxyType({})
 PARTITIONS_DEFAULT = 16
@@ -132,7 +146,7 @@ PARTITIONS_DEFAULT = 16
 class RedisLayout(msgspec.Struct, frozen=True):
     partitions: int
     incarnation: str = ""
-    """Names the archive that belongs to this store; empty for a store without one."""
+    """The name of the archive of this store; empty for a store without an archive."""
 
     @property
     def is_journaled(self) -> bool:
@@ -145,10 +159,13 @@ class RedisLayout(msgspec.Struct, frozen=True):
 async def open_layout(
     pool: RedisConnectionPool, keys: RedisKeyNames, partitions: int | None
 ) -> RedisLayout:
-    """Raises InputError when the store is divided otherwise than `partitions` says."""
+    """Returns the stored layout, and stores it first if the store is new.
+
+    Raises InputError if the stored number of partitions is not `partitions`.
+    """
     partitions_if_new = PARTITIONS_DEFAULT if partitions is None else partitions
     shards, stored, incarnation = await pool.run_script(
-        "open", [keys.layout], [SHARDS, partitions_if_new]
+        "open_layout", [keys.layout], [SHARDS, partitions_if_new]
     )
     _check_shards(int(shards))
     if partitions not in (None, int(stored)):
@@ -159,7 +176,7 @@ async def open_layout(
 
 
 async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLayout | None:
-    """That of a store with an archive; None for any other."""
+    """Returns the layout of a store with an archive; None for any other store."""
     partitions, incarnation = await pool.call("HMGET", keys.layout, "partitions", "incarnation")
     return None if incarnation is None else RedisLayout(int(partitions), incarnation.decode())
 
@@ -167,7 +184,7 @@ async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLa
 async def find_identity(
     pool: RedisConnectionPool, keys: RedisKeyNames
 ) -> tuple[str | None, str | None]:
-    """The archive that it belongs to, and the store's own name; None for what it does not have."""
+    """Returns the name of the archive and the name of this Redis; None if it is not stored."""
     incarnation, identity = await pool.call("HMGET", keys.layout, "incarnation", "identity")
     return _decode_optional(incarnation), _decode_optional(identity)
 
@@ -181,16 +198,18 @@ async def adopt_layout(
     replaced_identity: str | None = None,
     recorded: Mapping[int, str] = NO_MESSAGES,
 ) -> str | None:
-    """Gives an empty store the layout of its archive; raises InputError for any other than that.
+    """Stores the layout of the archive in an empty store, and returns the name of the store.
 
-    Empty is one that nobody has decided for, and whose inboxes hold nothing but what is `recorded`,
-    by partition up to which message: it is removed. None, and nothing is done, if they hold more.
+    A store is empty if no commit was written and its inboxes hold only messages that the archive
+    has recorded. `recorded` maps a partition to the last of these messages; they are removed.
+    Returns None and changes nothing if an inbox holds more.
 
-    Returns the name of the store: the one that it had, or `identity` if it had none. One that it
-    had is replaced if it is `replaced_identity` ('' is none).
+    A store keeps its name; `identity` is the name for a store without one. If the name is
+    `replaced_identity`, it is replaced by `identity`; '' stands for no name. Raises InputError if
+    the store belongs to another archive or has executions without one.
     """
     reply = await pool.run_script(
-        "adopt",
+        "adopt_store",
         [keys.layout, keys.partition, keys.inbox],
         [
             *(SHARDS, layout.partitions, layout.incarnation, identity),
@@ -202,20 +221,20 @@ async def adopt_layout(
         return None
     if not reply:
         raise InputError(
-            "this Redis holds executions that were never archived, the archive belongs to another "
-            "one: name an empty Redis, or another REDIS_PREFIX"
+            "this Redis holds executions that were never archived, and the archive belongs to "
+            "another Redis: choose an empty Redis or another REDIS_PREFIX"
         )
     shards, partitions, incarnation, name = reply
     _check_shards(int(shards))
     if incarnation.decode() != layout.incarnation:
         raise InputError(
-            f"this Redis belongs to the archive '{incarnation.decode()}', PostgreSQL is "
-            f"'{layout.incarnation}': name the two that belong together, or an empty Redis, which "
-            "is then filled from the archive"
+            f"this Redis belongs to the archive '{incarnation.decode()}', but PostgreSQL holds "
+            f"'{layout.incarnation}': choose the two that belong together, or an empty Redis, "
+            "which Runnel then fills from the archive"
         )
     if int(partitions) != layout.partitions:
         raise InputError(
-            f"Redis has {int(partitions)} partitions, its archive {layout.partitions}: "
+            f"Redis has {int(partitions)} partitions, and its archive {layout.partitions}: "
             "one of them is a copy of another store"
         )
     return str(name.decode())
@@ -227,10 +246,10 @@ def _decode_optional(data: bytes | None) -> str | None:
 
 def _check_shards(shards: int) -> None:
     if shards != SHARDS:
-        raise InputError(f"the store has {shards} shards, this Runnel knows stores of {SHARDS}")
+        raise InputError(f"the store has {shards} shards, this Runnel supports {SHARDS}")
 
 
-# -- codecs: JSON, and never through Lua's -----------------------------------------------------
+# -- codecs: JSON, never encoded or decoded by Lua ----------------------------------------------
 
 _encoder = msgspec.json.Encoder()
 _token_decoder = msgspec.json.Decoder(TaskToken)
@@ -248,10 +267,11 @@ _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(
 
 
 def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
-    """The message TaskLost up to its token, and its rest if the task was started, and if not.
+    """Splits the message TaskLost at its token.
 
-    A script puts the token between: so it makes a message without knowing what one looks like.
-    Unless it `is_crash`, the rest is the same: an end in good order counts towards no crash loop.
+    Returns the text before the token, the text after it for a started task, and the text after it
+    for any other task. A script inserts the token, so it needs no knowledge of the format. Without
+    `is_crash` both endings are equal: a regular shutdown does not count towards a crash loop.
     """
     not_started = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason))
     started = encode_message(
@@ -262,14 +282,14 @@ def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, by
 
 
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
-    """The message TaskFailed up to its token, and its rest."""
+    """Returns the message TaskFailed before and after its token."""
     message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
     before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
     return before, after
 
 
 def build_message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:
-    """As `send.lua` and `commit.lua` take it."""
+    """Returns the arguments of one message for `send_messages.lua` and `commit.lua`."""
     body = encode_message(command)
     if isinstance(command, CreateExecution):
         header = encode(make_pending_header(command))

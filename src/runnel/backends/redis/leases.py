@@ -1,4 +1,4 @@
-"""Leases of partitions, the owner's state of each lease, and the list of live orchestrators."""
+"""Leases of partitions, the owner's state of each lease, and the list of orchestrators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,35 +13,36 @@ from runnel.ports.store import InboxPosition, Lease, LeaseRecord
 from runnel.ports.workers import OrchestratorRecord
 
 STREAM_START = InboxPosition("0-0")
-# What acquire.lua answers.
+# A reply of acquire_partition.lua.
 OTHER_ARCHIVE = 2
 OTHER_ARCHIVE_MESSAGE = (
-    "it has another archive than when this process began: end it, and start it with the "
-    "POSTGRES_URL of the others"
+    "its archive has changed since this process started: restart this process with the "
+    "POSTGRES_URL of the other processes"
 )
 _RUN_ID_SEPARATOR = "@"
 
 
 @dataclass(slots=True, eq=False)
 class LeaseState:
-    """The reader's place in the inbox; the earliest timer, which only the owner changes."""
+    """The read position of the owner in its inbox, and its earliest timer."""
 
     partition: int
     position: InboxPosition = STREAM_START
     next_due: float | None = None
     is_next_due_known: bool = False
     is_current: bool = True
-    """As far as this client knows: False for a lease that it has given up or acquired anew."""
+    """False for a lease that this client has released or replaced by a newer one."""
 
 
 class RedisLeases:
-    """No lease survives a restart of the server: its nonce names the life it was acquired in.
+    """Acquires, renews and releases leases.
 
-    What an owner has read, and decided upon, may be forgotten by a server that comes back, while
-    its next commit would still fit. So nothing is sent to another life of the server.
+    No lease survives a restart of the server: its nonce contains the run id of the server. After a
+    restart the server may have lost data that the owner has read and decided on, while the next
+    commit would still fit. Nothing is therefore sent to a server with another run id.
 
-    `incarnation` names the archive that the owner writes for: who writes for none, or for another
-    one, gets no lease.
+    `incarnation` names the archive that the owner writes to. An owner without an archive, or with
+    another one, gets no lease.
     """
 
     def __init__(
@@ -72,15 +73,15 @@ class RedisLeases:
     ) -> Lease:
         run_id = await self._pool.run_id()
         nonce = f"{self._ids.nonce()}{_RUN_ID_SEPARATOR}{run_id}"
-        judged = (
+        expected_values = (
             ("", "", "") if expected is None else (expected.owner, expected.epoch, expected.counter)
         )
         key = f"{self._keys.partition}{partition}"
         try:
             answer, *reply = await self._pool.run_script(
-                "acquire",
+                "acquire_partition",
                 [key, self._keys.layout],
-                [owner, nonce, *judged, epoch_min, self._incarnation],
+                [owner, nonce, *expected_values, epoch_min, self._incarnation],
                 expected_run_id=run_id,
             )
         except ServerChangedError as error:
@@ -97,29 +98,20 @@ class RedisLeases:
         )
 
     async def renew(self, lease: Lease) -> None:
-        is_held, *reply = await self._pool.run_script(
-            "renew",
-            self._build_keys(lease),
-            [lease.epoch, lease.nonce],
-            expected_run_id=parse_run_id(lease),
-        )
-        if not is_held:
-            raise build_fenced_error(lease, epoch=int(reply[0]))
+        await run_fenced_script(self._pool, self._keys, lease, "renew_lease")
 
     async def release(self, lease: Lease) -> None:
-        """To another life of the server too: whoever comes next need not wait then."""
+        """Releases the lease, even on a restarted server: the next owner then need not wait."""
         self._states.pop(lease.nonce, None)
-        await self._pool.run_script("release", self._build_keys(lease), [lease.epoch, lease.nonce])
+        key = f"{self._keys.partition}{lease.partition}"
+        await self._pool.run_script("release_partition", [key], [lease.epoch, lease.nonce])
 
     def get_state(self, lease: Lease) -> LeaseState:
-        """That of a lease which is not this client's any more is a new one each time."""
+        """Returns the state of the lease; a new one each time for a lease that is not held."""
         return self._states.get(lease.nonce) or LeaseState(lease.partition, is_current=False)
 
-    def _build_keys(self, lease: Lease) -> list[str]:
-        return [f"{self._keys.partition}{lease.partition}"]
-
     def _forget(self, partition: int) -> None:
-        """What is known of leases that this client had of it: the new one ends them all."""
+        """Removes the states of older leases of the partition; the new lease ends them."""
         for nonce in [key for key, state in self._states.items() if state.partition == partition]:
             del self._states[nonce]
 
@@ -140,43 +132,53 @@ async def run_fenced_script(
     lease: Lease,
     name: str,
     *,
-    keys: Sequence[str],
-    args: Sequence[Arg],
+    keys: Sequence[str] = (),
+    args: Sequence[Arg] = (),
 ) -> Sequence[Any]:
-    """Runs a script that answers first whether the lease is still held; returns the rest.
+    """Runs a script that first returns whether the lease is held; returns the other values.
 
-    Raises FencedError for a lease that is lost, and before anything is sent when the server has
-    restarted since the lease was acquired.
+    Raises FencedError if the lease is lost. If the server has restarted since the lease was
+    acquired, raises FencedError before anything is sent.
     """
     reply: list[Any]
-    try:
+    with RestartFence(lease):
         is_held, *reply = await pool.run_script(
             name,
             [f"{key_names.partition}{lease.partition}", *keys],
             [lease.epoch, lease.nonce, *args],
             expected_run_id=parse_run_id(lease),
         )
-    except ServerChangedError as error:
-        raise build_restart_error(lease) from error
     if not is_held:
         raise build_fenced_error(lease, epoch=int(reply[0]))
     return reply
 
 
-def build_restart_error(lease: Lease) -> FencedError:
-    return FencedError(
-        lease.partition,
-        held=f"epoch {lease.epoch} of a server that has restarted since",
-        current="a later life of its server",
-    )
+class RestartFence:
+    """Raises FencedError if the server has restarted since the lease was acquired."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ServerChangedError):
+            raise FencedError(
+                self._lease.partition,
+                held=f"epoch {self._lease.epoch} from before a restart of Redis",
+                current="a later run of Redis",
+            ) from error
 
 
 # -- orchestrators: a hash of the last heartbeat of each ---------------------------------------
 
 
 class RedisMembership:
-    """`incarnation` names the archive that they write for; who writes for none, or another, is not
-    one of them: the others would leave partitions to it.
+    """Registers orchestrators and lists them.
+
+    `incarnation` names the archive that they write to. An orchestrator without an archive, or with
+    another one, is not registered: the others would leave partitions to it.
     """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, *, incarnation: str) -> None:
@@ -186,7 +188,9 @@ class RedisMembership:
 
     async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
         keys = [self._keys.orchestrators, self._keys.heartbeat_counter, self._keys.layout]
-        pairs = await self._pool.run_script("attend", keys, [owner, self._incarnation])
+        pairs = await self._pool.run_script(
+            "heartbeat_orchestrator", keys, [owner, self._incarnation]
+        )
         if not pairs:
             raise StoreError(f"Redis: {OTHER_ARCHIVE_MESSAGE}")
         return [
@@ -196,4 +200,4 @@ class RedisMembership:
 
     async def unregister_orchestrator(self, owner: str, counter: int | None) -> None:
         args = [owner, "" if counter is None else counter]
-        await self._pool.run_script("depart", [self._keys.orchestrators], args)
+        await self._pool.run_script("unregister_orchestrator", [self._keys.orchestrators], args)

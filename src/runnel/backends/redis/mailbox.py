@@ -1,4 +1,4 @@
-"""Sends commands to the inboxes of partitions in batches, and knows the server's time."""
+"""Sends commands to the inboxes of partitions in batches; caches the time of the server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class CommandBatcher(Generic[T]):
-    """While one call is under way, the commands of all who come meanwhile gather for the next.
+    """Collects commands while a call is in progress, and sends them with the next call.
 
-    A call is nobody's: it goes on when one of those who share it gives up, and its error is that
-    of all who still wait.
+    A call does not belong to one caller. It continues if one caller is cancelled, and its error is
+    raised to all callers that still wait.
     """
 
     def __init__(self, send: Callable[[Sequence[Command]], Awaitable[T]]) -> None:
@@ -30,9 +30,9 @@ class CommandBatcher(Generic[T]):
         self._calls: set[asyncio.Task[T]] = set()
 
     async def send(self, commands: Sequence[Command]) -> T | None:
-        """What the call has given, to all who share it; None when there was nothing to send.
+        """Sends the commands and returns the result of the shared call; None without commands.
 
-        One who is cancelled while its commands are under way may have sent them.
+        If the caller is cancelled while the call is in progress, its commands may have been sent.
         """
         if not commands:
             return None
@@ -44,7 +44,7 @@ class CommandBatcher(Generic[T]):
         return await asyncio.shield(self._next)
 
     async def close(self) -> None:
-        """Calls that are under way are given up: nobody should wait for one any more."""
+        """Cancels the calls in progress; no caller may wait for one any more."""
         calls = [*self._calls]
         for call in calls:
             call.cancel()
@@ -59,10 +59,10 @@ class CommandBatcher(Generic[T]):
     def _settle(self, call: "asyncio.Task[T]") -> None:
         self._calls.discard(call)
         if not call.cancelled():
-            call.exception()  # perhaps nobody waits for it: no news for the log of asyncio
+            call.exception()  # no caller may be left: keeps asyncio from logging the exception
 
 
-# The most that one script does before it lets others have the server.
+# The maximum number of commands per script call, so that other clients get their turn.
 SEND_BATCH_SIZE = 500
 NO_DEADLINE = ""
 
@@ -84,9 +84,9 @@ class RedisMailbox:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        """Those with blobs by themselves: nobody else has to wait for so much.
+        """Sends commands in shared batches, or alone if they have blobs or can be refused.
 
-        And those that may be refused: nobody else is then.
+        Other callers then neither wait for large values nor share a refusal.
         """
         if blobs or requires_definition:
             await self.deliver(commands, blobs=blobs, of_stored=requires_definition)
@@ -104,25 +104,25 @@ class RedisMailbox:
         deadline_at: float | None = None,
         of_stored: bool = False,
     ) -> bool:
-        """False when it reached the server after `deadline_at`, on the server's clock: nothing is
-        sent.
+        """Stores the commands; returns False if they reached the server after `deadline_at`.
 
-        Of more commands than one call takes, the first may have been sent then; and they all are
-        judged by the first `of_stored`. Raises NotFoundError as `Mailbox.send` does.
+        `deadline_at` is on the clock of the server. If there are more commands than one call takes,
+        the first calls may have been stored before the deadline. With `of_stored`, the first call
+        checks the definitions of all commands. Raises NotFoundError as `Mailbox.send` does.
         """
-        made = [
+        creations = [
             command for command in commands if of_stored and isinstance(command, CreateExecution)
         ]
         deadline = NO_DEADLINE if deadline_at is None else repr(deadline_at)
         for first in range(0, len(commands), SEND_BATCH_SIZE):
             args: list[Arg] = [deadline]
-            args += _build_definition_args(() if first else made)
+            args += _build_definition_args(() if first else creations)
             args += _build_blob_args(NO_BLOBS if first else blobs)
             for command in commands[first : first + SEND_BATCH_SIZE]:
                 args += build_message_args(self._layout.route(command.aggregate_id), command)
-            sent: int = await self._pool.run_script("send", self._keys, args)
+            sent: int = await self._pool.run_script("send_messages", self._keys, args)
             if sent < 0:
-                raise build_definition_deleted_error(made[-sent - 1])
+                raise build_definition_deleted_error(creations[-sent - 1])
             if not sent:
                 return False
         return True
@@ -151,7 +151,7 @@ CLOCK_REFRESH_S = 60.0
 
 
 class ServerClock:
-    """Never ahead of the server's clock, and behind by at most the time of one call."""
+    """Estimates the time of the server: never ahead of it, and behind by at most one round trip."""
 
     def __init__(self, pool: RedisConnectionPool, clock: Clock) -> None:
         self._pool = pool
@@ -160,14 +160,14 @@ class ServerClock:
         self._read_at: float | None = None
 
     async def now(self) -> float:
-        at = self._clock.monotonic()
-        if self._read_at is None or at - self._read_at > CLOCK_REFRESH_S:
+        now = self._clock.monotonic()
+        if self._read_at is None or now - self._read_at > CLOCK_REFRESH_S:
             server_time = await self._pool.read_time()
-            at = self._clock.monotonic()
-            self._offset_s = server_time - at
-            self._read_at = at
-        return at + self._offset_s
+            now = self._clock.monotonic()
+            self._offset_s = server_time - now
+            self._read_at = now
+        return now + self._offset_s
 
     def reset(self) -> None:
-        """It may be another server's by now."""
+        """Discards the cached time, because another server may answer now."""
         self._read_at = None

@@ -1,4 +1,4 @@
-"""Limits and names of a store on a Redis server; the URL is apart, because it holds a password."""
+"""Options of a store on a Redis server. The URL is separate, because it can contain a password."""
 
 import msgspec
 
@@ -7,22 +7,23 @@ from runnel.ports.store import CommitLimits
 
 class RedisOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
-    """For a store that is opened for the first time: it can't be changed. None takes the stored
+    """The number of partitions of a new store, which can't be changed later. None uses the stored
     number.
     """
     prefix: str = "runnel"
     call_timeout_s: float = 5.0
     """A call that takes longer fails."""
     calls_max: int = 16
-    """Calls under way at a time: the server does one after the other anyway."""
+    """Maximum number of calls in flight; the server executes one after the other anyway."""
     block_s: float = 30.0
-    """How long one wait lasts at most; each wait has a connection of its own."""
+    """Maximum duration of one blocking call; each has an exclusive connection."""
     limits: CommitLimits = CommitLimits()
     letters_max: int = 10_000
-    """Each queue keeps about so many dead letters: the oldest are removed first."""
+    """Each queue keeps about this number of dead letters; the oldest are removed first."""
     journal_entries_max: int = 100_000
-    """Commits that a partition keeps for its archive at most: with PostgreSQL down for longer than
-    that takes, deciding stops.
+    """Maximum number of commits that a partition keeps for its archive.
+
+    If PostgreSQL is down until this number is reached, the partition makes no more decisions.
     """
 
 

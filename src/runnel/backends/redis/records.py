@@ -1,6 +1,6 @@
 """Records, request windows and blobs on a Redis server.
 
-Keys are also kept in a sorted set by name, so that pages and prefixes can be read.
+Their keys are also in a sorted set by name, for pages and prefix searches.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class RedisRecords:
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
         expected = "" if revision is None else revision
-        is_gone, current = await self._pool.run_script(
+        is_deleted, current = await self._pool.run_script(
             "delete_record", self._build_keys(kind), [key, expected]
         )
-        if current and not is_gone:
+        if current and not is_deleted:
             raise ConflictError(kind, key, expected=revision or 0, found=current)
-        return bool(is_gone)
+        return bool(is_deleted)
 
     def _build_keys(self, kind: str) -> Sequence[str]:
         return (self._keys.records + kind, self._keys.record_names + kind)
@@ -53,7 +53,7 @@ def _decode_record(kind: str, key: str, value: bytes) -> Record:
     return Record(kind=kind, key=key, data=data, revision=int(revision))
 
 
-# -- request windows, counted by the server and its clock --------------------------------------
+# -- request windows, counted by the server on its clock ----------------------------------------
 
 MICROSECONDS_PER_S = 1_000_000
 
@@ -65,8 +65,8 @@ class RedisRequestWindows:
 
     async def admit(self, caller: str, *, limit: int, window_s: float) -> float:
         args = [limit, round(window_s * MICROSECONDS_PER_S)]
-        wait = await self._pool.run_script("admit", [self._keys.window + caller], args)
-        return float(wait) / MICROSECONDS_PER_S
+        wait_us = await self._pool.run_script("admit_request", [self._keys.window + caller], args)
+        return float(wait_us) / MICROSECONDS_PER_S
 
 
 # -- blobs -------------------------------------------------------------------------------------
@@ -81,7 +81,10 @@ class RedisBlobs:
         self._keys = keys
 
     async def put(self, key: str, data: bytes) -> None:
-        """The name first: a name without a blob is found by a deletion, the reverse is not."""
+        """Stores the blob, its name first.
+
+        A deletion finds a name without a blob, but not a blob without a name.
+        """
         await self._pool.call("ZADD", self._keys.blobs, 0, key)
         await self._pool.call("SET", self._keys.blob + key, data)
 
@@ -95,10 +98,10 @@ class RedisBlobs:
         first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + PREFIX_END
         deleted, examined = 0, DELETE_BATCH_SIZE
         while examined == DELETE_BATCH_SIZE:
-            examined, gone = await self._pool.run_script(
+            examined, removed = await self._pool.run_script(
                 "delete_blobs",
                 [self._keys.blobs, self._keys.blob],
                 [first, last, DELETE_BATCH_SIZE],
             )
-            deleted += gone
+            deleted += removed
         return deleted

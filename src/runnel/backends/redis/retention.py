@@ -1,4 +1,4 @@
-"""Deletes executions that ended long enough ago, on a server that has no archive."""
+"""Deletes executions that ended before a given time, on a server without an archive."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ PAGE_SIZE = 200
 
 
 class RedisRetention:
-    """Where there is an archive, the archiver alone takes executions out of Redis."""
+    """Implements the Retention port. If there is an archive, the archiver removes executions."""
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, layout: RedisLayout) -> None:
         self._pool = pool
@@ -20,17 +20,22 @@ class RedisRetention:
         self._layout = layout
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Those that were made first go first: there is no index of ends."""
-        deleted, passed = 0, 0
-        while deleted < limit and (page := await self._list_created_before(before, passed)):
-            gone: set[bytes] = set()
+        """Deletes finished executions in the order of their creation.
+
+        There is no index by end time.
+        """
+        deleted, skipped = 0, 0
+        while deleted < limit and (page := await self._list_created_before(before, skipped)):
+            deleted_ids: set[bytes] = set()
             for root in await self._select_finished(page, state, before):
                 if deleted == limit:
                     break
                 if tree := await self._delete_tree(root):
-                    gone.update(tree)
+                    deleted_ids.update(tree)
                     deleted += 1
-            passed += len([execution_id for execution_id in page if execution_id not in gone])
+            skipped += len(
+                [execution_id for execution_id in page if execution_id not in deleted_ids]
+            )
         return deleted
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
@@ -38,16 +43,16 @@ class RedisRetention:
         first = b"-"
         deleted: int = 0
         while True:
-            examined, last, gone = await self._pool.run_script(
-                "delete_ownerless", keys, [first, PAGE_SIZE, int(idle_s)]
+            examined, last, removed = await self._pool.run_script(
+                "delete_orphaned_blobs", keys, [first, PAGE_SIZE, int(idle_s)]
             )
-            deleted += gone
+            deleted += removed
             if examined < PAGE_SIZE:
                 return deleted
             first = b"(" + last
 
     async def _list_created_before(self, before: float, skip: int) -> Sequence[bytes]:
-        """A root comes before its children."""
+        """Lists a page of executions created before a time; a root comes before its children."""
         if self._layout.is_journaled:
             return ()
         ids: list[bytes] = await self._pool.call(
@@ -79,9 +84,10 @@ class RedisRetention:
         ]
 
     async def _delete_tree(self, root: bytes) -> Sequence[bytes]:
-        """The ids of its tree; none when something of it goes on, and nothing was deleted then.
+        """Deletes an execution with its descendants and returns their ids.
 
-        A child is found by its root, which is the last to go.
+        Returns nothing and deletes nothing if one of them is not final. The root is deleted last,
+        because its descendants are found through it.
         """
         tree = [*reversed(await list_descendants(self._pool, self._keys, root)), root]
         headers: list[bytes] = []
@@ -98,21 +104,8 @@ class RedisRetention:
         return tree
 
     async def _delete_if_unchanged(self, ids: Sequence[bytes], headers: Sequence[bytes]) -> bool:
-        number = self._layout.route(ids[0].decode())
-        keys = self._keys
-        names = [
-            f"{keys.partition}{number}",
-            keys.headers,
-            keys.ids_by_created_at,
-            keys.ids,
-            f"{keys.ended}{number}",
-            f"{keys.ended_children}{number}",
-            keys.blobs,
-            f"{keys.running}{number}",
-            keys.history,
-            keys.blob,
-        ]
-        return bool(await self._pool.run_script("delete_ended", names, [*ids, *headers]))
+        names = self._keys.list_execution_keys(self._layout.route(ids[0].decode()))
+        return bool(await self._pool.run_script("delete_finished", names, [*ids, *headers]))
 
 
 def _is_final(data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Partitions and their owners, on a Redis server."""
+"""Partitions, leases and commits on a Redis server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,14 +11,14 @@ from runnel.backends.redis.commits import (
     is_after,
     measure_unread_s,
 )
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_timer_key, encode
 from runnel.backends.redis.leases import (
     RedisLeases,
     RedisMembership,
+    RestartFence,
     build_fenced_error,
-    build_restart_error,
     parse_run_id,
     run_fenced_script,
 )
@@ -42,14 +42,14 @@ from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 class PartitionRestorer(Protocol):
     async def find_epoch_min(self, partition: int) -> int:
-        """The least epoch that is above all that the archive has seen."""
+        """Returns the lowest epoch above all epochs in the archive."""
 
     async def restore(self, lease: Lease) -> Lease:
-        """As `Store.restore`."""
+        """Restores the partition as `Store.restore` does."""
 
 
 class NullRestorer:
-    """Redis by itself: what it has lost is lost."""
+    """The restorer of Redis without an archive: lost data can't be restored."""
 
     async def find_epoch_min(self, partition: int) -> int:
         return 0
@@ -61,11 +61,11 @@ class NullRestorer:
 NO_RESTORER = NullRestorer()
 
 
-# The server does nothing else meanwhile.
+# The number of histories per script call; the server does nothing else meanwhile.
 LOAD_BATCH_SIZE = 100
-# What commit.lua answers.
+# Replies of commit.lua.
 REFUSED, WRITTEN = 0, 1
-# How often, and for how long, a commit waits for room in the journal.
+# The interval and the maximum duration of the wait for a free place in the journal.
 JOURNAL_POLL_INTERVAL_S = 0.1
 JOURNAL_WAIT_S_MAX = 5.0
 
@@ -118,10 +118,7 @@ class RedisStore:
         return await self._restorer.restore(lease)
 
     async def renew(self, lease: Lease) -> None:
-        try:
-            await self._leases.renew(lease)
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
+        await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
@@ -134,11 +131,11 @@ class RedisStore:
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         self.limits.check(commit)
-        holding = self._leases.get_state(lease)
-        if holding.is_current:
-            _check_read(commit.consumed, holding.position)
+        state = self._leases.get_state(lease)
+        if state.is_current:
+            _check_read(commit.consumed, state.position)
         if commit.timers_set or commit.timers_cleared:
-            holding.is_next_due_known = False
+            state.is_next_due_known = False
         args = build_commit_args(
             self._layout,
             lease,
@@ -153,7 +150,10 @@ class RedisStore:
             raise ArchiveBehindError(lease.partition, int(details[0]))
 
     async def _commit_when_journal_has_room(self, lease: Lease, args: Sequence[Any]) -> Any:
-        """A commit that finds the journal full has written nothing: it may be sent again."""
+        """Sends the commit, and sends it again while the journal is full.
+
+        A commit that finds the journal full has written nothing, so it can be sent again.
+        """
         keys = self._commit_keys[lease.partition]
         deadline = self._clock.monotonic() + JOURNAL_WAIT_S_MAX
         while True:
@@ -163,19 +163,17 @@ class RedisStore:
             await self._clock.sleep(JOURNAL_POLL_INTERVAL_S)
 
     async def _run_commit(self, lease: Lease, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Refused before it is sent when the server has restarted since the lease was acquired."""
-        try:
+        """Sends the commit; raises FencedError instead if the server has restarted since."""
+        with RestartFence(lease):
             return await self._pool.run_script(
                 "commit", keys, args, expected_run_id=parse_run_id(lease)
             )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
-        holding = self._leases.get_state(lease)
+        state = self._leases.get_state(lease)
         key = f"{self._keys.inbox}{lease.partition}"
-        arguments = ("COUNT", limit, "STREAMS", key, holding.position)
-        try:
+        arguments = ("COUNT", limit, "STREAMS", key, state.position)
+        with RestartFence(lease):
             if wait_s > 0:
                 reply = await self._pool.call_blocking(
                     "XREAD", *arguments, wait_s=wait_s, expected_run_id=parse_run_id(lease)
@@ -184,18 +182,16 @@ class RedisStore:
                 reply = await self._pool.call(
                     "XREAD", *arguments, expected_run_id=parse_run_id(lease)
                 )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
         entries = decode_inbox_entries(reply[0][1]) if reply else []
         if entries:
-            holding.position = entries[-1].position
+            state.position = entries[-1].position
         return entries
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
         number = lease.partition
         keys = [f"{self._keys.timers}{number}", f"{self._keys.attempts}{number}"]
         timers, attempts = await run_fenced_script(
-            self._pool, self._keys, lease, "due", keys=keys, args=[repr(now), limit]
+            self._pool, self._keys, lease, "list_due_timers", keys=keys, args=[repr(now), limit]
         )
         return [
             TimerRecord(key=decode_timer_key(key), due=float(due), attempt=int(attempt))
@@ -203,13 +199,17 @@ class RedisStore:
         ]
 
     async def next_due(self, lease: Lease) -> float | None:
-        """Asked before every wait, and changed by few commits: so it is remembered."""
-        holding = self._leases.get_state(lease)
-        if not holding.is_next_due_known:
+        """Returns the due time of the earliest timer.
+
+        The owner calls this before every wait, and few commits change it. The result is therefore
+        cached.
+        """
+        state = self._leases.get_state(lease)
+        if not state.is_next_due_known:
             timers = await self.due_timers(lease, float("inf"), limit=1)
-            holding.next_due = timers[0].due if timers else None
-            holding.is_next_due_known = True
-        return holding.next_due
+            state.next_due = timers[0].due if timers else None
+            state.is_next_due_known = True
+        return state.next_due
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         entries: list[bytes] = await self._pool.call(
@@ -222,7 +222,7 @@ class RedisStore:
         for first in range(0, len(aggregate_ids), LOAD_BATCH_SIZE):
             ids = aggregate_ids[first : first + LOAD_BATCH_SIZE]
             histories += await self._pool.run_script(
-                "load", [self._keys.history], ids, is_large=True
+                "load_histories", [self._keys.history], ids, is_large=True
             )
         return histories
 
@@ -236,7 +236,11 @@ class RedisStore:
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        """First those that are out, then the reports: a task moves from here to there."""
+        """Returns the tokens that are neither queued nor claimed nor reported.
+
+        Reads the task locations first and the reports second, because a task moves from the former
+        to the latter.
+        """
         if not tokens:
             return {}
         locations = await self._pool.call("HMGET", self._keys.task_locations, *map(encode, tokens))
@@ -279,15 +283,15 @@ class RedisStore:
 
 
 def _check_read(consumed: InboxPosition | None, read: InboxPosition) -> None:
-    """Raises BrokenInvariantError for a position behind the last one that was read."""
+    """Raises BrokenInvariantError if `consumed` is after the last position that was read."""
     if consumed is not None and is_after(consumed, read):
         raise BrokenInvariantError(f"inbox position {consumed} was never read")
 
 
 def _build_refusal(
-    lease: Lease, commit: Commit, epoch: bytes, is_nonce: int, sequence: int
+    lease: Lease, commit: Commit, epoch: bytes, is_nonce_current: int, sequence: int
 ) -> FencedError:
-    if is_nonce and int(epoch) == lease.epoch:
+    if is_nonce_current and int(epoch) == lease.epoch:
         return FencedError(
             lease.partition,
             held=f"sequence {commit.sequence - 1}",

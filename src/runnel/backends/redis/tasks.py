@@ -1,4 +1,4 @@
-"""The task queue on a Redis server: claim, start, report, heartbeat; and reports of lost tasks."""
+"""The task queue on a Redis server: claim, start, report, heartbeat, and reports of lost tasks."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -29,7 +29,7 @@ from runnel.ports.clock import Clock
 from runnel.ports.store import InboxPosition
 from runnel.ports.workers import HeartbeatReply, QueueRecord, WorkerInfo, WorkerRecord
 
-# -- tasks of a worker that is dead, or of a queue without a worker ----------------------------
+# -- tasks of a dead worker, or of a queue without workers --------------------------------------
 
 
 class LostTaskReporter:
@@ -40,13 +40,14 @@ class LostTaskReporter:
     async def report_lost(
         self, worker: str, reason: str, *, judged: WorkerRecord | None = None
     ) -> int:
-        """With `judged`, none when the worker has given another sign of life than that one.
+        """Removes a worker and reports its tasks as lost; returns their number.
 
-        Without, it has said goodbye: then none of its tasks counts as started.
+        With `judged`, does nothing if the worker has sent a heartbeat since that record. Without
+        it, the worker has shut down regularly, and none of its tasks counts as started.
         """
         keys = self._keys
         count: int = await self._pool.run_script(
-            "lose",
+            "lose_worker_tasks",
             [
                 keys.workers,
                 keys.held + worker,
@@ -70,25 +71,25 @@ class LostTaskReporter:
     async def report_rejected(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
-        """Tasks that nobody has claimed for so long fail."""
+        """Fails tasks that waited unclaimed for at least `waiting_s`, and returns their number."""
         keys = [self._keys.tasks + queue, self._keys.task_locations, self._keys.inbox]
         args: list[Arg] = [int(waiting_s * 1_000), limit, *split_failed_message(error)]
-        count: int = await self._pool.run_script("reject", keys, args)
+        count: int = await self._pool.run_script("reject_tasks", keys, args)
         return count
 
 
-# -- order of queues: the one that was served longest ago comes first --------------------------
+# -- order of queues: the queue that was served longest ago comes first -------------------------
 
 
 class QueueRotation:
-    """Knows the queues that this client has met and that there still are."""
+    """Orders the queues that this client knows and that still exist."""
 
     def __init__(self) -> None:
         self._turns = count(1)
         self._last_served: dict[str, int] = {}
 
     def sort_queues(self, queues: Sequence[str] | None) -> list[str]:
-        """Of the wanted queues, or of all that are known."""
+        """Returns the given queues, or all known ones, in the order in which to serve them."""
         names = self._last_served if queues is None else queues
         return sorted(names, key=lambda name: self._last_served.get(name, 0))
 
@@ -97,24 +98,24 @@ class QueueRotation:
             self._last_served[name] = next(self._turns)
 
     def set_known(self, names: Iterable[str]) -> None:
-        """These, and no others, are there."""
+        """Replaces the known queues."""
         self._last_served = {name: self._last_served.get(name, 0) for name in names}
 
 
-# -- workers, as `workers.lua` lists them ------------------------------------------------------
+# -- workers, as `list_workers.lua` returns them ------------------------------------------------
 
 _about_decoder = msgspec.json.Decoder(WorkerInfo)
 
 
 def decode_worker_records(
     now: int,
-    living: Sequence[tuple[bytes, bytes, int, bytes]],
+    live: Sequence[tuple[bytes, bytes, int, bytes]],
     dead: Sequence[tuple[bytes, bytes]],
 ) -> list[WorkerRecord]:
-    """The dead once each, and only those that have not come back."""
+    """Decodes live workers, and once each, those dead workers that have not returned."""
     records = {
         worker: _decode_worker_record(now, worker, about, counter=int(counter), holds=holds)
-        for worker, counter, holds, about in living
+        for worker, counter, holds, about in live
     }
     for worker, about in dead:
         if worker not in records:
@@ -182,8 +183,8 @@ class RedisTaskQueue:
             )
             if tasks or not waits:
                 return tasks
-            left_s = deadline - self._clock.monotonic()
-            tasks = await self._push_listener.wait(worker, wait_s=left_s, since=since)
+            remaining_s = deadline - self._clock.monotonic()
+            tasks = await self._push_listener.wait(worker, wait_s=remaining_s, since=since)
             if tasks:
                 return tasks
 
@@ -193,7 +194,7 @@ class RedisTaskQueue:
         return await self._start(worker, tokens)
 
     def begin(self, token: TaskToken) -> None:
-        """The server knows of the start, and lives on when a worker dies."""
+        """Does nothing: the server recorded the start, and it survives the death of a worker."""
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         args: list[Arg] = []
@@ -203,15 +204,15 @@ class RedisTaskQueue:
             is_ending = int(not isinstance(report, TaskStarted))
             args += (encode(report.token), is_ending, encode_message(report))
         keys = [self._keys.held + worker, self._keys.task_locations, self._keys.inbox]
-        return [*map(bool, await self._pool.run_script("report", keys, args))]
+        return [*map(bool, await self._pool.run_script("report_tasks", keys, args))]
 
     async def beat(
         self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
     ) -> HeartbeatReply:
         keys = self._keys
-        read = self._dropped_positions.get(worker)
+        last_read = self._dropped_positions.get(worker)
         unheld, drains = await self._pool.run_script(
-            "beat",
+            "heartbeat_worker",
             [
                 keys.workers,
                 keys.heartbeat_counter,
@@ -225,9 +226,9 @@ class RedisTaskQueue:
             ],
             [
                 worker,
-                "" if read is None else increment_position(read),
+                "" if last_read is None else increment_position(last_read),
                 BEATS_MISSED_MAX,
-                *split_lost_message("its worker lives and does not hold it", is_crash=False)[:2],
+                *split_lost_message("its worker is alive but does not hold it", is_crash=False)[:2],
                 b"" if about is None else encode(about),
                 int(about is not None and about.is_draining),
                 *map(encode, holds),
@@ -237,7 +238,7 @@ class RedisTaskQueue:
 
     async def drain(self, worker: str) -> bool:
         keys = [self._keys.workers, self._keys.drained]
-        return bool(await self._pool.run_script("drain", keys, [worker]))
+        return bool(await self._pool.run_script("drain_worker", keys, [worker]))
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
         after = self._dropped_positions.get(worker, "0-0")
@@ -258,13 +259,13 @@ class RedisTaskQueue:
 
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
         keys = self._keys
-        now, living, dead = await self._pool.run_script(
-            "workers", [keys.workers, keys.about, keys.dead, keys.held], [int(with_dead)]
+        now, live, dead = await self._pool.run_script(
+            "list_workers", [keys.workers, keys.about, keys.dead, keys.held], [int(with_dead)]
         )
-        return decode_worker_records(int(now), living, dead)
+        return decode_worker_records(int(now), live, dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        rows = await self._pool.run_script("queues", [self._keys.queues, self._keys.tasks], [])
+        rows = await self._pool.run_script("list_queues", [self._keys.queues, self._keys.tasks], [])
         records = [
             QueueRecord(
                 queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
@@ -278,8 +279,8 @@ class RedisTaskQueue:
         return data
 
     async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        ends = max(1, round(1_000 * ttl_s))
-        await self._pool.call("SET", self._keys.result + key, data, "PX", ends)
+        ttl_ms = max(1, round(1_000 * ttl_s))
+        await self._pool.call("SET", self._keys.result + key, data, "PX", ttl_ms)
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -288,16 +289,19 @@ class RedisTaskQueue:
         return float(await self._pool.run_script("take_token", [self._keys.bucket + tag], args))
 
     async def _take_stale(self, worker: str, limit: int) -> Sequence[TaskMessage]:
-        """Of what was handed to it when it did not wait: what it still holds, and waits no more."""
-        late = self._push_listener.take_stale(worker)
-        if not late:
+        """Returns those tasks that the worker still holds among pushes that it did not wait for.
+
+        Also removes the worker from the waiting workers.
+        """
+        stale = self._push_listener.take_stale(worker)
+        if not stale:
             return ()
         try:
-            holds = await self._start(worker, [task.token for task in late], ends_wait=True)
+            holds = await self._start(worker, [task.token for task in stale], ends_wait=True)
         except StoreError:
-            self._push_listener.requeue(worker, late)
+            self._push_listener.requeue(worker, stale)
             raise
-        held = [task for task, is_held in zip(late, holds, strict=True) if is_held]
+        held = [task for task, is_held in zip(stale, holds, strict=True) if is_held]
         self._push_listener.requeue(worker, held[limit:])
         return held[:limit]
 
@@ -306,16 +310,20 @@ class RedisTaskQueue:
     ) -> list[bool]:
         keys = [self._keys.held + worker, self._keys.waiting]
         args: list[Arg] = [worker if ends_wait else "", *map(encode, tokens)]
-        return [*map(bool, await self._pool.run_script("start", keys, args))]
+        return [*map(bool, await self._pool.run_script("start_tasks", keys, args))]
 
     async def _claim_queued(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
     ) -> tuple[Sequence[TaskMessage], float]:
-        """And since when it waits, on the server's clock, if it does."""
+        """Claims queued tasks.
+
+        If there are none and `waits` is set, registers the worker as waiting. The second value is
+        the start of that wait on the clock of the server.
+        """
         keys = self._keys
         order = self._rotation.sort_queues(queues)
         bodies, served, names, since = await self._pool.run_script(
-            "claim",
+            "claim_tasks",
             [
                 keys.queues,
                 keys.waiting,

@@ -1,4 +1,4 @@
-"""A backend of two servers: Redis for what runs, PostgreSQL for what must last."""
+"""A backend of two servers: Redis runs the executions, PostgreSQL archives them."""
 
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 

@@ -1,4 +1,4 @@
-"""Reads running and just ended executions from Redis, and all others from PostgreSQL."""
+"""Reads running and recently ended executions from Redis, and all others from PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,34 +9,41 @@ from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.redis.archive import RedisArchive
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.errors import StoreError
 from runnel.ports.archive import (
-    ALL_DEAD_LETTERS,
-    ALL_EXECUTIONS,
-    DeadLetterFilter,
     Definition,
-    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
 )
 from runnel.ports.store import ExecutionHeader
 
-# So long Redis keeps a definition that nobody asks for: with PostgreSQL down, it is the only one.
+# The time that Redis keeps a definition after its last use. It is the only copy that can be read
+# while PostgreSQL is down.
 DEFINITION_TTL_S = 7 * 24 * 3600
 
 
 class RedisPostgresArchive:
-    """One execution is asked of Redis first: there it is as its last commit left it.
+    """Implements the Archive port.
 
-    Lists come from PostgreSQL: what is on them is as Redis has it, but what began or reached a
-    state less than a flush of the archiver ago may be missing from a list of that state. What was
-    submitted is in both before its caller is told.
+    A single execution is read from Redis first, which has the state of its last commit.
+
+    Lists are read from PostgreSQL and show the state that Redis has. An execution that reached a
+    state since the last flush of the archiver may be missing from a list of that state. A submitted
+    execution is in both stores before the caller gets the reply.
     """
 
     def __init__(self, hot: RedisArchive, cold: PostgresArchive) -> None:
         self._hot = hot
         self._cold = cold
+        self.delete_versions = cold.delete_versions
+        self.list_workflows = cold.list_workflows
+        self.list_versions = cold.list_versions
+        self.find_version = cold.find_version
+        # The counts of the archive can lag by one flush of the archiver.
+        self.count_headers = cold.count_headers
+        self.list_dead_letters = cold.list_dead_letters
+        self.count_dead_letters = cold.count_dead_letters
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         version = await self._cold.put_definition(name, hash_, document)
@@ -51,18 +58,6 @@ class RedisPostgresArchive:
             if definition is not None:
                 await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
         return definition
-
-    async def delete_versions(self, name: str) -> int:
-        return await self._cold.delete_versions(name)
-
-    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        return await self._cold.list_workflows(after=after, limit=limit)
-
-    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        return await self._cold.list_versions(name, limit=limit)
-
-    async def find_version(self, name: str, version: int) -> Definition | None:
-        return await self._cold.find_version(name, version)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         header = await self._hot.get_header(execution_id)
@@ -79,7 +74,11 @@ class RedisPostgresArchive:
         return {**hot, **cold}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
+        """Returns the history entries.
+
+        An execution that Redis knows without a history has not started, so PostgreSQL has none
+        either.
+        """
         entries = await self._hot.load(execution_id, after=after)
         header = await self._hot.get_header(execution_id)
         if header is None:
@@ -89,9 +88,10 @@ class RedisPostgresArchive:
         return await self._cold.load(execution_id, after=after)
 
     async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
-        """As PostgreSQL has an execution that goes on in Redis and has ended there.
+        """Returns the header of PostgreSQL if the execution ended there and runs in Redis.
 
-        An end is for good: such a Redis was set back, and gets it back from its next owners.
+        An end is final: such a Redis was rolled back, and the next owner of the partition restores
+        the end.
         """
         if hot.state in FINAL_EXECUTION_STATES:
             return None
@@ -102,7 +102,10 @@ class RedisPostgresArchive:
         return None
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
+        """Lists executions from the archive; those that are not final get their header from Redis.
+
+        If Redis can't be reached, the archived headers are returned.
+        """
         headers: list[ExecutionHeader] = []
         remaining = criteria
         while True:
@@ -120,25 +123,19 @@ class RedisPostgresArchive:
                 remaining, after=page.next, limit=criteria.limit - len(headers)
             )
 
-    async def count_headers(
-        self, criteria: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, ExecutionCount]:
-        """As the archive has them, which is a flush of the archiver behind."""
-        return await self._cold.count_headers(criteria)
-
     async def _refresh_headers(self, page: Sequence[ExecutionHeader]) -> Sequence[ExecutionHeader]:
         unfinished = [
             header.execution_id for header in page if header.state not in FINAL_EXECUTION_STATES
         ]
         if not unfinished:
             return page
-        known: Mapping[ExecutionId, ExecutionHeader] = {}
+        current: Mapping[ExecutionId, ExecutionHeader] = {}
         with suppress(StoreError):
-            known = await self._hot.get_headers(unfinished)
-        return [known.get(header.execution_id, header) for header in page]
+            current = await self._hot.get_headers(unfinished)
+        return [current.get(header.execution_id, header) for header in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """While PostgreSQL can't be asked, those that Redis has: what runs and what just ended."""
+        """Returns matching ids; while PostgreSQL is down, only those that Redis has."""
         try:
             return await self._cold.find_ids(prefix, limit=limit)
         except StoreError:
@@ -147,16 +144,8 @@ class RedisPostgresArchive:
                 raise
             return ids
 
-    async def list_dead_letters(
-        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
-    ) -> Sequence[DeadLetter]:
-        return await self._cold.list_dead_letters(criteria)
-
-    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        return await self._cold.count_dead_letters(criteria)
-
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        """PostgreSQL has them all: what Redis still has besides is for those who look there."""
+        """Deletes the letters in PostgreSQL, which has all of them, and their copies in Redis."""
         deleted = await self._cold.delete_dead_letters(letters)
         await self._hot.delete_dead_letters(letters)
         return deleted

@@ -1,4 +1,4 @@
-"""All ports of a Redis and the PostgreSQL that belongs to it, opened and closed together."""
+"""Opens and closes all ports of a Redis and the PostgreSQL that belongs to it."""
 
 from typing import Self
 
@@ -33,7 +33,7 @@ from runnel.ports.journal import Journal, Ledger
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, Store, TaskQueue
 
-# -- blobs: of running executions in Redis, of finished ones in the archive --------------------
+# -- blobs: in Redis for running executions, in the archive for finished ones -------------------
 
 
 class RedisPostgresBlobs:
@@ -51,7 +51,7 @@ class RedisPostgresBlobs:
             return await self._cold.get(key)
 
     async def delete(self, prefix: str) -> int:
-        """Counts one that is in both places once."""
+        """Deletes blobs in both stores; counts a blob that is in both once."""
         return max(await self._hot.delete(prefix), await self._cold.delete(prefix))
 
 
@@ -64,17 +64,23 @@ class RedisPostgresRetention:
         self._cold = cold
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Redis has forgotten them long before, or does so a minute after their end."""
+        """Deletes executions in PostgreSQL; Redis forgets them within a minute after their end."""
         return await self._cold.delete_finished(state, before=before, limit=limit)
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
-        """PostgreSQL gets a blob with its command, or with the events of an execution it knows."""
+        """Deletes orphaned blobs in Redis.
+
+        PostgreSQL has none: it gets a blob with its command, or with the events of a known
+        execution.
+        """
         return await self._hot.delete_orphaned_blobs(idle_s=idle_s)
 
 
 class RedisPostgresBackend:
-    """`open` is how to make one. `journal`, `ledger` and the two kinds of blobs are for the
-    archiver, without which the journal fills up and deciding stops.
+    """All ports of the two servers; use `open` to create an instance.
+
+    `journal`, `ledger` and the two blob stores are for the archiver. Without an archiver the
+    journal fills up, and partitions stop making decisions.
     """
 
     def __init__(
@@ -130,11 +136,11 @@ class RedisPostgresBackend:
         host: str = "",
         takes_archive: bool = False,
     ) -> Self:
-        """Raises InputError for a Redis and a PostgreSQL that do not belong together, which
-        `takes_archive` changes for good.
+        """Opens both servers and checks that they belong together.
 
-        `host` is the name of this machine. While PostgreSQL can't be reached, a Redis that has an
-        archive is taken at its word.
+        Raises InputError if they do not, unless `takes_archive`, which pairs them permanently.
+        `host` is the name of this machine. While PostgreSQL can't be reached, a Redis with an
+        archive is accepted without the check.
         """
         database = await PostgresDatabase.open(postgres_url, postgres_options)
         pool = RedisConnectionPool(redis_url, clock, redis_options)

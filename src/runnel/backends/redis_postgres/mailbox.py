@@ -1,4 +1,4 @@
-"""Records each command in PostgreSQL, then sends it to its owner through Redis."""
+"""Records each command in PostgreSQL, then sends it to the owner of its partition through Redis."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -16,9 +16,9 @@ from runnel.ports.clock import Clock
 from runnel.ports.journal import Journal
 from runnel.ports.store import NO_BLOBS
 
-# -- admission control: refuses new executions while the archive is too far behind -------------
+# -- admission control: refuses new executions while the archive lags too far -------------------
 
-# New executions are refused at this share of what a journal may hold: those that run go on.
+# At this fill ratio of the journal, new executions are refused; running ones continue.
 JOURNAL_FILL_RATIO_MAX = 0.8
 JOURNAL_POLL_INTERVAL_S = 1.0
 
@@ -32,9 +32,10 @@ class AdmissionControl:
         self._lock = asyncio.Lock()
 
     async def check(self, partition: int) -> None:
-        """Raises ArchiveBehindError; what it goes by may be a second old."""
+        """Raises ArchiveBehindError if the journal was too long at most one second ago."""
         if self._is_outdated(partition):
-            # One asks for all who come meanwhile: 2,000 submits at once asked 2,000 times.
+            # One query serves all concurrent callers: without the lock, 2,000 submits sent 2,000
+            # queries.
             async with self._lock:
                 if self._is_outdated(partition):
                     length = await self._journal.length(partition)
@@ -48,17 +49,18 @@ class AdmissionControl:
         return length is None or self._clock.monotonic() - length[0] > JOURNAL_POLL_INTERVAL_S
 
 
-# A creation that reaches Redis later than this is left to the owner, who sends it again: by then
-# its execution may have ended and be forgotten. Far below `Archiver.keep_s`.
+# A creation that reaches Redis later than this is not sent; the owner of the partition sends it
+# again. Otherwise its execution may have ended and been forgotten by then. This is far below
+# `Archiver.keep_s`.
 SEND_DEADLINE_S = 20.0
 
 
 class RedisPostgresMailbox:
-    """Callers that come while a transaction is under way share the next one.
+    """Implements the Mailbox port; callers that arrive during a transaction share the next one.
 
-    An error means that nothing was asked, unless the answer to its transaction was lost. Once the
-    rows are there, a Redis that can't be reached is no error: the partition's owner sends again
-    what has had no effect.
+    An error means that no command was recorded, unless the reply to the transaction was lost. After
+    the commands are recorded, an unreachable Redis is not an error: the owner of the partition
+    sends commands again that have had no effect.
     """
 
     def __init__(
@@ -85,10 +87,12 @@ class RedisPostgresMailbox:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        """Raises ArchiveBehindError for new executions while too much waits for the archive.
+        """Records and sends the commands.
 
-        Those with blobs go by themselves: nobody else has to wait for so much. PostgreSQL says
-        which definitions are stored, in the statement that records the commands.
+        Raises ArchiveBehindError for new executions while too many commits wait for the archive.
+        Commands with blobs use their own transaction, so that other callers do not wait for large
+        values. The statement that records the commands also checks that their definitions are
+        stored.
         """
         for command in commands:
             if isinstance(command, CreateExecution):
@@ -113,13 +117,15 @@ class RedisPostgresMailbox:
         *,
         of_stored: bool = False,
     ) -> Collection[DefinitionHash]:
-        """The definitions that are not stored: nothing was made of them."""
-        before = await self._server_clock.now() + SEND_DEADLINE_S
+        """Records and sends the commands; returns the definitions that are not stored."""
+        deadline_at = await self._server_clock.now() + SEND_DEADLINE_S
         rows = [(self._route(command), command) for command in commands]
         recorded = await self._ledger.record(rows, blobs=blobs, of_stored=of_stored)
         with suppress(StoreError):
-            kept = NO_BLOBS if recorded.refused else blobs
-            if not await self._hot.deliver(recorded.commands, blobs=kept, deadline_at=before):
+            recorded_blobs = NO_BLOBS if recorded.refused else blobs
+            if not await self._hot.deliver(
+                recorded.commands, blobs=recorded_blobs, deadline_at=deadline_at
+            ):
                 self._server_clock.reset()
         return recorded.refused
 

@@ -1,6 +1,6 @@
-"""Pairs an archive with its Redis, and imports the commands that wait in a Redis without one.
+"""Pairs an archive with its Redis, and imports commands from a Redis that had no archive.
 
-Another Redis that names the archive is refused, unless it is told to take it.
+Another Redis is refused, unless it is started with the option to take the archive.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -42,9 +42,10 @@ VERSIONS_MAX = 10_000
 
 
 class PendingCommandImport:
-    """It was acknowledged, so it becomes rows of the archive: the owners send it from there.
+    """Records commands that Redis acknowledged before it had an archive.
 
-    The inbox that it waits in may be that of a partition which the archive does not have.
+    The owners of partitions send them from there. Such a command may be in the inbox of a partition
+    that the archive does not have.
     """
 
     def __init__(
@@ -57,42 +58,41 @@ class PendingCommandImport:
         self._ledger = PostgresLedger(database)
 
     async def record(self, layout: RedisLayout) -> Mapping[int, str]:
-        """The last message of each inbox up to which all is recorded, for partitions of `layout`.
+        """Records all messages in all inboxes, with partitions of `layout`.
 
-        Raises InputError for a message that can't be read; then none of them is recorded.
+        Returns the id of the last recorded message per inbox. Raises InputError if a message can't
+        be read; then none is recorded.
         """
         count = int(await self._pool.call("HGET", self._keys.layout, "partitions") or 0)
         for partition in range(count):
             async for _ in self._read_pages(partition):
-                """All of them can be read."""
-        read: dict[int, str] = {}
+                """Only checks that every message can be read."""
+        last_recorded: dict[int, str] = {}
         for partition in range(count):
             async for last, commands in self._read_pages(partition):
                 await self._record(commands, layout)
-                read[partition] = last
-        if read:
+                last_recorded[partition] = last
+        if last_recorded:
             await self._copy_definitions()
-        return read
+        return last_recorded
 
     async def _read_pages(self, partition: int) -> AsyncIterator[tuple[str, Sequence[Command]]]:
-        """What an inbox holds, and where each page ends."""
-        key, start = f"{self._keys.inbox}{partition}", "-"
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", COMMAND_PAGE_SIZE):
-            last = page[-1][0].decode()
-            yield last, [_decode_or_refuse(fields[1]) for _, fields in page]
-            start = f"({last}"
+        """Yields each page of an inbox: the id of its last message, and the commands."""
+        key = f"{self._keys.inbox}{partition}"
+        async for page in self._pool.read_stream(key, page_size=COMMAND_PAGE_SIZE):
+            yield page[-1][0].decode(), [_decode_or_refuse(fields[1]) for _, fields in page]
 
     async def _record(self, commands: Sequence[Command], layout: RedisLayout) -> None:
-        """Twice, if this was interrupted: commands are safe to receive twice."""
+        """Records commands; repeating this after an interruption is safe."""
         for key in list_command_blobs(commands):
-            with suppress(NotFoundError):  # whoever reads it says so
+            with suppress(NotFoundError):  # the reader of the value reports it as missing
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
         await self._ledger.record(
             [(layout.route(command.aggregate_id), command) for command in commands]
         )
 
     async def _copy_definitions(self) -> None:
-        """The oldest first, so that each keeps its version."""
+        """Copies the definitions, the oldest first, so that each keeps its version."""
         after = ""
         while page := await self._hot.list_workflows(after=after, limit=WORKFLOW_PAGE_SIZE):
             for newest in page:
@@ -109,28 +109,32 @@ def _decode_or_refuse(body: bytes) -> Command:
         return decode_message(body)
     except UnreadableFormatError as error:
         raise InputError(
-            f"this Redis holds a message that can't be archived: {error}; name an empty Redis, or "
+            f"this Redis holds a message that can't be archived: {error}; choose an empty Redis or "
             "another REDIS_PREFIX"
         ) from error
 
 
-# How often what comes in meanwhile is recorded, too.
+# The maximum number of rounds: each records messages that arrived during the previous one.
 ADOPT_ROUNDS_MAX = 10
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def format_redis_location(address: str, prefix: str, host: str) -> str:
-    """How a Redis is named here; `host` is this machine, for an address that only it can use."""
+    """Describes the location of a Redis for users.
+
+    `host` is the name of this machine, which is added to an address that only this machine can use.
+    """
     is_local = address.startswith("/") or address.rpartition(":")[0] in LOOPBACK
     machine = f" on {host}" if is_local and host else ""
     return f"{address}{machine} with the prefix {prefix}"
 
 
 class Pairing:
-    """`redis_location` is where this process finds its Redis, as `format_redis_location` says it.
+    """Checks that a Redis and an archive belong together.
 
-    Redis has a name of its own, and the archive knows it. A Redis without one was wiped, or is
-    another one: it is the same if it is where the archive's was found before.
+    `redis_location` is the location of the Redis as `format_redis_location` returns it. Redis
+    stores a name for itself, which the archive knows. A Redis without a name was wiped or is
+    another one. It counts as the same if it is at a known location of the archive's Redis.
     """
 
     def __init__(
@@ -150,23 +154,24 @@ class Pairing:
         self._pending_import = PendingCommandImport(pool, keys, database)
 
     async def open(self, partitions: int | None, *, takes_archive: bool) -> RedisLayout:
-        """Raises InputError for two that do not belong together, or are divided otherwise.
+        """Checks the pair and returns its layout.
 
-        While PostgreSQL can't be reached, a Redis that has an archive is taken at its word.
+        Raises InputError if the two do not belong together, or have another number of partitions.
+        While PostgreSQL can't be reached, a Redis with an archive is accepted without the check.
         """
         try:
             meta = await self._open_meta(partitions)
         except StoreError:
-            known = await find_layout(self._pool, self._keys)
-            if known is None or partitions not in (None, known.partitions):
+            stored = await find_layout(self._pool, self._keys)
+            if stored is None or partitions not in (None, stored.partitions):
                 raise
-            return known
+            return stored
         layout = RedisLayout(meta.partitions, meta.incarnation)
         await self.confirm(layout, takes_archive=takes_archive)
         return layout
 
     async def confirm(self, layout: RedisLayout, *, takes_archive: bool = False) -> None:
-        """That this Redis is the archive's, which an empty one becomes; raises InputError."""
+        """Pairs an empty Redis; raises InputError if this Redis does not belong to the archive."""
         incarnation, current = await find_identity(self._pool, self._keys)
         paired_redis = await read_paired_redis(self._database)
         is_other = False
@@ -184,9 +189,10 @@ class Pairing:
     async def _adopt(
         self, layout: RedisLayout, *, identity: str, replaced_identity: str | None
     ) -> str:
-        """What waits in a Redis that had no archive so far is recorded before.
+        """Stores the layout in Redis; first records the messages of a Redis that had no archive.
 
-        Not of one that is refused: the archive would have it run a second time elsewhere.
+        The messages of a refused Redis are not recorded: the archive would run them a second time
+        elsewhere.
         """
         recorded: Mapping[int, str] = {}
         for _ in range(ADOPT_ROUNDS_MAX):
@@ -201,10 +207,12 @@ class Pairing:
             if name is not None:
                 return name
             recorded = await self._pending_import.record(layout)
-        raise StoreError("Redis: somebody submits to it without naming PostgreSQL: end that first")
+        raise StoreError(
+            "Redis: another process submits to it without PostgreSQL: stop that process first"
+        )
 
     async def _save_pairing(self, redis: PairedRedis, identity: str) -> None:
-        """In the archive, last: a Redis that can't be had leaves no trace there."""
+        """Stores the pairing in the archive, last: a refused Redis leaves no trace there."""
         if redis.id == identity:
             if self._redis_location not in redis.locations:
                 await add_redis_location(self._database, self._redis_location)
@@ -212,9 +220,9 @@ class Pairing:
         await write_paired_redis(
             self._database, PairedRedis(identity, (self._redis_location,)), replaced_id=redis.id
         )
-        now = await read_paired_redis(self._database)
-        if now.id != identity:
-            raise _build_refusal(now, self._redis_location, self._database.schema)
+        paired = await read_paired_redis(self._database)
+        if paired.id != identity:
+            raise _build_refusal(paired, self._redis_location, self._database.schema)
 
     async def _open_meta(self, partitions: int | None) -> ArchiveMeta:
         return await open_meta(
@@ -226,10 +234,9 @@ class Pairing:
 
 
 def _build_refusal(redis: PairedRedis, location: str, schema: str) -> InputError:
-    known = redis.locations[-1] if redis.locations else "another address"
+    known_location = redis.locations[-1] if redis.locations else "another address"
     return InputError(
-        f"the archive in the schema '{schema}' belongs to the Redis at {known}, and not to the one "
-        f"at {location}: name that Redis, or another POSTGRES_SCHEMA; if it is gone for good, "
-        f"start "
-        "'runnel orchestrator --take-archive' once"
+        f"the archive in the schema '{schema}' belongs to the Redis at {known_location}, "
+        f"not to the one at {location}: use that Redis or another POSTGRES_SCHEMA; "
+        "if it is lost for good, start 'runnel orchestrator --take-archive' once"
     )

@@ -1,4 +1,4 @@
-"""Restores each partition of a Redis that was wiped or rolled back from its archive."""
+"""Restores partitions of a Redis that was wiped or rolled back from the archive."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -10,10 +10,10 @@ from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.restore_queries import ArchivedExecution, RestoreQueries
 from runnel.backends.redis.commits import get_header_kind
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal, decode_journal_entry
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_token, encode
-from runnel.backends.redis.leases import build_restart_error, parse_run_id, run_fenced_script
+from runnel.backends.redis.leases import RestartFence, parse_run_id, run_fenced_script
 from runnel.backends.redis_postgres.pairing import Pairing
 from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
@@ -40,16 +40,17 @@ from runnel.errors import (
 from runnel.ports.records import BlobStore
 from runnel.ports.store import Lease
 
-# -- executions that the archive has deleted must not run again --------------------------------
+# -- executions that the archive has deleted must not run again ---------------------------------
 
 DROP_BATCH_SIZE = 500
 
 
 class DeletedExecutions:
-    """Of a partition that the archive is ahead of.
+    """Removes deleted executions from a partition whose archive is ahead of Redis.
 
-    All that runs in such a Redis was archived, and what waits in an inbox to be made was recorded
-    before it was sent: so a root that the archive does not have any more was final, and deleted.
+    In such a Redis, every running execution was archived, and every creation in an inbox was
+    recorded before it was sent. A root that the archive no longer has was therefore final and was
+    deleted.
     """
 
     def __init__(self, journal: RedisJournal, queries: RestoreQueries) -> None:
@@ -57,21 +58,22 @@ class DeletedExecutions:
         self._queries = queries
 
     async def drop(self, lease: Lease) -> set[ExecutionId]:
-        """The executions that were removed from Redis, and are to have no tasks."""
-        # Redis first: what comes in between is recorded before it is there.
+        """Removes the executions from Redis and returns their ids; their tasks must be dropped."""
+        # Redis is read first: an execution that arrives meanwhile is recorded in the archive
+        # before.
         running = await self._journal.list_running(lease.partition)
         unread = await self._journal.read_unread(lease.partition)
         roots = {get_root_id(id_) for id_ in (*running, *find_created_ids(unread))}
         deleted = roots - await self._queries.list_known(lease.partition, sorted(roots))
-        gone: set[ExecutionId] = set()
+        removed: set[ExecutionId] = set()
         for root in sorted(deleted):
-            gone |= {ExecutionId(id_.decode()) for id_ in await self._journal.list_tree(root)}
-        ids = sorted(gone)
+            removed |= {ExecutionId(id_.decode()) for id_ in await self._journal.list_tree(root)}
+        ids = sorted(removed)
         for first in range(0, len(ids), DROP_BATCH_SIZE):
             await self._journal.drop_executions(lease, ids[first : first + DROP_BATCH_SIZE])
         if deleted:
             await self._journal.drop_unread(lease, lambda body: _parse_root(body) in deleted)
-        return gone
+        return removed
 
 
 def find_created_ids(messages: Iterable[bytes]) -> set[ExecutionId]:
@@ -85,7 +87,7 @@ def find_created_ids(messages: Iterable[bytes]) -> set[ExecutionId]:
 
 
 def _parse_root(body: bytes) -> ExecutionId | None:
-    """Of the execution that a message is for; None for one that can't be read."""
+    """Returns the root of the execution that a message is for; None if it can't be read."""
     try:
         return get_root_id(ExecutionId(decode_message(body).aggregate_id))
     except UnreadableFormatError:
@@ -105,7 +107,7 @@ _ATTEMPT_END_EVENTS = (
 
 
 def find_queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> set[TaskToken]:
-    """Those that were issued and neither settled nor replaced: queued or running."""
+    """Returns the tokens of attempts that were issued and are neither settled nor replaced."""
     tokens: dict[tuple[str, int], TaskToken] = {}
     for event in _decode_events(entries):
         if isinstance(event, NodeQueued):
@@ -117,26 +119,26 @@ def find_queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> s
 
 
 def _decode_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """A damaged history is its execution's misfortune, which the recovery tells of."""
+    """Yields the events; skips damaged entries, because recovery reports the damaged execution."""
     for data in entries:
         with suppress(UnreadableFormatError):
             yield from decode_entry(data).events
 
 
-# What one script writes at most.
+# The maximum amount that one script call writes.
 PART_ENTRIES_MAX = 1_000
 PART_BYTES_MAX = 1_000_000
 JOURNAL_PAGE_SIZE = 500
 SCAN_BATCH_SIZE = 1_000
-# Each may hold an input of a quarter of a megabyte.
+# A command can hold an input of a quarter of a megabyte.
 COMMAND_PAGE_SIZE = 100
 
 
 class ArchiveRestorer:
-    """A partition is compared with the archive once in each life of the server.
+    """Compares each partition with the archive once per run of the Redis server.
 
-    While Redis lives it loses nothing, so partitions change hands without PostgreSQL; after a
-    restart, a failover or a wipe none can be had before it was compared.
+    Redis loses nothing while it runs, so partitions change owners without PostgreSQL. After a
+    restart, a failover or a wipe, a partition can't be acquired before it was compared.
     """
 
     def __init__(
@@ -163,7 +165,11 @@ class ArchiveRestorer:
         self._deleted = DeletedExecutions(self._journal, queries)
 
     async def find_epoch_min(self, partition: int) -> int:
-        """Epochs were set back with Redis: the next one has to be above the archive's."""
+        """Returns the lowest epoch that the next owner may use.
+
+        A rollback of Redis also rolls back its epochs, but the next one must be above the
+        archive's.
+        """
         if await self._is_verified(partition, await self._pool.run_id()):
             return 0
         try:
@@ -178,9 +184,8 @@ class ArchiveRestorer:
         if await self._is_verified(lease.partition, parse_run_id(lease)):
             return lease
         try:
-            sequence = await self._compare_with_archive(lease)
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
+            with RestartFence(lease):
+                sequence = await self._compare_with_archive(lease)
         except FencedError:
             raise
         except StoreError as error:
@@ -188,83 +193,84 @@ class ArchiveRestorer:
         return msgspec.structs.replace(lease, sequence=sequence)
 
     async def _compare_with_archive(self, lease: Lease) -> int:
-        """The sequence behind which Redis goes on.
+        """Restores the partition if necessary, and returns the sequence of its last valid commit.
 
-        A Redis that comes back from before a wipe has commits that never happened: since then the
-        archive went on without them, under the same numbers.
+        A Redis that returns from before a wipe has commits that are not valid. The archive has
+        continued without them, with the same sequence numbers.
         """
         number = lease.partition
         key = f"{self._keys.partition}{number}"
         verified_epoch = int(await self._pool.call("HGET", key, "life") or 0)
         claimed = await self._ledger.claim(number, lease.epoch, verified_epoch=verified_epoch)
-        common = lease.sequence
+        common_sequence = lease.sequence
         if claimed.branched_at is not None:
-            common = min(common, claimed.branched_at)
-        is_other = common < lease.sequence
+            common_sequence = min(common_sequence, claimed.branched_at)
+        is_other = common_sequence < lease.sequence
         if is_other:
-            # Its journal goes as a whole: what both lives had, and was not archived, with it.
-            common = min(common, claimed.sequence)
-        is_behind = claimed.sequence > common or is_other
+            # The whole journal is deleted, including commits that both incarnations have and that
+            # are not archived.
+            common_sequence = min(common_sequence, claimed.sequence)
+        is_behind = claimed.sequence > common_sequence or is_other
         if is_behind:
-            await self._write_back(lease, common)
-        sequence = max(claimed.sequence, common)
+            await self._write_back(lease, common_sequence)
+        sequence = max(claimed.sequence, common_sequence)
         await self._resend_unapplied(lease)
         await self._ledger.start_incarnation(number, lease.epoch, sequence)
         await self._run_fenced(
             lease,
-            "verify",
+            "verify_partition",
             [f"{self._keys.journal}{number}", self._keys.feed],
             [sequence, parse_run_id(lease), int(is_other), GAP_MARKER if is_behind else ""],
         )
         return sequence
 
-    async def _write_back(self, lease: Lease, common: int) -> None:
-        """Whole histories, so that it can be done again; the sequence comes last.
+    async def _write_back(self, lease: Lease, common_sequence: int) -> None:
+        """Restores executions, blobs and concurrency keys, and drops stale tasks.
 
-        Of a Redis that was wiped, what is final stays in the archive. Of one that was set back, it
-        has to be told: there it still runs, or waits in the inbox to be made. Up to `common`, all
-        that Redis has is archived.
+        Complete histories are written, so that the restore can be repeated; the sequence is set
+        last. For a wiped Redis, final executions stay in the archive. For a rolled-back Redis they
+        are restored as well: there they still run, or their creation is in the inbox. All changes
+        in Redis up to `common_sequence` are archived.
         """
         deleted = await self._deleted.drop(lease)
-        never = await self._find_diverged(lease, common)
-        if common:
-            touched = await self._queries.list_changed(lease.partition, after=common)
+        diverged = await self._find_diverged(lease, common_sequence)
+        if common_sequence:
+            changed = await self._queries.list_changed(lease.partition, after=common_sequence)
         else:
             unread = await self._journal.read_unread(lease.partition)
-            touched = await self._queries.list_unfinished(
+            changed = await self._queries.list_unfinished(
                 lease.partition, extra_ids=find_created_ids(unread)
             )
-        ids = sorted({*touched, *never})
-        known: set[ExecutionId] = set()
-        roots: set[ExecutionId] = set()
-        current: set[TaskToken] = set()
+        ids = sorted({*changed, *diverged})
+        restored: set[ExecutionId] = set()
+        unfinished_roots: set[ExecutionId] = set()
+        valid_tokens: set[TaskToken] = set()
         async for archived in self._queries.read_executions(ids):
             await self._restore_execution(lease, archived)
-            known.add(archived.header.execution_id)
+            restored.add(archived.header.execution_id)
             if archived.header.state not in FINAL_EXECUTION_STATES:
-                roots.add(get_root_id(archived.header.execution_id))
-                current |= find_queued_tokens(archived.header.execution_id, archived.entries)
-        for root in sorted(roots):
+                unfinished_roots.add(get_root_id(archived.header.execution_id))
+                valid_tokens |= find_queued_tokens(archived.header.execution_id, archived.entries)
+        for root in sorted(unfinished_roots):
             await self._restore_blobs(root)
-        await self._drop_executions(lease, sorted(never - known))
+        await self._drop_executions(lease, sorted(diverged - restored))
         await self._restore_limits(lease)
-        await self._drop_tasks(lease, {*ids, *deleted}, current)
+        await self._drop_tasks(lease, {*ids, *deleted}, valid_tokens)
 
-    async def _find_diverged(self, lease: Lease, common: int) -> set[ExecutionId]:
-        """Executions that commits of another life changed: none of those was archived.
+    async def _find_diverged(self, lease: Lease, common_sequence: int) -> set[ExecutionId]:
+        """Returns the executions that commits of another incarnation changed.
 
-        So they all are in the journal that came back with them.
+        None of these commits was archived, so all of them are still in the journal.
         """
-        key, start = f"{self._keys.journal}{lease.partition}", f"{common + 1}-0"
+        key, start = f"{self._keys.journal}{lease.partition}", f"{common_sequence + 1}-0"
         diverged: set[ExecutionId] = set()
-        if common == lease.sequence:
+        if common_sequence == lease.sequence:
             return diverged
-        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", JOURNAL_PAGE_SIZE):
+        async for page in self._pool.read_stream(key, page_size=JOURNAL_PAGE_SIZE, start=start):
             for entry in (decode_journal_entry(entry_id, fields) for entry_id, fields in page):
                 ids = [history.aggregate_id for history in entry.histories]
                 diverged |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
                 diverged |= {header.execution_id for header in entry.headers}
-            start = f"({page[-1][0].decode()}"
         return diverged
 
     async def _drop_executions(self, lease: Lease, ids: Sequence[ExecutionId]) -> None:
@@ -272,9 +278,9 @@ class ArchiveRestorer:
             await self._journal.drop_executions(lease, ids[first : first + JOURNAL_PAGE_SIZE])
 
     async def _drop_tasks(
-        self, lease: Lease, ids: set[ExecutionId], current: set[TaskToken]
+        self, lease: Lease, ids: set[ExecutionId], valid_tokens: set[TaskToken]
     ) -> None:
-        """Tasks that were queued then, and are settled or replaced by what was written back."""
+        """Drops tasks that are settled or replaced according to the restored histories."""
         stale: list[bytes] = []
         cursor = b"0"
         while True:
@@ -283,32 +289,34 @@ class ArchiveRestorer:
             )
             for encoded in fields[::2]:
                 token = decode_token(encoded)
-                if token.execution_id in ids and token not in current:
+                if token.execution_id in ids and token not in valid_tokens:
                     stale.append(encoded)
             if cursor == b"0":
                 break
         keys = [self._keys.task_locations, self._keys.tasks, self._keys.held, self._keys.dropped]
         for first in range(0, len(stale), SCAN_BATCH_SIZE):
-            await self._run_fenced(lease, "drop", keys, stale[first : first + SCAN_BATCH_SIZE])
+            await self._run_fenced(
+                lease, "drop_tasks", keys, stale[first : first + SCAN_BATCH_SIZE]
+            )
 
     async def _restore_execution(self, lease: Lease, archived: ArchivedExecution) -> None:
         header = archived.header
-        about: list[Arg] = [
+        header_args: list[Arg] = [
             encode(header),
             repr(header.created_at),
             get_header_kind(header),
             archived.sequence,
         ]
-        await self._restore_history(lease, header.execution_id, archived.entries, about)
+        await self._restore_history(lease, header.execution_id, archived.entries, header_args)
 
     async def _restore_limits(self, lease: Lease) -> None:
         keys = [f"{self._keys.limits}{lease.partition}", self._keys.history]
-        await self._run_fenced(lease, "forget_keys", keys, [LIMIT_PREFIX])
+        await self._run_fenced(lease, "forget_concurrency_keys", keys, [LIMIT_PREFIX])
         for id_, entries in (await self._queries.read_limits(lease.partition)).items():
             await self._restore_history(lease, id_, entries, ["", "0", "", 0])
 
     async def _restore_history(
-        self, lease: Lease, id_: str, entries: Sequence[bytes], about: Sequence[Arg]
+        self, lease: Lease, id_: str, entries: Sequence[bytes], header_args: Sequence[Arg]
     ) -> None:
         number, keys = lease.partition, self._keys
         names = [
@@ -321,10 +329,12 @@ class ArchiveRestorer:
             f"{keys.ended_children}{number}",
             keys.history + id_,
         ]
-        name = id_.removeprefix(LIMIT_PREFIX) if about[0] == "" else id_
+        name = id_.removeprefix(LIMIT_PREFIX) if header_args[0] == "" else id_
         is_first = 1
         for part in _split_parts(entries):
-            await self._run_fenced(lease, "restore", names, [name, is_first, *about, *part])
+            await self._run_fenced(
+                lease, "restore_aggregate", names, [name, is_first, *header_args, *part]
+            )
             is_first = 0
 
     async def _restore_blobs(self, root: ExecutionId) -> None:
@@ -332,9 +342,10 @@ class ArchiveRestorer:
             await self._hot_blobs.put(key, await self._cold_blobs.get(key))
 
     async def _resend_unapplied(self, lease: Lease) -> None:
-        """At once: what Redis has lost of its inbox, nobody else knows of.
+        """Sends recorded commands again that have had no effect and are not in the inbox.
 
-        What can't be read is left to the archiver, who says so.
+        This happens at once, because no other process knows what Redis has lost of its inbox. The
+        archiver reports unreadable commands.
         """
         unread: set[bytes] | None = None
         after = 0
@@ -347,7 +358,7 @@ class ArchiveRestorer:
             pending = [record.command for record in page if record.command is not None]
             commands = [command for command in pending if encode_message(command) not in unread]
             for key in list_command_blobs(commands):
-                with suppress(NotFoundError):  # whoever reads it says so
+                with suppress(NotFoundError):  # the reader of the value reports it as missing
                     await self._hot_blobs.put(key, await self._cold_blobs.get(key))
             await self._journal.resend(lease, commands)
 
@@ -363,7 +374,7 @@ class ArchiveRestorer:
 
 
 def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
-    """One at least, so that an execution without a history gets its header."""
+    """Splits entries into parts; at least one, because an empty history also has a header."""
     parts: list[list[bytes]] = [[]]
     size = 0
     for entry in entries:
@@ -378,6 +389,6 @@ def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
 def _build_unavailable_error(partition: int, error: Exception) -> PartitionUnavailableError:
     return PartitionUnavailableError(
         partition,
-        "Redis has begun a new life, and what it may have lost can't be asked of the archive "
+        "Redis has restarted, and the archive can't be read to restore what it may have lost "
         f"({error})",
     )

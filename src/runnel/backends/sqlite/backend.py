@@ -1,12 +1,14 @@
 """A backend in one folder: a SQLite database, blobs as files, tasks in memory.
 
-Durable: partitions, history, executions, definitions, timers, messages, dead letters, records,
-buckets.
-Volatile by design: queued and claimed tasks, reports on their way to the owner, concurrency keys
-and what they are told. They belong
-to the process that owns the partition; when it dies, its successor finds them unknown and issues
-them anew. That halves the writes of every task, and costs a repeated attempt after a crash.
-In between: which tasks run is in a mapped file, which a crash of the process does not lose.
+Stored in the database: partitions, histories, executions, definitions, timers, messages, dead
+letters, records, rate buckets.
+
+Kept only in memory: queued and claimed tasks, reports that no commit has consumed, concurrency keys
+and their messages. They belong to the process that owns the partition. If that process dies, the
+next owner finds that these tasks are unknown and issues them again. This design halves the writes
+of every task. Its price is a repeated attempt after a crash.
+
+A memory-mapped file records which tasks are running. It survives a crash of the process.
 """
 
 from contextlib import ExitStack, closing
@@ -14,14 +16,13 @@ from pathlib import Path
 from typing import Self
 
 from runnel.backends.blob_files import FileBlobs
-from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue, TokenTaker
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
 from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
 from runnel.backends.sqlite.feed import SqliteFeed
-from runnel.backends.sqlite.inbox import LimitMessages, MessageDelivery, SqliteMailbox
+from runnel.backends.sqlite.inbox import MessageDelivery, SqliteMailbox
 from runnel.backends.sqlite.leases import SqliteLeases
-from runnel.backends.sqlite.partition import LimitHistories, PartitionRegistry, PartitionRoutes
+from runnel.backends.sqlite.partition import SqliteProcessState
 from runnel.backends.sqlite.records import SqliteRecords, SqliteResultCache, SqliteTokenBuckets
 from runnel.backends.sqlite.store import CommitWriter, SqliteStore
 from runnel.backends.sqlite.wakeup_socket import WakeupSender
@@ -36,7 +37,7 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class SqliteBackend:
-    """Made by `open`; belongs to the event loop that opened it."""
+    """All ports of one data directory, opened by `open` and bound to its event loop."""
 
     store: Store
     mailbox: Mailbox
@@ -67,16 +68,17 @@ class SqliteBackend:
         limits: CommitLimits = _LIMITS,
         take_token: TokenTaker | None = None,
     ) -> Self:
-        """Raises InputError for a folder that can't be used, StoreError for a bad database.
+        """Opens the data directory and creates the database if there is none.
 
-        Rate tokens come from `take_token`; without it, from buckets in the database.
+        Without `take_token`, rate tokens come from buckets in the database. Raises InputError if
+        the folder can't be used, and StoreError if the database can't be opened.
         """
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
             db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
             reader = opened.enter_context(closing(SqliteReader(path, durability)))
             wakeup_sender = opened.enter_context(closing(WakeupSender(data_dir)))
-            opened.pop_all()  # from here on they are the backend's to close
+            opened.pop_all()  # the backend closes them from here on
         writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, wakeup_sender)
         blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
@@ -109,52 +111,25 @@ class SqliteBackend:
         take_token: TokenTaker,
     ) -> None:
         writer, reader = self._writer, self._reader
-        owned = PartitionRegistry()
-        board = TaskBoard(owned.deliver)
-        routes = PartitionRoutes(reader)
-        keys = LimitHistories()
-        limit_messages = LimitMessages(owned, routes)
+        state = SqliteProcessState(reader)
         self.leases = SqliteLeases(
-            folder,
-            clock=clock,
-            ids=ids,
-            writer=writer,
-            reader=reader,
-            owned=owned,
-            board=board,
-            routes=routes,
-            limit_histories=keys,
-            limit_messages=limit_messages,
+            folder, state, clock=clock, ids=ids, writer=writer, reader=reader
         )
         messages = MessageDelivery(
-            owned,
-            routes=routes,
+            state,
             wakeup_sender=self._wakeup_sender,
             read_new_messages=self.leases.read_new_messages,
         )
         feed = SqliteFeed(reader, clock)
-        commits = CommitWriter(
-            writer,
-            owned=owned,
-            board=board,
-            messages=messages,
-            routes=routes,
-            limit_histories=keys,
-            limit_messages=limit_messages,
-            feed=feed,
-        )
         self.store = SqliteStore(
+            state,
             clock=clock,
             reader=reader,
-            owned=owned,
-            board=board,
             leases=self.leases,
-            commits=commits,
-            routes=routes,
-            limit_histories=keys,
+            commits=CommitWriter(writer, state, messages, feed),
             limits=limits,
         )
         self.mailbox = SqliteMailbox(writer, messages, self.blobs, feed)
         results = SqliteResultCache(writer, reader, clock)
-        self.tasks = LocalTaskQueue(board, clock, take_token, results)
+        self.tasks = LocalTaskQueue(state.board, clock, take_token, results)
         self.feed = feed

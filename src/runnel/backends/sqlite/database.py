@@ -1,4 +1,4 @@
-"""The database file: opening, checks, errors, row codecs and the reading connection."""
+"""Opens and checks the database file; its errors, row codecs and the reading connection."""
 
 import errno
 import fcntl
@@ -18,12 +18,12 @@ from runnel.ports.store import TimerRecord
 
 
 def load_schema() -> list[str]:
-    """The newest one, as a new file gets it."""
+    """Returns the statements of the current schema, for a new file."""
     return load_statements(Path(__file__).with_name("schema.sql"))
 
 
 def load_upgrade(version: int) -> list[str]:
-    """What brings a file of the version before to this one."""
+    """Returns the statements that upgrade a file from the previous version to `version`."""
     return load_statements(Path(__file__).with_name(f"upgrade_{version}.sql"))
 
 
@@ -36,16 +36,19 @@ FILE_NAME = "runnel.db"
 SCHEMA_VERSION = 4
 OPEN_BUSY_TIMEOUT_MS = 5_000
 CACHED_STATEMENTS_MAX = 256
-# What stays of the log when it begins anew (see `checkpoint`): to write over what is there takes
-# less time than to make room for it again.
+# The log file keeps up to this size when it restarts (see `Checkpointer`): overwriting existing
+# pages is faster than allocating new ones.
 WAL_BYTES_MAX = 64 * 1024 * 1024
-# NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of
-# one). FULL: one fsync per transaction.
+# NORMAL: a killed process loses nothing; a power failure can lose the last commits, but never a
+# part of one. FULL: one fsync per transaction.
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
 
 
 def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connection:
-    """The writing connection; makes folder and schema. Raises InputError or StoreError."""
+    """Returns the writing connection; creates the folder and the schema if they are missing.
+
+    Raises InputError or StoreError.
+    """
     _make_folder(data_dir)
     path = data_dir / FILE_NAME
     with _lock_data_dir(data_dir), translate_errors(path):
@@ -63,18 +66,23 @@ def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connecti
 
 @contextmanager
 def _lock_data_dir(data_dir: Path) -> Iterator[None]:
-    """Switching a new file to WAL fails, without waiting, while another process does the same."""
+    """Holds an exclusive lock while a process opens the database.
+
+    Switching a new file to WAL mode fails at once, without waiting, while another process does the
+    same.
+    """
     with (data_dir / "open.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            # Closing is not enough: a child forked meanwhile has the same file open.
+            # Closing the file is not enough: a child process that was forked meanwhile has it open
+            # too.
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
-    """May be used by several threads, one after the other."""
+    """Opens a connection that several threads can use, but only one at a time."""
     db = sqlite3.connect(
         path, isolation_level=None, cached_statements=CACHED_STATEMENTS_MAX, check_same_thread=False
     )
@@ -95,12 +103,14 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def _check_empty(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        raise StoreError(f"{path} is a database of another program: name another data directory")
+        raise StoreError(
+            f"{path} is the database of another program: choose another data directory"
+        )
 
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Errors of the driver leave as StoreError, with the file and what to do."""
+    """Turns errors of the SQLite driver into StoreError, which names the file and a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -114,12 +124,12 @@ def build_store_error(path: Path, error: sqlite3.Error) -> StoreError:
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
         return StoreError(
             f"{path} is damaged or not a SQLite database ({error}): restore it from a copy, "
-            "or move it away to begin with an empty one"
+            "or move it away to start with an empty database"
         )
     if code == sqlite3.SQLITE_FULL:
         return StoreError(f"the disk that holds {path} is full: free some space")
     if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return StoreError(f"{path} can't be written ({error}): check who owns it")
+        return StoreError(f"{path} can't be written ({error}): check its owner and permissions")
     return StoreError(f"the store {path} failed: {error}")
 
 
@@ -128,28 +138,31 @@ def _make_folder(data_dir: Path) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(
-            f"expected the data directory {data_dir} to be a folder, a file is in its place: "
-            "name another one"
+            f"the data directory {data_dir} is a file, expected a folder: choose another path"
         ) from error
     except OSError as error:
         raise InputError(
-            f"the data directory {data_dir} can't be made: {os.strerror(error.errno or errno.EIO)}"
+            f"the data directory {data_dir} can't be created: "
+            f"{os.strerror(error.errno or errno.EIO)}"
         ) from error
     if not os.access(data_dir, os.W_OK | os.X_OK):
         raise InputError(
-            f"the data directory {data_dir} is not writable: change its owner or name another one"
+            f"the data directory {data_dir} is not writable: change its owner or choose another one"
         )
 
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> None:
-    """Another process may be doing the same: one of the two waits, and finds it done."""
+    """Creates or upgrades the schema, and raises StoreError if the file can't be used.
+
+    If two processes do this at the same time, one waits and then finds the schema complete.
+    """
     db.execute("BEGIN IMMEDIATE")
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{path} has schema version {version}, this Runnel knows up to "
-                f"{SCHEMA_VERSION}: upgrade Runnel, or name another data directory"
+                f"{SCHEMA_VERSION}: upgrade Runnel, or choose another data directory"
             )
         if version == 0:
             _check_empty(db, path)
@@ -187,9 +200,7 @@ def build_letter_row(letter: DeadLetter) -> RowValues:
     return (letter.rejected_at, encode(letter))
 
 
-# The reading connection: it sees what is committed, and never waits for a writer.
-#
-# Reads run on the event loop's thread: a look-up by key takes a few microseconds.
+# The reading connection sees committed data and never waits for a writer.
 
 
 class SqliteReader:
@@ -206,7 +217,7 @@ class SqliteReader:
     def rows(
         self, name: str, values: Sequence[Column] | Mapping[str, Column] = ()
     ) -> list[tuple[Any, ...]]:
-        """All rows at once: an open cursor would hold a snapshot, and the log could not end."""
+        """Returns all rows at once: an open cursor would keep the log from restarting."""
         try:
             return self._db.execute(SQL[name], values).fetchall()
         except sqlite3.Error as error:

@@ -1,4 +1,7 @@
-"""The feed of a database file: own writes appear at once, those of other processes in 0.1 s."""
+"""The change feed in the database file.
+
+Readers see writes of their own process at once, and writes of other processes within 0.1 s.
+"""
 
 import asyncio
 import sqlite3
@@ -16,14 +19,14 @@ from runnel.backends.sqlite.database import SQL, SqliteReader
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage, FeedPosition
 
-# How soon the commit of another process is seen: one look is a query by key, of 10 µs.
+# The delay until a commit of another process is seen. One poll is a query by key, about 10 µs.
 POLL_INTERVAL_S = 0.1
-# A delete takes as long as many inserts.
+# The feed is trimmed only once per this number of entries: a delete takes as long as many inserts.
 TRIM_INTERVAL_ENTRIES = 500
 
 
 def write_feed_entries(db: sqlite3.Connection, texts: Sequence[str]) -> None:
-    """Within the transaction of what they tell."""
+    """Writes the entries in the same transaction as the changes that they describe."""
     for text in texts:
         last = db.execute(SQL["add_feed_entry"], (text,)).lastrowid or 0
         if last % TRIM_INTERVAL_ENTRIES == 0:
@@ -31,7 +34,7 @@ def write_feed_entries(db: sqlite3.Connection, texts: Sequence[str]) -> None:
 
 
 class SqliteFeed:
-    """`arrived` is set when this process has written something."""
+    """Implements the Feed port. `arrived` is set after each write of this process."""
 
     def __init__(self, reader: SqliteReader, clock: Clock) -> None:
         self.arrived = asyncio.Event()
@@ -44,13 +47,13 @@ class SqliteFeed:
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            # Before the look: a writer in another thread may be done behind it.
+            # Cleared before the read: a writer thread may commit right after the read.
             self.arrived.clear()
             page = self._read_page(after, limit)
-            left_s = deadline - self._clock.monotonic()
-            if page.changes or page.has_gap or left_s <= 0:
+            remaining_s = deadline - self._clock.monotonic()
+            if page.changes or page.has_gap or remaining_s <= 0:
                 return page
-            await self._clock.wait(self.arrived, min(left_s, POLL_INTERVAL_S))
+            await self._clock.wait(self.arrived, min(remaining_s, POLL_INTERVAL_S))
 
     def _read_end(self) -> FeedPosition:
         ((number, text),) = self._reader.rows("last_feed_entry")

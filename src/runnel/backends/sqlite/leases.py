@@ -1,6 +1,6 @@
-"""Leases of partitions.
+"""Leases of partitions in a data directory.
 
-A kernel lock shows that the owner lives; epoch and nonce fence its writes.
+A kernel lock shows that the owner is alive. Epoch and nonce fence its writes.
 """
 
 import fcntl
@@ -12,15 +12,8 @@ from pathlib import Path
 from weakref import WeakSet
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
-from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.sqlite.database import SQL, SqliteReader, decode_timer_row
-from runnel.backends.sqlite.inbox import LimitMessages
-from runnel.backends.sqlite.partition import (
-    LimitHistories,
-    OwnedPartition,
-    PartitionRegistry,
-    PartitionRoutes,
-)
+from runnel.backends.sqlite.partition import OwnedPartition, SqliteProcessState
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
 from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
@@ -32,10 +25,12 @@ from runnel.ports.store import Lease, LeaseRecord, TimerRecord
 
 
 class PartitionLocks:
-    """Locks belong to an open file: two backends exclude each other within one process too.
+    """One kernel lock per partition; the kernel frees it when the process ends.
 
-    A forked child shares the open files of its parent, and would keep their locks after the
-    parent's death: it closes them before anything else runs in it.
+    A lock belongs to an open file, so two backends in one process exclude each other as well.
+
+    A forked child inherits the open files of its parent, and would keep the locks after the
+    parent's death. The child therefore closes these files before any other code runs in it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +40,10 @@ class PartitionLocks:
             _all_locks.add(self)
 
     def try_lock(self, partition: int) -> bool:
-        """False when somebody else has it; True also when this backend has it already."""
+        """Returns True if this backend holds the lock now or held it before.
+
+        Returns False if another process or backend holds it.
+        """
         if partition in self._held:
             return True
         with _fork_lock:
@@ -60,10 +58,10 @@ class PartitionLocks:
         return partition in self._held
 
     def is_free(self, partition: int) -> bool:
-        """Whether nobody at all has it, this backend included.
+        """Returns whether no process holds the lock, this backend included.
 
-        The test takes a shared lock for a moment: whoever wants the partition in that moment is
-        told that it is held, and comes back.
+        The test takes a shared lock for a few microseconds. A process that tries to acquire the
+        partition in that time gets LeaseHeldError and tries again later.
         """
         if partition in self._held:
             return False
@@ -85,7 +83,7 @@ class PartitionLocks:
             self.unlock(partition)
 
     def close_inherited(self) -> None:
-        """In a forked child: closing leaves the lock with the parent, unlocking would not."""
+        """Closes the lock files in a forked child; unlocking them would free the parent's locks."""
         for handle in self._held.values():
             os.close(handle)
         self._held.clear()
@@ -108,8 +106,8 @@ def _try_flock(handle: int, kind: int) -> bool:
     return True
 
 
-# A lock file is never open in the moment of a fork without being known here: user code forks on
-# threads of its own.
+# The fork lock ensures that every lock file that is open during a fork is registered here: user
+# code forks on its own threads.
 _fork_lock = threading.RLock()
 _all_locks: "WeakSet[PartitionLocks]" = WeakSet()
 
@@ -129,7 +127,7 @@ os.register_at_fork(
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AcquiredPartition:
-    """What the new owner finds stored."""
+    """A newly acquired lease with the stored messages and timers of its partition."""
 
     lease: Lease
     messages: list[tuple[int, bytes]]
@@ -140,39 +138,32 @@ class SqliteLeases:
     def __init__(
         self,
         folder: Path,
+        state: SqliteProcessState,
         *,
         clock: Clock,
         ids: IdGenerator,
         writer: SqliteWriter,
         reader: SqliteReader,
-        owned: PartitionRegistry,
-        board: TaskBoard,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
-        limit_messages: LimitMessages,
     ) -> None:
-        self._limit_messages = limit_messages
-        self._limit_histories = limit_histories
         self.locks = PartitionLocks(folder)
         self._folder = folder
         self._clock = clock
         self._ids = ids
         self._writer = writer
         self._reader = reader
-        self._owned = owned
-        self._board = board
-        self._routes = routes
-        # The nonce of each acquire that is under way.
+        self._state = state
+        # The nonce of each acquisition that is in progress.
         self._acquiring: dict[int, str] = {}
 
     async def claim_home_partition(self) -> int:
-        """Keeps the lock of the partition it names until `close`, whatever happens to its lease.
+        """Locks a partition for the new executions of this process, and returns its number.
 
-        What this process makes from now on goes there: nobody else may ever call it home.
+        The lock is held until `close`, even if the lease is lost. No other process can use the
+        partition as its home.
         """
-        if self._routes.home is None or not self.locks.holds(self._routes.home):
-            self._routes.home = await self._find_home()
-        return self._routes.home
+        if self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
+            self._state.routes.home = await self._find_home()
+        return self._state.routes.home
 
     def observe(self, partition: int) -> LeaseRecord | None:
         if self._is_locked_unowned(partition) or self.locks.is_free(partition):
@@ -189,21 +180,21 @@ class SqliteLeases:
 
         def run(db: sqlite3.Connection) -> AcquiredPartition:
             if self._acquiring.get(partition) != nonce:
-                raise StoreError(f"nobody waits for partition {partition} any more")
+                raise StoreError(f"the request for partition {partition} was cancelled")
             return _acquire(db, partition, owner, nonce)
 
         try:
-            taken = await self._writer.submit(run, self._start_owning)
+            acquired = await self._writer.submit(run, self._start_owning)
         except BaseException:
-            # Before the lock is free: the job may still be queued, and must not shut out whoever
-            # gets the lock next.
+            # Removed before the lock is freed: the job may still be queued, and must not fence out
+            # the next process that gets the lock.
             del self._acquiring[partition]
             self._discard_owned(partition)
             if not was_locked:
                 self.locks.unlock(partition)
             raise
         del self._acquiring[partition]
-        return taken.lease
+        return acquired.lease
 
     async def renew(self, lease: Lease) -> None:
         key = (lease.partition, lease.epoch, lease.nonce)
@@ -211,7 +202,7 @@ class SqliteLeases:
         def run(db: sqlite3.Connection) -> None:
             if db.execute(SQL["renew"], key).rowcount != 1:
                 raise FencedError(
-                    lease.partition, held=f"epoch {lease.epoch}", current="another turn"
+                    lease.partition, held=f"epoch {lease.epoch}", current="another lease"
                 )
 
         await self._writer.submit(run)
@@ -219,11 +210,11 @@ class SqliteLeases:
     async def release(self, lease: Lease) -> None:
         key = (lease.partition, lease.epoch, lease.nonce)
         await self._writer.submit(lambda db: db.execute(SQL["release"], key).rowcount)
-        if self._owned.find(lease) is not None:
+        if self._state.owned.find(lease) is not None:
             self._stop_owning(lease.partition)
 
     def close(self) -> None:
-        for partition in list(self._owned.by_number):
+        for partition in list(self._state.owned.by_number):
             self._stop_owning(partition)
         self.locks.unlock_all()
 
@@ -233,18 +224,21 @@ class SqliteLeases:
         return not self.locks.holds(partition) and self.locks.try_lock(partition)
 
     def _is_locked_unowned(self, partition: int) -> bool:
-        """Locked by `claim_home_partition`, and not acquired since."""
-        return self.locks.holds(partition) and partition not in self._owned.by_number
+        """Returns whether `claim_home_partition` locked it and it was not acquired since."""
+        return self.locks.holds(partition) and partition not in self._state.owned.by_number
 
     def _read_owner(self, partition: int) -> str:
         rows = self._reader.rows("get_lease", (partition,))
         return rows[0][0] if rows and rows[0][0] else "another process"
 
     def _start_owning(self, acquired: AcquiredPartition) -> None:
-        """Tasks of an earlier turn in this process are void: its owner issues them anew."""
+        """Builds the in-memory state of an acquired partition.
+
+        Tasks from an earlier lease of this process are dropped; the owner issues them again.
+        """
         partition = acquired.lease.partition
         if self._acquiring.get(partition) != acquired.lease.nonce:
-            return  # whoever asked was cancelled meanwhile
+            return  # the caller was cancelled meanwhile
         self._discard_owned(partition)
         inbox = LocalInbox()
         inbox.put_rows(acquired.messages)
@@ -252,7 +246,7 @@ class SqliteLeases:
             self._folder, partition, lambda: self.read_new_messages(partition)
         )
         running = RunningTasksFile(self._folder / f"p{partition}.running")
-        self._owned.by_number[partition] = OwnedPartition(
+        self._state.owned.by_number[partition] = OwnedPartition(
             lease=acquired.lease,
             inbox=inbox,
             timers=LocalTimers(acquired.timers),
@@ -261,16 +255,16 @@ class SqliteLeases:
             polled_at=self._clock.monotonic(),
         )
         wakeup_listener.open()
-        self._board.track_running(partition, running)
-        if self._routes.home is None:
-            self._routes.home = partition
-        if partition == self._routes.home:
-            for command in self._limit_messages.take_undelivered():
+        self._state.board.track_running(partition, running)
+        if self._state.routes.home is None:
+            self._state.routes.home = partition
+        if partition == self._state.routes.home:
+            for command in self._state.limit_messages.take_undelivered():
                 inbox.put(command)
 
     def read_new_messages(self, partition: int) -> None:
-        """Looks for messages that other processes have stored."""
-        owned = self._owned.by_number.get(partition)
+        """Reads the messages that other processes have stored for the partition."""
+        owned = self._state.owned.by_number.get(partition)
         if owned is not None:
             owned.polled_at = self._clock.monotonic()
             owned.inbox.put_rows(
@@ -278,32 +272,32 @@ class SqliteLeases:
             )
 
     def _stop_owning(self, partition: int) -> None:
-        self._routes.unstarted.clear()
+        self._state.routes.unstarted.clear()
         self._discard_owned(partition)
-        if partition != self._routes.home:
+        if partition != self._state.routes.home:
             self.locks.unlock(partition)
-        if not self._owned.by_number:
-            self._limit_histories.clear()
-            self._limit_messages.clear()
+        if not self._state.owned.by_number:
+            self._state.limit_histories.clear()
+            self._state.limit_messages.clear()
 
     def _discard_owned(self, partition: int) -> None:
-        owned = self._owned.by_number.pop(partition, None)
+        owned = self._state.owned.by_number.pop(partition, None)
         if owned is not None:
             owned.wakeup_listener.close()
             owned.inbox.arrived.set()
-            self._limit_messages.leave_partition(partition, owned.inbox.list_unconsumed())
-        self._board.drop_partition(partition)
+            self._state.limit_messages.leave_partition(partition, owned.inbox.list_unconsumed())
+        self._state.board.drop_partition(partition)
         if owned is not None:
             owned.running_tasks.close()
 
     async def _find_home(self) -> int:
-        known = [row[0] for row in self._reader.rows("list_partitions")]
-        for partition in known:
+        partitions = [row[0] for row in self._reader.rows("list_partitions")]
+        for partition in partitions:
             if not self.locks.holds(partition) and self._try_lock(partition):
                 if not self._reader.rows("has_work", (partition,))[0][0]:
                     return int(partition)
                 self.locks.unlock(partition)
-        partition = max(known, default=-1) + 1
+        partition = max(partitions, default=-1) + 1
         while self.locks.holds(partition) or not self.locks.try_lock(partition):
             partition += 1
         try:
@@ -317,7 +311,8 @@ class SqliteLeases:
         try:
             return self.locks.try_lock(partition)
         except PartitionUnavailableError:
-            return False  # its file is another user's, say: no home for this process
+            # for example, another user owns the lock file: the partition can't be the home
+            return False
 
 
 def _acquire(db: sqlite3.Connection, partition: int, owner: str, nonce: str) -> AcquiredPartition:

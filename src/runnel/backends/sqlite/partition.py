@@ -1,25 +1,37 @@
-"""State in memory of the partitions that this process owns; concurrency keys and routes."""
+"""The in-memory state of a process: its partitions, routes, tasks and concurrency keys."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
+from runnel.backends.local.task_board import TaskBoard
+from runnel.backends.local.tasks import LocalMembership
 from runnel.backends.sqlite.database import SqliteReader
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
 from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.core.codec import decode_entry, encode_entry
-from runnel.core.commands import LIMIT_PREFIX, Command
+from runnel.core.commands import (
+    LIMIT_PREFIX,
+    AcquireLimit,
+    Command,
+    LimitCommand,
+    LimitGranted,
+    ReleaseLimit,
+)
 from runnel.core.concurrency_key import replay_limit
-from runnel.core.events import LimitEvent, LimitHeld, LimitQueued
-from runnel.core.ids import ExecutionId, get_root_id
+from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
+from runnel.core.ids import ExecutionId, TaskToken, get_root_id
 from runnel.errors import FencedError
 from runnel.ports.store import Commit, Lease
 
 
 @dataclass(slots=True, eq=False)
 class OwnedPartition:
-    """`polled_at` is when the table was last looked at for messages of other processes."""
+    """The in-memory state of one owned partition.
+
+    `polled_at` is the time of the last query for messages of other processes.
+    """
 
     lease: Lease
     inbox: LocalInbox
@@ -52,21 +64,70 @@ class PartitionRegistry:
         return owned if owned.lease.epoch == lease.epoch else None
 
     def deliver(self, partition: int, command: Command) -> None:
-        """A worker's report: volatile until the commit that consumes it.
+        """Puts a worker's report into the inbox; it is only in memory until a commit consumes it.
 
-        Of a partition that was given up nothing is kept: its next owner issues the task anew.
+        A report for a partition that was given up is discarded: the next owner issues the task
+        again.
         """
         owned = self.by_number.get(partition)
         if owned is not None:
             owned.inbox.put(command)
 
 
-# Concurrency keys of this process: in memory, because their holders die with it.
-#
-# They last while the process owns any partition, and are forgotten when it owns none: what holds
-# or waits then belongs to whoever takes the partitions over.
+# -- routes: an execution is in the partition of its root --------------------------------------
 
-# Below this a history is not worth folding.
+CACHED_ROUTES_MAX = 50_000
+PARTITION_DEFAULT = 0
+
+
+class PartitionRoutes:
+    """Maps executions to partitions.
+
+    An unknown execution is created in the home partition of this process.
+    """
+
+    def __init__(self, reader: SqliteReader) -> None:
+        self.home: int | None = None
+        self._reader = reader
+        self._partitions_by_root: OrderedDict[str, int] = OrderedDict()
+        # Executions that this process has just created and that have no history yet. A query for
+        # the history took 20 µs, 5 % of the cost of a small execution.
+        self.unstarted: set[str] = set()
+
+    def find(self, aggregate_id: str) -> int:
+        home = PARTITION_DEFAULT if self.home is None else self.home
+        if is_limit(aggregate_id):
+            return home
+        root = get_root_id(ExecutionId(aggregate_id))
+        partition = self._partitions_by_root.get(root)
+        if partition is None:
+            rows = self._reader.rows("get_home", (root,))
+            if not rows:
+                return home
+            partition = int(rows[0][0])
+            self.remember(root, partition)
+        return partition
+
+    def route_new(self, root: str) -> int:
+        """Returns the partition of an execution that is about to be created."""
+        partition = self._partitions_by_root.get(root)
+        if partition is None:
+            partition = PARTITION_DEFAULT if self.home is None else self.home
+            self.remember(root, partition)
+        return partition
+
+    def remember(self, root: str, partition: int) -> None:
+        self._partitions_by_root[root] = partition
+        if len(self._partitions_by_root) > CACHED_ROUTES_MAX:
+            self._partitions_by_root.popitem(last=False)
+
+
+# Concurrency keys are kept in memory, because their holders die with the process.
+#
+# They exist while the process owns a partition, and are forgotten when it owns none. From then on,
+# holders and waiters belong to the process that takes the partitions over.
+
+# A history below this size is not compacted.
 COMPACT_BYTES_MIN = 16_384
 
 
@@ -98,7 +159,10 @@ class LimitHistories:
 
 @dataclass(slots=True)
 class _LimitHistory:
-    """Of a key that somebody always waits for, and that is therefore never closed."""
+    """The history of one concurrency key.
+
+    A key that always has waiters is never closed, so its history must be compacted.
+    """
 
     entries: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
@@ -111,7 +175,7 @@ class _LimitHistory:
             self._compact()
 
     def _compact(self) -> None:
-        """One entry that leads to the same holders and waiters, in the same order."""
+        """Replaces the history by one entry with the same holders and waiters, in order."""
         limit = replay_limit("", self.entries)
         events: list[LimitEvent] = [
             *(LimitHeld(holder=holder, limit=most) for holder, most in limit.holders.items()),
@@ -121,46 +185,112 @@ class _LimitHistory:
         self.size_bytes = self.compacted_bytes = len(self.entries[0])
 
 
-# -- routes: an execution lives in the partition of its root -----------------------------------
+# Messages between concurrency keys and the executions that request them. They are kept in memory,
+# like the keys.
+#
+# Stored messages would outlive the keys: if a process is killed and the next one reads its grant,
+# one more attempt runs than the key allows.
 
-CACHED_ROUTES_MAX = 50_000
-PARTITION_DEFAULT = 0
+LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
 
 
-class PartitionRoutes:
-    """An execution that nobody knows yet is made in this process's own partition."""
+class LimitMessages:
+    """Delivers messages from and to concurrency keys.
+
+    All keys are in the home partition. The requesting execution can be in any partition that this
+    process owns.
+    """
+
+    def __init__(self, owned: PartitionRegistry, routes: PartitionRoutes) -> None:
+        self._owned = owned
+        self._routes = routes
+        # For each partition except the home: the keys that its attempts hold or wait for.
+        self._keys_by_holder: dict[int, dict[TaskToken, str]] = {}
+        self._undelivered: list[Command] = []
+
+    def send(self, sender: OwnedPartition, commit: Commit) -> None:
+        """Delivers those messages of the commit that concern concurrency keys.
+
+        A grant for a partition that this process no longer owns is lost: its next owner requests
+        the key again.
+        """
+        grants = [command for command in commit.messages if isinstance(command, LimitGranted)]
+        void_holders = _find_void_holders(sender, commit) if grants else ()
+        for grant in grants:
+            if grant.holder not in void_holders:
+                self._owned.deliver(self._routes.find(grant.aggregate_id), grant)
+        for command in commit.messages:
+            if isinstance(command, AcquireLimit | ReleaseLimit):
+                self._record_request(sender.lease.partition, command)
+                self._deliver_to_key(command)
+
+    def leave_partition(self, partition: int, unconsumed: Iterable[Command]) -> None:
+        """Releases the keys of the partition's attempts, which have ended in this process.
+
+        Keeps unconsumed messages to keys for the next owner of the home partition.
+        """
+        self._undelivered += [
+            command for command in unconsumed if isinstance(command, LimitCommand)
+        ]
+        for holder, key in self._keys_by_holder.pop(partition, {}).items():
+            self._deliver_to_key(ReleaseLimit(key=key, holder=holder))
+
+    def take_undelivered(self) -> list[Command]:
+        """Removes and returns the messages that the next owner of the home must process first."""
+        undelivered, self._undelivered = self._undelivered, []
+        return undelivered
+
+    def clear(self) -> None:
+        self._keys_by_holder.clear()
+        self._undelivered.clear()
+
+    def _record_request(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
+        keys_by_holder = self._keys_by_holder.setdefault(sender, {})
+        if isinstance(command, AcquireLimit):
+            keys_by_holder[command.holder] = command.key
+        else:
+            keys_by_holder.pop(command.holder, None)
+
+    def _deliver_to_key(self, command: LimitCommand) -> None:
+        owned = self._owned.by_number.get(self._routes.find(command.aggregate_id))
+        if owned is None:
+            self._undelivered.append(command)
+        else:
+            owned.inbox.put(command)
+
+
+def _find_void_holders(sender: OwnedPartition, commit: Commit) -> set[TaskToken]:
+    """Returns the holders that release, in this commit or right after it, the key that it grants.
+
+    A partition that was given up and acquired again has the same attempts. They request the key
+    again, and must not receive the answer to their first request.
+    """
+    void: set[TaskToken] = set()
+    for history in commit.histories:
+        if is_limit(history.aggregate_id):
+            for event in decode_entry(history.entry).events:
+                if isinstance(event, LimitHeld):
+                    void.discard(event.holder)
+                elif isinstance(event, LimitQueued | LimitReleased):
+                    void.add(event.holder)
+    void.update(
+        command.holder
+        for command in sender.inbox.list_unconsumed()
+        if isinstance(command, ReleaseLimit)
+    )
+    return void
+
+
+# -- all in-memory state of this process --------------------------------------------------------
+
+
+class SqliteProcessState:
+    """The in-memory state of one process: owned partitions, tasks, routes, concurrency keys."""
 
     def __init__(self, reader: SqliteReader) -> None:
-        self.home: int | None = None
-        self._reader = reader
-        self._known: OrderedDict[str, int] = OrderedDict()
-        # Executions that this process has just made, and that have no history yet: looking for
-        # one took 20 µs, a twentieth of what a small execution costs altogether.
-        self.unstarted: set[str] = set()
-
-    def find(self, aggregate_id: str) -> int:
-        home = PARTITION_DEFAULT if self.home is None else self.home
-        if is_limit(aggregate_id):
-            return home
-        root = get_root_id(ExecutionId(aggregate_id))
-        known = self._known.get(root)
-        if known is None:
-            rows = self._reader.rows("get_home", (root,))
-            if not rows:
-                return home
-            known = int(rows[0][0])
-            self.remember(root, known)
-        return known
-
-    def route_new(self, root: str) -> int:
-        """Where an execution goes that is to be made now."""
-        known = self._known.get(root)
-        if known is None:
-            known = PARTITION_DEFAULT if self.home is None else self.home
-            self.remember(root, known)
-        return known
-
-    def remember(self, root: str, partition: int) -> None:
-        self._known[root] = partition
-        if len(self._known) > CACHED_ROUTES_MAX:
-            self._known.popitem(last=False)
+        self.owned = PartitionRegistry()
+        self.board = TaskBoard(self.owned.deliver)
+        self.membership = LocalMembership()
+        self.routes = PartitionRoutes(reader)
+        self.limit_histories = LimitHistories()
+        self.limit_messages = LimitMessages(self.owned, self.routes)

@@ -1,56 +1,56 @@
--- add_partition: makes a partition known; one that is known stays as it is
+-- add_partition: adds a partition; an existing one is not changed
 INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
 
--- list_partitions: all that exist, lowest first
+-- list_partitions: lists all partitions, lowest first
 SELECT partition FROM partitions ORDER BY partition;
 
--- get_lease: the lease as last written; the kernel lock tells whether it is still held
+-- get_lease: returns the last stored lease; only the kernel lock shows whether it is still held
 SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
 
--- get_fence: what a commit was expected to name
+-- get_fence: returns the epoch and sequence that a commit was expected to have
 SELECT epoch, sequence FROM partitions WHERE partition = ?;
 
--- acquire: a new turn: epoch and nonce shut every former owner out
+-- acquire: starts a new lease; its epoch and nonce fence out every former owner
 UPDATE partitions SET owner = ?, nonce = ?, epoch = epoch + 1
 WHERE partition = ?
 RETURNING epoch, sequence;
 
--- renew: moves the counter of the current lease
+-- renew: increments the counter of the current lease
 UPDATE partitions SET counter = counter + 1 WHERE partition = ? AND epoch = ? AND nonce = ?;
 
--- release: no nonce is empty, so nobody can commit until the next turn
+-- release: clears the nonce; a nonce is never empty, so no commit passes until the next lease
 UPDATE partitions SET owner = '', nonce = '' WHERE partition = ? AND epoch = ? AND nonce = ?;
 
--- fence: the one statement that lets a commit through
+-- fence: moves the sequence if epoch, nonce and sequence are the expected ones
 UPDATE partitions SET sequence = sequence + 1
 WHERE partition = ? AND epoch = ? AND nonce = ? AND sequence = ?;
 
--- has_work: whether a free partition waits for somebody to take it over
+-- has_work: returns whether a free partition has work for a new owner
 SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
     OR EXISTS (
         SELECT 1 FROM executions WHERE state IN ('PENDING', 'RUNNING') AND partition = ?1
     );
 
--- add_history: what a commit did to one aggregate
+-- add_history: appends the events of one aggregate and commit
 INSERT INTO history (aggregate_id, sequence, part, partition, entry) VALUES (?, ?, ?, ?, ?);
 
--- load_history: all of one aggregate, in order
+-- load_history: returns all entries of one aggregate, in order
 SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part;
 
--- load_history_after: what a reader of the first entries has not read yet
+-- load_history_after: returns the entries after the first ones, which the reader has already
 SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part LIMIT -1 OFFSET ?;
 
--- forget_history: the aggregate holds nothing any more
+-- forget_history: deletes the history of an aggregate that is empty
 DELETE FROM history WHERE aggregate_id = ?;
 
--- add_header: an execution that its owner has not seen yet; a known one is left as it is
+-- add_header: inserts the header of an execution that no owner has processed; keeps an existing one
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
--- put_header: a new execution, or the fields that may change of a known one
+-- put_header: inserts a header, or updates the mutable columns of an existing one
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -65,7 +65,7 @@ ON CONFLICT (id) DO UPDATE SET
     labels = excluded.labels,
     error = excluded.error;
 
--- change_header: the fields that may change of a known one, by their places in a whole row
+-- change_header: updates the mutable columns of a header, numbered as in a full row
 UPDATE executions SET
     workflow = ?3,
     version = ?4,
@@ -77,20 +77,20 @@ UPDATE executions SET
     error = ?12
 WHERE id = ?1;
 
--- get_header: one execution
+-- get_header: returns the header of one execution
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = ?;
 
--- get_home: the partition that an execution lives in
+-- get_home: returns the partition of an execution
 SELECT partition FROM executions WHERE id = ?;
 
--- list_running: what a new owner has to look at, oldest first
+-- list_running: lists the running executions of a partition, oldest first, for its new owner
 SELECT id FROM executions
 WHERE state = 'RUNNING' AND partition = ?
 ORDER BY created_at, id;
 
--- list_headers: the newest behind a place, in any state
+-- list_headers: lists the newest headers after a position, in any state
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -101,7 +101,7 @@ WHERE (created_at, id) < (:created_at, :id) AND created_at >= :created_from
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
--- list_headers_in_state: the same in one state
+-- list_headers_in_state: lists the newest headers after a position, in one state
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -113,7 +113,7 @@ WHERE state = :state
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
--- list_children: the same of one parent, whose id theirs begin with: the plus keeps to that index
+-- list_children: lists headers of children by id range; the unary plus forces the index on ids
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -122,7 +122,7 @@ WHERE id > :parent || '.' AND id < :parent || '/' AND parent_id = :parent
 ORDER BY +created_at DESC, id DESC
 LIMIT :limit;
 
--- count_in_state: of the newest, how many were looked at, and how many of these are wanted
+-- count_in_state: returns how many of the newest headers were read, and how many of them match
 SELECT count(*), coalesce(sum(
     (:workflow IS NULL OR workflow = :workflow) AND (:with_children OR parent_id IS NULL)
 ), 0)
@@ -134,74 +134,74 @@ FROM (
     LIMIT :limit
 );
 
--- find_ids: ids between the prefix and the last one that begins with it
+-- find_ids: lists ids from the prefix to the last id that begins with it
 SELECT id FROM executions
 WHERE id >= :prefix AND id < :end AND (:with_children OR instr(id, '.') = 0)
 ORDER BY id
 LIMIT :limit;
 
--- get_version: of content that is stored already; one below zero was deleted
+-- get_version: returns the version of stored content; a deleted one is negative and not returned
 SELECT version FROM definitions WHERE hash = ? AND version > 0;
 
--- add_definition: under the next version of its name, also what was deleted
+-- add_definition: stores content under the next version of its name, also if it was deleted
 INSERT INTO definitions (hash, name, version, document)
 SELECT ?1, ?2, coalesce(max(abs(version)), 0) + 1, ?3 FROM definitions WHERE name = ?2
 ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
 
--- delete_versions: from lists and look-ups by name; executions still have theirs
+-- delete_versions: hides all versions of a name; executions still find theirs by hash
 UPDATE definitions SET version = -version WHERE name = ? AND version > 0;
 
--- list_workflows: the newest version of each, by name
+-- list_workflows: lists the newest version of each workflow, by name
 SELECT hash, name, version, document FROM definitions AS newest
 WHERE name > ? AND version > 0
     AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
 ORDER BY name
 LIMIT ?;
 
--- list_versions: of one name, newest first
+-- list_versions: lists the versions of one workflow, newest first
 SELECT hash, name, version, document FROM definitions
 WHERE name = ? AND version > 0 ORDER BY version DESC LIMIT ?;
 
--- find_version: one of a name
+-- find_version: returns one version of a workflow
 SELECT hash, name, version, document FROM definitions
 WHERE name = ? AND version = ? AND version > 0;
 
--- get_definition: by content
+-- get_definition: returns a definition by its hash
 SELECT hash, name, abs(version), document FROM definitions WHERE hash = ?;
 
--- set_timer: one per key; setting it again moves it
+-- set_timer: sets the timer of a key; setting it again changes its time
 INSERT INTO timers (partition, execution_id, node_id, item, kind, due, attempt)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET due = excluded.due, attempt = excluded.attempt;
 
--- clear_timer: one that was never set is not missed
+-- clear_timer: removes a timer if it is set
 DELETE FROM timers
 WHERE partition = ? AND execution_id = ? AND node_id = ? AND item = ? AND kind = ?;
 
--- list_timers: all of a partition, for its new owner
+-- list_timers: lists all timers of a partition, for its new owner
 SELECT execution_id, node_id, item, kind, due, attempt FROM timers
 WHERE partition = ? ORDER BY due;
 
--- last_message: the highest id that was ever given
+-- last_message: returns the highest id that was ever assigned
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0);
 
--- add_message: for the owner of a partition
+-- add_message: stores a command for the owner of a partition
 INSERT INTO messages (id, partition, body) VALUES (?, ?, ?);
 
--- list_messages: those behind the last one seen, in order
+-- list_messages: lists the messages after the last one that was read, in order
 SELECT id, body FROM messages WHERE partition = ? AND id > ? ORDER BY id;
 
--- list_messages_before: those that other processes sent before ours, in order
+-- list_messages_before: lists messages that other processes sent before our own, in order
 SELECT id, body FROM messages WHERE partition = ? AND id > ? AND id < ? ORDER BY id;
 
--- consume_messages: the owner has acted on all up to this one
+-- consume_messages: deletes the messages up to the last one that a commit consumed
 DELETE FROM messages WHERE partition = ? AND id <= ?;
 
--- add_dead_letter: a task that needs a person
+-- add_dead_letter: stores a task that needs manual action
 INSERT INTO dead_letters (rejected_at, body) VALUES (?, ?);
 
--- list_dead_letters: one page, newest first
+-- list_dead_letters: lists one page of dead letters, newest first
 SELECT body FROM dead_letters
 WHERE rejected_at < :before
     AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
@@ -214,7 +214,7 @@ WHERE rejected_at < :before
 ORDER BY rejected_at DESC, body DESC
 LIMIT :limit;
 
--- count_dead_letters: all that are wanted
+-- count_dead_letters: counts all dead letters that match
 SELECT count(*) FROM dead_letters
 WHERE rejected_at < :before
     AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
@@ -224,27 +224,27 @@ WHERE rejected_at < :before
         AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end
     ));
 
--- delete_dead_letter: one, by its age and its bytes
+-- delete_dead_letter: deletes one dead letter by its time and content
 DELETE FROM dead_letters WHERE rejected_at = ? AND body = ?;
 
--- get_result: one whose time is not over
+-- get_result: returns a cached result that has not expired
 SELECT data FROM results WHERE key = ? AND ends_at > ?;
 
--- put_result: for so long
+-- put_result: stores a cached result with its expiry time
 INSERT INTO results (key, ends_at, data) VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET ends_at = excluded.ends_at, data = excluded.data;
 
--- delete_results: a few whose time is over
+-- delete_results: deletes a limited number of expired results
 DELETE FROM results WHERE key IN (SELECT key FROM results WHERE ends_at <= ? LIMIT ?);
 
--- get_bucket: when a rate bucket is full again
+-- get_bucket: returns the time when a rate bucket is full again
 SELECT full_at FROM buckets WHERE tag = ?;
 
--- put_bucket: after a token was taken
+-- put_bucket: stores a rate bucket after a token was taken
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
--- list_finished: roots that ended in this state before then, and of which nothing runs any more
+-- list_finished: lists roots that ended in a state before a time and have no active children
 SELECT id FROM executions AS root
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
@@ -255,48 +255,48 @@ WHERE state = :state AND finished_at < :before AND parent_id IS NULL
 ORDER BY created_at
 LIMIT :limit;
 
--- list_tree: an execution and all below it
+-- list_tree: lists an execution and all its descendants
 SELECT id FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
--- delete_histories: of a tree
+-- delete_histories: deletes the histories of a tree
 DELETE FROM history
 WHERE aggregate_id = :root OR (aggregate_id >= :first AND aggregate_id < :end);
 
--- delete_letters: of a tree
+-- delete_letters: deletes the dead letters of a tree
 DELETE FROM dead_letters
 WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
     OR (json_extract(CAST(body AS TEXT), '$.token[0]') >= :first
         AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end);
 
--- delete_executions: of a tree
+-- delete_executions: deletes the headers of a tree
 DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
--- get_record: one, with its revision
+-- get_record: returns one record with its revision
 SELECT key, data, revision FROM records WHERE kind = ? AND key = ?;
 
--- list_records: of one kind, by key
+-- list_records: lists the records of one kind, by key
 SELECT key, data, revision FROM records WHERE kind = ? AND key > ? ORDER BY key LIMIT ?;
 
--- get_revision: of one record
+-- get_revision: returns the revision of one record
 SELECT revision FROM records WHERE kind = ? AND key = ?;
 
--- add_record: with a revision that no record ever had
+-- add_record: inserts a record with a revision that was never used before
 INSERT INTO records (kind, key, data) VALUES (?, ?, ?) RETURNING revision;
 
--- delete_record: one
+-- delete_record: deletes one record
 DELETE FROM records WHERE kind = ? AND key = ?;
 
--- add_feed_entry: what one commit or submit has changed
+-- add_feed_entry: stores the changes of one commit or submit
 INSERT INTO feed (changes) VALUES (?);
 
--- trim_feed: all up to an entry that is old enough
+-- trim_feed: deletes all entries up to one that is old enough
 DELETE FROM feed WHERE id <= ?;
 
--- last_feed_entry: there always is one
+-- last_feed_entry: returns the last entry; there always is one
 SELECT id, changes FROM feed ORDER BY id DESC LIMIT 1;
 
--- list_feed: some, from this one on
+-- list_feed: lists a limited number of entries, starting with a given one
 SELECT id, changes FROM feed WHERE id >= ? ORDER BY id LIMIT ?;
 
--- get_state: of an execution
+-- get_state: returns the state of an execution
 SELECT state FROM executions WHERE id = ?;

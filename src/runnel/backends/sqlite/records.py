@@ -55,7 +55,7 @@ def _decode_record(kind: str, row: Sequence[Any]) -> Record:
     return Record(kind=kind, key=key, data=data, revision=revision)
 
 
-# -- rate buckets, on the machine's clock ------------------------------------------------------
+# -- rate buckets, on the clock of the machine --------------------------------------------------
 
 
 class SqliteTokenBuckets:
@@ -70,15 +70,15 @@ class SqliteTokenBuckets:
             now = self._clock.now()
             row = db.execute(SQL["get_bucket"], (tag,)).fetchone()
             full_at = now if row is None else row[0]
-            wait_s, new = take_rate_token(
+            wait_s, new_full_at = take_rate_token(
                 full_at,
                 now=now,
                 rate_per_second=rate_per_second,
                 burst=burst,
                 wait_s_max=wait_s_max,
             )
-            if new != full_at or row is None:
-                db.execute(SQL["put_bucket"], (tag, new))
+            if new_full_at != full_at or row is None:
+                db.execute(SQL["put_bucket"], (tag, new_full_at))
             return wait_s
 
         return await self._writer.submit(run)
@@ -86,7 +86,8 @@ class SqliteTokenBuckets:
 
 # -- cached results ----------------------------------------------------------------------------
 
-# With each one that is kept, so many whose time is over are removed: more than can have come.
+# Each new result removes up to this number of expired results, so the table can't grow faster than
+# it is cleaned.
 EXPIRED_DELETED_MAX = 10
 
 

@@ -1,14 +1,14 @@
-"""Which attempts have begun, in a file that is mapped into memory and outlives its process.
+"""Records running attempts in a memory-mapped file that survives a crash of the process.
 
-An attempt is in it from its begin until its report is taken. Whoever owns the partition next, and
-so knows that the former owner is dead, finds in it what that process was running when it died.
-Writing is a copy within memory: no system call, no fsync. So it survives the death of the process
-and not that of the machine, which is all it is for: a task can kill the one, hardly the other.
-One begin and one end take 1.0 µs together.
+An attempt is in the file from its start until its report is accepted. The next owner of the
+partition reads which attempts were running when the previous owner died. A write is a copy in
+memory, without a system call or fsync. The file therefore survives the death of the process, but
+not of the machine. That is sufficient: a task can kill its process, but hardly the machine. One
+start and one end take 1.0 µs together.
 
-There is one file per partition, made at the first begin: the partition's lock guards it too. An
-attempt is there as the digest of its token, nonce and all, so whatever else stands in a slot (half
-of a digest, one of an older life) belongs to nothing that is in flight, and counts for nothing.
+Each partition has one file, which is created with its first attempt. The lock of the partition also
+protects the file. A slot holds the digest of a token, including its nonce. A partial digest, or a
+digest from an earlier incarnation, matches no attempt in flight and is ignored.
 """
 
 import mmap
@@ -22,18 +22,18 @@ import msgspec
 from runnel.backends.local.task_board import NO_SLOT
 from runnel.core.ids import TaskToken
 
-# The last character is the version: a file with another one is not read.
+# The last character is the format version: a file with another version is not read.
 MAGIC = b"runnel running 3"
-# Behind the magic: not zero once the process was told to end.
+# The byte after the magic; it is not zero once the process was asked to stop.
 CLEAN_SHUTDOWN_OFFSET = len(MAGIC)
 DIGEST_BYTES = 16
 SLOT_BYTES = 32
 SLOTS = 2_047
 FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
-# A mark is where its slot begins; the magic and the excuse have the place of the first.
+# A slot is named by its offset. The header occupies the place of the first slot.
 SLOT_OFFSETS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
 
-# The first byte of a slot, written after the digest that follows it.
+# The first byte of a slot. It is written after the digest that follows it.
 _FREE, _STARTED = 0, 1
 
 _NO_MEMORY = bytearray()
@@ -54,23 +54,27 @@ class RunningTasksFile:
             self._read(existing)
 
     def was_running_at_crash(self, token: TaskToken) -> bool | None:
-        """True for an attempt that ran when the former owner died; None when nothing is known.
+        """Returns True if the attempt was running when the previous owner died.
 
-        False for all when that one was told to end: then it was not they that ended it.
+        Returns False for every attempt if that owner was asked to stop: then no attempt killed it.
+        Returns None if the file does not list the attempt.
         """
         if self._was_clean_shutdown:
             return False
         return True if _compute_digest(token) in self._running_at_crash else None
 
     def add(self, token: TaskToken) -> int:
-        """The mark to end it by; NO_MARK when there is no room: then its death is not counted."""
+        """Records a running attempt and returns its slot.
+
+        Returns NO_SLOT if there is no free slot; a crash is then not counted against this attempt.
+        """
         if not (self._free or self._create_once()):
             return NO_SLOT
-        mark = self._free.pop()
+        slot = self._free.pop()
         memory = self._memory
-        memory[mark + 1 : mark + 1 + DIGEST_BYTES] = _compute_digest(token)
-        memory[mark] = _STARTED
-        return mark
+        memory[slot + 1 : slot + 1 + DIGEST_BYTES] = _compute_digest(token)
+        memory[slot] = _STARTED
+        return slot
 
     def remove(self, slot: int) -> None:
         self._memory[slot] = _FREE
@@ -81,7 +85,7 @@ class RunningTasksFile:
             self._memory[CLEAN_SHUTDOWN_OFFSET] = 1
 
     def close(self) -> None:
-        """Leaves nothing behind: nothing runs any more, and nobody has died."""
+        """Clears and removes the file: no task is running, and the process did not crash."""
         memory, self._memory = self._memory, _NO_MEMORY
         self._free.clear()
         self._can_create = False
@@ -89,15 +93,19 @@ class RunningTasksFile:
             return
         memory[CLEAN_SHUTDOWN_OFFSET:] = bytes(FILE_BYTES - CLEAN_SHUTDOWN_OFFSET)
         memory.close()
-        with suppress(OSError):  # an empty one that stays is read as empty
+        with suppress(OSError):  # a cleared file that remains is read as empty
             self._path.unlink(missing_ok=True)
 
     def _create_once(self) -> bool:
-        """False when all slots are taken, or when no file can be made; that is tried once."""
+        """Returns whether a slot is free; creates the file at the first call.
+
+        Returns False if all slots are used or the file can't be created. Creation is tried only
+        once.
+        """
         if self._memory is _NO_MEMORY and self._can_create:
             self._can_create = False
-            if (made := _map_new(self._path)) is not None:
-                self._memory = made
+            if (created := _map_new(self._path)) is not None:
+                self._memory = created
                 self._free.extend(reversed(SLOT_OFFSETS))
         return bool(self._free)
 
@@ -105,9 +113,9 @@ class RunningTasksFile:
         self._was_clean_shutdown = bool(memory[CLEAN_SHUTDOWN_OFFSET])
         memory[CLEAN_SHUTDOWN_OFFSET] = 0
         self._running_at_crash.update(
-            memory[mark + 1 : mark + 1 + DIGEST_BYTES]
-            for mark in SLOT_OFFSETS
-            if memory[mark] != _FREE
+            memory[slot + 1 : slot + 1 + DIGEST_BYTES]
+            for slot in SLOT_OFFSETS
+            if memory[slot] != _FREE
         )
         self._free.extend(reversed(SLOT_OFFSETS))
 
@@ -117,7 +125,7 @@ def _compute_digest(token: TaskToken) -> bytes:
 
 
 def _map_existing(path: Path) -> mmap.mmap | None:
-    """None when there is no file that can be read; one of another format is removed."""
+    """Maps the file; returns None if it can't be read. Removes a file of another format."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -126,7 +134,7 @@ def _map_existing(path: Path) -> mmap.mmap | None:
         if os.fstat(handle).st_size == FILE_BYTES and os.pread(handle, len(MAGIC), 0) == MAGIC:
             return mmap.mmap(handle, FILE_BYTES)
     except OSError:
-        return None  # a file system that can't map files
+        return None  # the file system does not support mapped files
     finally:
         os.close(handle)
     with suppress(OSError):
@@ -135,10 +143,11 @@ def _map_existing(path: Path) -> mmap.mmap | None:
 
 
 def _map_new(path: Path) -> mmap.mmap | None:
-    """None where it can't be made: tasks run all the same, as if it were full.
+    """Creates and maps the file; returns None if that fails.
 
-    All of it is written, not only its size set: a write into a hole of a mapped file ends the
-    process when the disk is full.
+    Tasks then run without being recorded, as if all slots were used. The function writes the whole
+    file instead of only setting its size. A write into a hole of a mapped file kills the process
+    when the disk is full.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

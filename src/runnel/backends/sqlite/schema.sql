@@ -1,4 +1,4 @@
--- Partitions and who owns them; the owner's kernel lock is the file p{number}.lock.
+-- Partitions and their owners. The kernel lock of an owner is the file p{number}.lock.
 CREATE TABLE partitions (
     partition INTEGER PRIMARY KEY,
     owner TEXT NOT NULL DEFAULT '',
@@ -8,9 +8,9 @@ CREATE TABLE partitions (
     counter INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- One entry of encoded events per aggregate and commit. Clustered by aggregate, because that is
--- how it is read: measured, 1 / 10 / 500 rows a commit take 32 / 85 / 2050 µs, a rowid table
--- with an index 44 / 86 / 2290 µs.
+-- One entry of encoded events per aggregate and commit. The table is clustered by aggregate,
+-- because reads are by aggregate. Commits of 1 / 10 / 500 rows take 32 / 85 / 2,050 µs; with a
+-- rowid table and an index they took 44 / 86 / 2,290 µs.
 CREATE TABLE history (
     aggregate_id TEXT NOT NULL,
     sequence INTEGER NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
 
--- A version below zero is one that was deleted: only executions of it find it, by its hash.
+-- A negative version marks a deleted definition: only its executions find it, by its hash.
 CREATE TABLE definitions (
     hash TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -59,8 +59,8 @@ CREATE TABLE timers (
     PRIMARY KEY (partition, execution_id, node_id, item, kind)
 ) STRICT, WITHOUT ROWID;
 
--- Unconsumed commands of callers and of other partitions. AUTOINCREMENT, because an owner
--- remembers the last id that it saw: one must never be used again.
+-- Unconsumed commands of callers and of other partitions. AUTOINCREMENT, because an owner remembers
+-- the last id that it read: an id must never be used again.
 CREATE TABLE messages (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     partition INTEGER NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE dead_letters (
 
 CREATE INDEX dead_letters_by_age ON dead_letters (rejected_at, id);
 
--- Outputs by what they were made from, for tasks of nodes that have a cache.
+-- Cached outputs by the hash of their inputs, for nodes that have a cache.
 CREATE TABLE results (
     key TEXT PRIMARY KEY,
     ends_at REAL NOT NULL,
@@ -91,8 +91,8 @@ CREATE TABLE buckets (
     full_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Small documents that people and services keep. AUTOINCREMENT, because a revision must never come
--- back: a change is a new row.
+-- Small documents of users and services. AUTOINCREMENT, because a revision must never be used
+-- again: each change inserts a new row.
 CREATE TABLE records (
     revision INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,
@@ -101,9 +101,9 @@ CREATE TABLE records (
     UNIQUE (kind, key)
 ) STRICT;
 
--- What the last commits have changed, one entry each; the first one tells this file from another.
--- Without AUTOINCREMENT: the last entry is never deleted, so no id is given twice, and an entry costs
--- 10 instead of 21 µs a commit.
+-- The changes of the last commits, one entry each. The first entry distinguishes this file from
+-- others. No AUTOINCREMENT: the last entry is never deleted, so no id is assigned twice. An entry
+-- then costs 10 µs per commit instead of 21.
 CREATE TABLE feed (
     id INTEGER PRIMARY KEY,
     changes TEXT NOT NULL

@@ -1,12 +1,11 @@
-"""Partitions and their owners, in one database file shared by the processes of a machine."""
+"""Partitions, leases and commits in one database file that the processes of a machine share."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
 
 from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.inbox import NO_ROW
-from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.local.tasks import LocalStore
 from runnel.backends.row_codec import build_header_row
 from runnel.backends.sqlite.database import (
     SQL,
@@ -16,24 +15,17 @@ from runnel.backends.sqlite.database import (
     build_timer_row,
 )
 from runnel.backends.sqlite.feed import SqliteFeed, write_feed_entries
-from runnel.backends.sqlite.inbox import (
-    LIMIT_COMMANDS,
-    LimitMessages,
-    MessageDelivery,
-    StoredMessages,
-)
+from runnel.backends.sqlite.inbox import MessageDelivery, StoredMessages
 from runnel.backends.sqlite.leases import SqliteLeases
 from runnel.backends.sqlite.partition import (
-    LimitHistories,
+    LIMIT_COMMANDS,
     OwnedPartition,
-    PartitionRegistry,
-    PartitionRoutes,
+    SqliteProcessState,
     is_limit,
 )
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, TaskToken, get_root_id
-from runnel.core.retry import ErrorInfo
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (
@@ -45,14 +37,13 @@ from runnel.ports.store import (
     LeaseRecord,
     TimerRecord,
 )
-from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
-# -- one commit as one job: fenced first, then a bulk statement per table ----------------------
+# -- one commit as one write job: the fence first, then one bulk statement per table ------------
 #
-# executemany, because it beat `INSERT … SELECT … FROM json_each(?)` where it counts: 32 against
-# 36 µs for 1 row, 85 against 127 for 10; for 500 it takes 2050 against 1790 µs.
+# executemany is faster than `INSERT … SELECT … FROM json_each(?)` for the usual sizes: 32 instead
+# of 36 µs for 1 row, 85 instead of 127 for 10. Only 500 rows take longer: 2,050 instead of 1,790.
 
-# Columns of a header, up to the last one that may change.
+# The number of header columns up to the last one that can change.
 MUTABLE_HEADER_COLUMNS = 12
 
 
@@ -60,26 +51,17 @@ class CommitWriter:
     def __init__(
         self,
         writer: SqliteWriter,
-        *,
-        owned: PartitionRegistry,
-        board: TaskBoard,
+        state: SqliteProcessState,
         messages: MessageDelivery,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
-        limit_messages: LimitMessages,
         feed: SqliteFeed,
     ) -> None:
-        self._feed = feed
-        self._limit_messages = limit_messages
-        self._limit_histories = limit_histories
         self._writer = writer
-        self._owned = owned
-        self._board = board
+        self._state = state
         self._messages = messages
-        self._routes = routes
+        self._feed = feed
 
     async def write(self, lease: Lease, commit: Commit) -> None:
-        owned = self._owned.find(lease)
+        owned = self._state.owned.find(lease)
         consumed_row = NO_ROW
         if owned is not None and commit.consumed is not None:
             owned.inbox.check_read(commit.consumed)
@@ -87,7 +69,7 @@ class CommitWriter:
         outgoing = self._messages.encode_commands(
             [command for command in commit.messages if not isinstance(command, LIMIT_COMMANDS)]
         )
-        changed = build_commit_entries(commit)
+        feed_entries = build_commit_entries(commit)
 
         def run(db: sqlite3.Connection) -> StoredMessages:
             _fence(db, lease, commit.sequence)
@@ -96,11 +78,11 @@ class CommitWriter:
             _write_aggregates(db, lease.partition, commit)
             _write_timers(db, lease.partition, commit)
             stored = self._messages.write(db, outgoing) if outgoing.rows else StoredMessages()
-            write_feed_entries(db, [*changed, *build_pending_entries(stored.pending)])
+            write_feed_entries(db, [*feed_entries, *build_pending_entries(stored.pending)])
             return stored
 
         def apply(stored: StoredMessages) -> None:
-            self._limit_histories.apply(commit)
+            self._state.limit_histories.apply(commit)
             if owned is not None:
                 self._apply(owned, commit)
             self._messages.apply(stored)
@@ -116,22 +98,22 @@ class CommitWriter:
         for timer in commit.timers_set:
             owned.timers.set(timer)
         for header in commit.headers:
-            self._routes.remember(get_root_id(header.execution_id), partition)
-        if self._routes.unstarted:
-            self._routes.unstarted.difference_update(
+            self._state.routes.remember(get_root_id(header.execution_id), partition)
+        if self._state.routes.unstarted:
+            self._state.routes.unstarted.difference_update(
                 record.aggregate_id for record in commit.histories
             )
-            self._routes.unstarted.difference_update(
+            self._state.routes.unstarted.difference_update(
                 header.execution_id for header in commit.headers
             )
-        if self._owned.find(owned.lease) is None:
-            return  # given up while the commit was on its way: the next owner issues the tasks
-        # Issued first: a task that is issued and dropped by the same commit ends dropped.
+        if self._state.owned.find(owned.lease) is None:
+            return  # the partition was given up during the commit: the next owner issues the tasks
+        # Tasks are issued first: a task that the same commit issues and drops must end dropped.
         for task in commit.tasks:
-            self._board.issue(partition, task)
+            self._state.board.issue(partition, task)
         for token in commit.dropped:
-            self._board.drop(token)
-        self._limit_messages.send(owned, commit)
+            self._state.board.drop(token)
+        self._state.limit_messages.send(owned, commit)
 
 
 def _fence(db: sqlite3.Connection, lease: Lease, sequence: int) -> None:
@@ -166,7 +148,10 @@ def _write_aggregates(db: sqlite3.Connection, partition: int, commit: Commit) ->
 def _write_headers(
     db: sqlite3.Connection, partition: int, headers: Sequence[ExecutionHeader]
 ) -> None:
-    """Nearly always all are known: a change takes 5.4 µs, to find out by an insert 8.1."""
+    """Updates the headers, and inserts those that are missing.
+
+    Nearly always all of them exist. An update takes 5.4 µs, an insert that detects a conflict 8.1.
+    """
     rows = [build_header_row(partition, header) for header in headers]
     changes = [row[:MUTABLE_HEADER_COLUMNS] for row in rows]
     if db.executemany(SQL["change_header"], changes).rowcount != len(rows):
@@ -182,49 +167,51 @@ def _write_timers(db: sqlite3.Connection, partition: int, commit: Commit) -> Non
         db.executemany(SQL["set_timer"], timers)
 
 
-# How long a message from another process may lie unseen when its ring was missed.
+# The delay until a message from another process is read if its wake-up was lost.
 POLL_INTERVAL_S = 1.0
 
 
-class SqliteStore:
-    """Who takes part is known within one process only: embedded, nobody shares partitions.
+class SqliteStore(LocalStore):
+    """Implements the Store port.
 
-    Concurrency keys are in the memory of the process, for all its partitions: so they fail
-    together.
+    Orchestrators are registered per process: processes do not share partitions in embedded mode.
+
+    The concurrency keys of all partitions are in the memory of the process. A failure therefore
+    affects all its partitions (`has_shared_failures`).
     """
 
     has_shared_failures = True
 
     def __init__(
         self,
+        state: SqliteProcessState,
         *,
         clock: Clock,
         reader: SqliteReader,
-        owned: PartitionRegistry,
-        board: TaskBoard,
         leases: SqliteLeases,
         commits: CommitWriter,
-        routes: PartitionRoutes,
-        limit_histories: LimitHistories,
         limits: CommitLimits,
     ) -> None:
-        self._limit_histories = limit_histories
+        super().__init__(state, clock)
         self.limits = limits
-        self._clock = clock
+        self._state = state
         self._reader = reader
-        self._owned = owned
-        self._board = board
         self._leases = leases
         self._commits = commits
-        self._routes = routes
-        self._membership = LocalMembership()
 
     async def partitions(self) -> Sequence[int]:
         return [row[0] for row in self._reader.rows("list_partitions")]
 
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
-        """A look for one that nobody knows takes 6 to 10 µs, of 290 for a small execution."""
-        return self._routes.route_new(aggregate_id) if is_new else self._routes.find(aggregate_id)
+        """Returns the partition of the aggregate.
+
+        A query for an unknown execution takes 6 to 10 µs of the 290 that a small execution takes.
+        """
+        return (
+            self._state.routes.route_new(aggregate_id)
+            if is_new
+            else self._state.routes.find(aggregate_id)
+        )
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         return self._leases.observe(partition)
@@ -232,23 +219,14 @@ class SqliteStore:
     async def acquire(
         self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """`expected` changes nothing: only the kernel frees the lock of a dead process."""
+        """Ignores `expected`, because the kernel frees the lock of a dead process."""
         return await self._leases.acquire(partition, owner)
-
-    async def restore(self, lease: Lease) -> Lease:
-        return lease
 
     async def renew(self, lease: Lease) -> None:
         await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
-
-    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        return self._membership.heartbeat_orchestrator(owner)
-
-    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
-        self._membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         self.limits.check(commit)
@@ -257,25 +235,25 @@ class SqliteStore:
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            owned = self._owned.get(lease)
+            owned = self._state.owned.get(lease)
             if wait_s > 0 and owned.inbox.has_unread:
                 return await owned.inbox.take_batch(limit)
             entries = self._take_entries(owned, limit)
-            left_s = deadline - self._clock.monotonic()
-            if entries or left_s <= 0:
+            remaining_s = deadline - self._clock.monotonic()
+            if entries or remaining_s <= 0:
                 return entries
-            await self._clock.wait(owned.inbox.arrived, min(left_s, POLL_INTERVAL_S))
+            await self._clock.wait(owned.inbox.arrived, min(remaining_s, POLL_INTERVAL_S))
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
-        return self._owned.get(lease).timers.due(now, limit=limit)
+        return self._state.owned.get(lease).timers.due(now, limit=limit)
 
     async def next_due(self, lease: Lease) -> float | None:
-        return self._owned.get(lease).timers.next_due()
+        return self._state.owned.get(lease).timers.next_due()
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         if is_limit(aggregate_id):
-            return self._limit_histories.load(aggregate_id)
-        if aggregate_id in self._routes.unstarted:
+            return self._state.limit_histories.load(aggregate_id)
+        if aggregate_id in self._state.routes.unstarted:
             return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
@@ -286,41 +264,22 @@ class SqliteStore:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
-        return self._limit_histories.keys() if partition == self._routes.home else ()
+        return self._state.limit_histories.keys() if partition == self._state.routes.home else ()
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         reported = set[TaskToken]() if owned is None else owned.inbox.list_reported_tokens()
         return {
             token: None if owned is None else owned.running_tasks.was_running_at_crash(token)
             for token in tokens
-            if token not in reported and not self._board.has_task(token)
+            if token not in reported and not self._state.board.has_task(token)
         }
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
-        owned = self._owned.by_number.get(partition)
+        owned = self._state.owned.by_number.get(partition)
         return [key for key in keys if owned is None or key not in owned.timers]
-
-    async def unread_s(self, partition: int) -> float:
-        return 0.0
-
-    async def unarchived(self, partition: int) -> int:
-        return 0
-
-    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
-        return self._board.remove_dead_worker(record)
-
-    async def reject_tasks(
-        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
-    ) -> int:
-        before = self._clock.now() - waiting_s
-        return self._board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
-
-    async def forget_queue(self, record: QueueRecord) -> bool:
-        """An empty queue is nothing here."""
-        return True
 
     def _take_entries(self, owned: OwnedPartition, limit: int) -> Sequence[InboxEntry]:
         entries = owned.inbox.take(limit)

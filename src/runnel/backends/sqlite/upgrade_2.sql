@@ -1,7 +1,7 @@
--- Of a rerun: the execution that it took over from.
+-- The execution that a rerun reuses results from.
 ALTER TABLE executions ADD COLUMN rerun_of TEXT;
 
--- Outputs by what they were made from, for tasks of nodes that have a cache.
+-- Cached outputs by the hash of their inputs, for nodes that have a cache.
 CREATE TABLE results (
     key TEXT PRIMARY KEY,
     ends_at REAL NOT NULL,

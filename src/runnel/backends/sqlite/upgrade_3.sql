@@ -1,5 +1,5 @@
--- Small documents that people and services keep. AUTOINCREMENT, because a revision must never come
--- back: a change is a new row.
+-- Small documents of users and services. AUTOINCREMENT, because a revision must never be used
+-- again: each change inserts a new row.
 CREATE TABLE records (
     revision INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,

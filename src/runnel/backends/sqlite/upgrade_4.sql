@@ -1,4 +1,5 @@
--- What the last commits have changed, one entry each; the first one tells this file from another.
+-- The changes of the last commits, one entry each. The first entry distinguishes this file from
+-- others.
 CREATE TABLE feed (
     id INTEGER PRIMARY KEY,
     changes TEXT NOT NULL

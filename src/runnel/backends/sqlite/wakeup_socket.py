@@ -1,6 +1,6 @@
-"""Wakes the owner of a partition, in another process, when something is in its inbox.
+"""Wakes the owner of a partition in another process when its inbox has new messages.
 
-A missed wake-up costs time and nothing else: the owner polls its inbox every second.
+A lost wake-up only causes a delay: the owner polls its inbox every second.
 """
 
 import asyncio
@@ -11,14 +11,15 @@ from pathlib import Path
 
 from runnel.errors import StoreError
 
-# The kernel's limit is 108 bytes on Linux and 104 on macOS, with the final zero.
+# The limit of the kernel is 108 bytes on Linux and 104 on macOS, including the final zero.
 SOCKET_PATH_BYTES_MAX = 100
-# Rings that one look at the inbox answers; the loop calls again when there are more.
+# One poll of the inbox answers up to this number of wake-ups; the loop calls again if there are
+# more.
 WAKEUPS_READ_MAX = 64
 
 
 class WakeupListener:
-    """The owner's end: a datagram socket in the data directory."""
+    """Receives wake-ups for one partition on a datagram socket in the data directory."""
 
     def __init__(self, folder: Path, partition: int, on_wakeup: Callable[[], None]) -> None:
         self._path = _build_socket_path(folder, partition)
@@ -32,7 +33,7 @@ class WakeupListener:
         try:
             self._socket = _bind_socket(self._path)
         except OSError:
-            return  # a file system without sockets, say: the look every second has to do
+            return  # for example, a file system without sockets: the owner still polls every second
         self._loop.add_reader(self._socket.fileno(), self._receive)
 
     def close(self) -> None:
@@ -41,7 +42,7 @@ class WakeupListener:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket = None
-        with suppress(OSError):  # a socket that nobody listens to does no harm
+        with suppress(OSError):  # a socket file without a listener does no harm
             self._path.unlink()
 
     def _receive(self) -> None:
@@ -51,14 +52,14 @@ class WakeupListener:
 
 
 class WakeupSender:
-    """The sender's end."""
+    """Sends wake-ups to the owners of partitions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError as error:
-            raise StoreError(f"no socket can be made: {error}") from error
+            raise StoreError(f"a Unix socket can't be created: {error}") from error
         self._socket.setblocking(False)
 
     def notify(self, partition: int) -> None:
@@ -68,7 +69,7 @@ class WakeupSender:
         try:
             self._socket.sendto(b"!", str(path))
         except OSError:
-            return  # nobody owns it now, or its owner has rings enough to hear
+            return  # no process owns the partition, or its owner has unread wake-ups
 
     def close(self) -> None:
         self._socket.close()

@@ -1,8 +1,9 @@
-"""Group commit: jobs that arrive together are written in one transaction.
+"""Group commit: write jobs that arrive together share one transaction.
 
-Without an fsync a commit of one row takes 27 µs on the event loop's thread and 122 µs when it
-hops to another and back, so with durability "process" it runs inline. With "power" it waits for
-the disk (2.6 ms measured): then a thread writes, and the loop gathers the next batch meanwhile.
+Without fsync, a commit of one row takes 27 µs on the thread of the event loop, and 122 µs through
+another thread. With durability "process", commits therefore run on the event loop. With "power", a
+commit waits for the disk (2.6 ms measured). A thread then writes, while the event loop collects the
+next batch.
 """
 
 import asyncio
@@ -19,27 +20,29 @@ from runnel.backends.sqlite.database import Durability, build_store_error, conne
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# Copies the write-ahead log back into the database, on a thread of its own.
-#
-# Writers never do it themselves: a checkpoint waits for the disk, and they run on the event loop.
+# The checkpointer copies the write-ahead log into the database, on its own thread. Writers never do
+# this: a checkpoint waits for the disk, and writers run on the event loop.
 
-# Rows written between two checkpoints: about 4 MB of log.
+# A checkpoint starts after this number of written rows, which is about 4 MB of log.
 CHECKPOINT_ROWS = 4_000
-# So many in a row may fail before a writer is told: about 20 MB of log.
+# After this number of failed checkpoints in a row, the writer gets the error. The log has then
+# about 20 MB.
 CHECKPOINT_FAILURES_MAX = 5
-# Under steady writing a passive checkpoint never gets to the end, and the log only grows: from
-# here on (64 MB) one that holds the writers up for a moment lets it begin anew: for 8 to 14 ms
-# on average and 33 at most, and for 42 to 52 and 67 when the file was cut back to nothing, too.
+# Under steady writes a passive checkpoint never reaches the end of the log, and the log only grows.
+# Above this size (64 MB), a blocking checkpoint lets the log restart. It delays writers by 8 to 14
+# ms on average and 33 ms at most. With truncation of the file as well it took 42 to 52 ms, and 67
+# at most.
 WAL_PAGES_MAX = 16_384
-# How long that may wait for other processes; it is tried again with the next checkpoint.
+# The maximum wait for other processes; the next checkpoint tries again.
 RESTART_BUSY_TIMEOUT_MS = 200
 
 
 class Checkpointer:
-    """While `is_restarting_log` its own process's writer must keep away.
+    """Runs checkpoints on its own thread.
 
-    Left to itself a busy writer takes the lock again before a waiting checkpoint has woken up:
-    with a bound of 0.1 MB the log grew to 9-56 MB, and to 1-3 MB since the writer gives way.
+    While `is_restarting_log`, the writer of this process must not write. Otherwise a busy writer
+    takes the lock again before a waiting checkpoint wakes up. With a limit of 0.1 MB the log grew
+    to 9 to 56 MB; since the writer pauses, it grows to 1 to 3 MB.
     """
 
     def __init__(self, path: Path, durability: Durability) -> None:
@@ -57,15 +60,15 @@ class Checkpointer:
         self._thread.start()
 
     def record_rows(self, rows: int) -> None:
-        """`rows` is the total that the writing connection has changed so far."""
+        """Wakes the thread after enough writes; `rows` is the total of the writing connection."""
         if rows - self._rows >= CHECKPOINT_ROWS:
             self._rows = rows
             self._wakeup.set()
 
     def raise_failure(self) -> None:
-        """Raises what keeps going wrong: the log must not grow in silence.
+        """Raises the error of repeated failures, because the log must not grow unnoticed.
 
-        Once is no reason: whoever writes next would pay for it with its partition.
+        A single failure is not raised: the next writer would lose its partition because of it.
         """
         if self._failures >= CHECKPOINT_FAILURES_MAX and self._problem is not None:
             self._failures, problem = 0, self._problem
@@ -88,7 +91,7 @@ class Checkpointer:
                 db.close()
 
     def _checkpoint(self, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
-        """The connection to use next time: None when there is none yet."""
+        """Runs one checkpoint; returns the connection to reuse, or None without one."""
         try:
             db = db or connect(self._path, self._durability)
             _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -118,16 +121,17 @@ BUSY_TIMEOUT_S = 10.0
 
 
 class _BusyError(Exception):
-    """Another process is writing, or the log is being cut: nothing of the batch was tried."""
+    """Another process is writing, or the log is restarting. No job of the batch was run."""
 
 
 @dataclass(slots=True, eq=False)
 class WriteJob(Generic[T]):
-    """`run` writes, inside the transaction; `apply` follows on the loop once it is committed.
+    """A write that several callers can wait for.
 
-    `apply` is called even when all who `wait` for the job were cancelled meanwhile: what is in
-    memory never falls behind what is stored. If it raises, the job fails though it is stored:
-    whoever waits has to load again what it holds.
+    `run` writes inside the transaction. `apply` runs on the event loop after the commit, even if
+    all waiting callers were cancelled. The state in memory therefore never lags behind the
+    database. If `apply` raises, the job fails although it is stored, and the callers must reload
+    their state.
     """
 
     run: Callable[[sqlite3.Connection], T]
@@ -136,7 +140,7 @@ class WriteJob(Generic[T]):
     _waiting: "list[asyncio.Future[T]]" = field(default_factory=list)
 
     def wait(self) -> "asyncio.Future[T]":
-        """A future of one's own: to cancel it changes nothing for the job, nor for others."""
+        """Returns a new future; cancelling it affects neither the job nor other callers."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
@@ -145,7 +149,7 @@ class WriteJob(Generic[T]):
         if not isinstance(outcome, BaseException) and self.apply is not None:
             try:
                 self.apply(outcome)
-            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+            except Exception as error:  # noqa: BLE001 - raised to the callers that wait for the job
                 outcome = error
         self.is_settled = True
         for future in self._waiting:
@@ -180,19 +184,19 @@ class SqliteWriter:
     async def submit(
         self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
     ) -> T:
-        """The result of `run`, once it is stored; a job that raises is rolled back alone."""
+        """Returns the result of `run` after its commit; a job that raises is rolled back alone."""
         return await self.retry_while_busy(lambda: self.enqueue(run, apply))
 
     def enqueue(
         self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
     ) -> WriteJob[T]:
-        """For jobs that several callers share: each waits for it by `retry_while_busy`."""
+        """Enqueues a job that several callers share; each awaits it with `retry_while_busy`."""
         job: WriteJob[T] = WriteJob(run, apply)
         self._enqueue(job)
         return job
 
     async def retry_while_busy(self, enqueue: Callable[[], WriteJob[T]]) -> T:
-        """Tries again, after a pause, while another process is writing."""
+        """Enqueues the job again, with backoff, while another process is writing."""
         deadline = self._clock.monotonic() + BUSY_TIMEOUT_S
         wait_s = BUSY_BACKOFF_S_MIN
         while True:
@@ -207,7 +211,7 @@ class SqliteWriter:
             wait_s = min(BUSY_BACKOFF_S_MAX, 2 * wait_s)
 
     def close(self) -> None:
-        """Writes what is queued, then ends; idempotent."""
+        """Writes the queued jobs and closes the connection; can be called repeatedly."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -227,7 +231,7 @@ class SqliteWriter:
             return
         self._jobs.append(job)
         if len(self._jobs) == 1:
-            # Jobs of the same turn of the loop join; the flush itself comes after all of them.
+            # Jobs from the same iteration of the event loop join; the flush runs after all of them.
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -249,7 +253,7 @@ class SqliteWriter:
             self._loop.call_soon_threadsafe(_settle_batch, batch, outcomes)
 
     def write_batch(self, batch: Sequence[WriteJob[Any]]) -> list[Any]:
-        """One outcome per job: its result, or the exception to raise."""
+        """Runs the jobs in one transaction; returns the result or the exception of each job."""
         if self.checkpointer.is_restarting_log:
             return [_BusyError() for _ in batch]
         try:
@@ -265,12 +269,12 @@ class SqliteWriter:
 
     def _begin(self) -> None:
         if self._db.in_transaction:
-            # The batch before could not be ended: nothing of it may get into this one.
+            # The previous batch could not be ended: none of its writes may get into this one.
             self._db.execute("ROLLBACK")
         self._db.execute("BEGIN IMMEDIATE")
 
     def _run_and_commit(self, batch: Sequence[WriteJob[Any]]) -> list[Any]:
-        """An error outside of the jobs is that of every job: nothing of them is stored."""
+        """Runs the jobs and commits; an error outside of the jobs fails all of them."""
         try:
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
             if self._db.in_transaction:
@@ -281,7 +285,7 @@ class SqliteWriter:
         return outcomes
 
     def _roll_back(self) -> None:
-        """So that others can write meanwhile; `_begin` tries again if this fails."""
+        """Rolls back, so that other processes can write; if this fails, `_begin` tries again."""
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -299,7 +303,7 @@ class SqliteWriter:
             outcome = self._run(job)
             if isinstance(outcome, BaseException):
                 if not self._db.in_transaction:
-                    # A full disk ends the whole transaction: nobody's job was written.
+                    # A full disk ends the whole transaction: no job was written.
                     return [outcome] * len(batch)
                 self._db.execute("ROLLBACK TO job")
             self._db.execute("RELEASE job")
@@ -311,7 +315,7 @@ class SqliteWriter:
             return job.run(self._db)
         except sqlite3.Error as error:
             return self._build_error(error)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+        except Exception as error:  # noqa: BLE001 - raised to the callers that wait for the job
             return error
 
     def _build_error(self, error: sqlite3.Error) -> StoreError:

@@ -1,6 +1,7 @@
 """`runnel api`"""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -9,28 +10,32 @@ import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
+from runnel.api.app import build_api
+from runnel.api.server import format_url, listen
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, SIGNALS, handle_signals
-from runnel.cli.options import DefaultedRedisUrl, StoreLocation
-from runnel.cli.session.serving import MetricsPortOption
+from runnel.app.roles import Role
+from runnel.app.stores import build_store_session
+from runnel.cli.options import RedisLocation, configure_server
+from runnel.cli.session.serving import (
+    MetricsPortOption,
+    RoleDependencies,
+    assign_metrics_ports,
+    serve,
+)
 from runnel.engine.clock import RealClock
 from runnel.ports.clock import Clock
-
-if TYPE_CHECKING:
-    from runnel.app.roles import Role
-    from runnel.cli.session.serving import RoleDependencies
-    from runnel.settings.model import Settings
-
+from runnel.settings import override_settings
+from runnel.settings.model import Settings
 
 HostOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Where to listen. [dim]\\[default: $RUNNEL_API_HOST or 127.0.0.1][/dim]",
-        show_default=False,
+        help="The address to listen on. [dim]\\[default: $RUNNEL_API_HOST or 127.0.0.1][/dim]",
     ),
 ]
 PortOption: TypeAlias = Annotated[
@@ -38,8 +43,8 @@ PortOption: TypeAlias = Annotated[
     typer.Option(
         min=0,
         max=65_535,
-        help="0 is one that is free. [dim]\\[default: $RUNNEL_API_PORT or 8080][/dim]",
-        show_default=False,
+        help="The port to listen on; 0 picks a free port. "
+        "[dim]\\[default: $RUNNEL_API_PORT or 8080][/dim]",
     ),
 ]
 
@@ -48,49 +53,41 @@ def api(
     *,
     host: HostOption = None,
     port: PortOption = None,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes answer.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes to start.")] = 1,
     metrics_port: MetricsPortOption = None,
-    redis_url: DefaultedRedisUrl = None,
+    location: RedisLocation,
     inherited: Annotated[
         int | None, typer.Option("--fd", hidden=True, help="A socket that is listening already.")
     ] = None,
     is_quiet: Annotated[
-        bool, typer.Option("--quiet", hidden=True, help="Another one says where they answer.")
+        bool, typer.Option("--quiet", hidden=True, help="Do not print the address.")
     ] = False,
 ) -> int:
-    """Serve the HTTP API of a Redis server, for orchestrators and workers that run elsewhere.
+    """Serve the HTTP API for executions on a Redis server.
 
-    Without tokens it listens on this machine only: [bold]runnel token create[/bold] makes one.
+    Orchestrators and workers are processes of their own. Without tokens the API listens on this
+    machine only: [bold]runnel token create[/bold] makes one.
 
-    Each process shows its own metrics: the second one on the port behind that of --metrics-port,
+    Each process serves its own metrics: the first on --metrics-port, the second on the next port,
     and so on.
 
-    SIGTERM or Ctrl-C answers what is under way, a second one ends it at once. It logs to stderr.
+    SIGTERM or Ctrl-C finishes open requests, a second signal ends it at once. It logs to stderr.
     """
-    import asyncio
-
-    from runnel.api.server import listen
-    from runnel.cli.options import configure_server
-    from runnel.cli.session.serving import serve
-    from runnel.settings import override_settings
-
-    settings = configure_server(StoreLocation(redis_url=redis_url))
+    settings = configure_server(location)
     settings = override_settings(settings, api_host=host, api_port=port, metrics_port=metrics_port)
     listening = _adopt_socket(inherited) or listen(settings.api_host, settings.api_port)
     if inherited is not None:
         exit_with_parent()
     if workers > 1:
-        from runnel.cli.session.serving import assign_metrics_ports
-
-        command = [*_build_child_command(redis_url), "--fd", str(listening.fileno())]
+        command = [*_build_child_command(location), "--fd", str(listening.fileno())]
         ports = assign_metrics_ports(settings.metrics_port, workers)
-        first, *others = [[*command, *given] for given in ports]
-        commands = [first, *([*each, "--quiet"] for each in others)]
+        first, *others = [[*command, *options] for options in ports]
+        commands = [first, *([*other, "--quiet"] for other in others)]
         return asyncio.run(supervise(commands, listening))
     serving = serve(
         settings,
         "api",
-        lambda site: build_api_role(site, settings, listening, is_quiet=is_quiet),
+        lambda dependencies: build_api_role(dependencies, settings, listening, is_quiet=is_quiet),
         uses_archive=True,
         serves_http=True,
     )
@@ -98,91 +95,80 @@ def api(
 
 
 async def build_api_role(
-    dependencies: "RoleDependencies",
-    settings: "Settings",
-    server_socket: "socket.socket",
+    dependencies: RoleDependencies,
+    settings: Settings,
+    server_socket: socket.socket,
     *,
     is_quiet: bool = False,
-) -> "Role":
-    """The role that answers, for a process that has nothing else to do with the store.
+) -> Role:
+    """Builds the role that serves HTTP requests.
 
-    It says where, unless it `is_quiet`, as soon as it does.
+    When it is ready it prints its address, unless it `is_quiet`.
     """
-    from runnel.api.app import build_api
-    from runnel.app.stores import build_store_session
-
-    look = build_store_session(
+    session = build_store_session(
         dependencies.backend, dependencies.clock_and_ids.clock, dependencies.clock_and_ids.ids
     )
     if dependencies.metrics is not None:
-        look.event_bus.add_sink(dependencies.metrics)
+        session.event_bus.add_sink(dependencies.metrics)
     return await build_api(
         settings,
-        look.client,
+        session.client,
         dependencies.backend,
         dependencies.clock_and_ids,
         server_socket=server_socket,
-        feed_broadcaster=look.feed_broadcaster,
+        feed_broadcaster=session.feed_broadcaster,
         on_ready=partial(finish_startup, server_socket, is_quiet=is_quiet),
         metrics=dependencies.metrics,
     )
 
 
-def finish_startup(server_socket: "socket.socket", *, is_quiet: bool = False) -> None:
-    """A process that answers has loaded all it needs, and says where it answers."""
-    import gc
-    import sys
-
-    from runnel.api.server import format_url
-
-    # What is loaded stays: to look through its 105,000 objects for garbage took 50 ms (2026-11),
-    # every time that enough of others had come, and nobody was answered meanwhile.
+def finish_startup(server_socket: socket.socket, *, is_quiet: bool = False) -> None:
+    """Freezes the objects that are loaded, and prints the address unless it `is_quiet`."""
+    # The 105,000 objects of the modules stay alive. A collection that walked them took 50 ms
+    # (2026-11), and no request was served meanwhile.
     gc.freeze()
     if not is_quiet:
         print(f"Runnel answers on {format_url(server_socket)}", file=sys.stderr, flush=True)
 
 
-def _build_child_command(redis_url: str | None) -> list[str]:
-    """For a child process, which has the same environment."""
-    import sys
-
-    url = [] if redis_url is None else ["--redis-url", redis_url]
+def _build_child_command(location: RedisLocation) -> list[str]:
+    """Returns the command of a child process, which inherits the environment."""
+    url = [] if location.redis_url is None else ["--redis-url", location.redis_url]
     return [sys.executable, "-m", "runnel", "api", *url]
 
 
-def _adopt_socket(number: int | None) -> "socket.socket | None":
-    import socket
-
+def _adopt_socket(number: int | None) -> socket.socket | None:
     return None if number is None else socket.socket(fileno=number)
 
 
-# Several processes that answer on one socket: those that die are started again.
+# Several processes that serve one socket: a process that dies is restarted.
 
-# One that dies at its start is not started again and again without a breath.
+# The delay doubles with each failed start.
 RESTART_DELAY_S = 1.0
 RESTART_DELAY_S_MAX = 30.0
-# Whoever has lived so long could be started: what ends it afterwards is something else.
+# A process that lived this long has started: its end is not a failed start.
 STARTUP_S_MAX = 10.0
 
 
 async def supervise(commands: Sequence[Sequence[str]], server_socket: socket.socket) -> int:
-    """Until a signal, which all of them are told; the exit code of the first that had a bad one.
+    """Keeps the processes running until a signal, which it forwards to all of them.
 
-    When the first ones can't be started, neither is anything else: it ends with their exit code.
+    Returns the exit code of the first process that failed. If a process fails before any has
+    started, all end with its exit code.
     """
-    several = _ProcessSupervisor(server_socket.fileno(), RealClock())
-    with handle_signals(several.forward_signal, before_exit=lambda: None):
+    supervisor = _ProcessSupervisor(server_socket.fileno(), RealClock())
+    with handle_signals(supervisor.forward_signal, before_exit=lambda: None):
         async with asyncio.TaskGroup() as group:
-            keeping = [group.create_task(several.keep_running(command)) for command in commands]
-    codes = [each.result() for each in keeping]
-    bad = next((code for code in codes if not several.is_clean_exit(code)), 0)
+            tasks = [group.create_task(supervisor.keep_running(command)) for command in commands]
+    codes = [task.result() for task in tasks]
+    bad = next((code for code in codes if not supervisor.is_clean_exit(code)), 0)
     return bad if bad >= 0 else SIGNAL_EXIT_BASE - bad
 
 
 def exit_with_parent() -> None:
-    """This process ends as by a signal when the one that has started it is gone, even by a kill -9.
+    """Ends this process as a SIGTERM does when its parent is gone, even by a kill -9.
 
-    Standard input is a pipe whose other end only that one holds.
+    Standard input is a pipe, and only the parent holds its other end.
     """
 
     def watch() -> None:
@@ -203,19 +189,22 @@ class _ProcessSupervisor:
         self._signal_count = 0
 
     def is_clean_exit(self, code: int) -> bool:
-        """Who was told once to end, and before it could hear that, is ended by the signal."""
+        """Returns whether a process ended as asked.
+
+        The signal itself ends a process that gets it before it can handle signals.
+        """
         ended_by = -code if code < 0 else code - SIGNAL_EXIT_BASE
         return code == 0 or (ended_by in SIGNALS and (code < 0 or self._signal_count == 1))
 
     def forward_signal(self, number: int) -> None:
         self._signal_count += 1
         self._stopping.set()
-        for each in self._running:
-            if each.returncode is None:
-                each.send_signal(number)
+        for process in self._running:
+            if process.returncode is None:
+                process.send_signal(number)
 
     async def keep_running(self, command: Sequence[str]) -> int:
-        """One of them and its successors; the exit code of the last."""
+        """Restarts the process whenever it ends; returns the exit code of the last one."""
         code, failed = 0, 0
         while not self._stopping.is_set():
             began = self._clock.monotonic()
@@ -235,7 +224,7 @@ class _ProcessSupervisor:
         return code
 
     async def _run_process(self, command: Sequence[str]) -> int:
-        """In a session of its own: Ctrl-C in a terminal is told by this process, and once."""
+        """Starts the process in its own session, so that only this process forwards a Ctrl-C."""
         process = await asyncio.create_subprocess_exec(
             *command,
             pass_fds=[self._socket_number],
@@ -243,7 +232,7 @@ class _ProcessSupervisor:
             start_new_session=True,
         )
         self._running.add(process)
-        if self._stopping.is_set():  # told while it was being started
+        if self._stopping.is_set():  # the signal came while the process was being started
             process.terminate()
         try:
             return await process.wait()

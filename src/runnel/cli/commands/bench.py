@@ -1,17 +1,31 @@
 """`runnel bench`"""
 
+import asyncio
+import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
-from runnel.cli import errors as exits
+from runnel.bench.report import (
+    BenchmarkOptions,
+    BenchmarkRequest,
+    Measured,
+    build_document,
+    build_request,
+    format_rows,
+    format_title,
+    summarize_runs,
+)
+from runnel.bench.runs import measure_cold_starts, measure_embedded
+from runnel.bench.workloads import STANDARD_WORKLOADS
+from runnel.cli.errors import OK, SIGNAL_BASE, TERMINATED
+from runnel.cli.options import parse_setting
+from runnel.cli.render.text import Cell, print_table, to_pretty_json
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.errors import MissingExtraError
 
-if TYPE_CHECKING:
-    from runnel.bench.report import BenchmarkRequest, Measured
-
-
-# Without URLs it starts both servers.
+# Without URLs, the command starts both servers.
 REQUIRED_EXTRAS = "postgres,redis"
 
 Workload: TypeAlias = Annotated[
@@ -27,7 +41,6 @@ BackendName: TypeAlias = Annotated[
         "--backend",
         metavar="NAME",
         help="memory, sqlite or redis. [dim]\\[default: sqlite, or redis with --redis-url][/dim]",
-        show_default=False,
     ),
 ]
 DurabilityName: TypeAlias = Annotated[
@@ -35,37 +48,26 @@ DurabilityName: TypeAlias = Annotated[
     typer.Option(
         "--durability",
         metavar="NAME",
-        help="Of SQLite: process or power. [dim]\\[default: process][/dim]",
-        show_default=False,
+        help="Durability of SQLite: process or power. [dim]\\[default: process][/dim]",
     ),
 ]
 Slots: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--concurrency",
-        metavar="N",
-        min=1,
-        help="Slots of each worker. [dim]\\[default: 4][/dim]",
-        show_default=False,
+        "--concurrency", metavar="N", min=1, help="Slots of each worker. [dim]\\[default: 4][/dim]"
     ),
 ]
 Workers: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Worker processes on servers. [dim]\\[default: 1][/dim]",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, help="Worker processes on servers. [dim]\\[default: 1][/dim]"),
 ]
 Count: TypeAlias = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="How many executions; of a map, items; of a load, seconds. "
-        "[dim]\\[default: 2000 diamonds, and what takes as long of the others][/dim]",
-        show_default=False,
+        help="How many executions; for a map, items; for a load, seconds. "
+        "[dim]\\[default: 2000 diamonds, and for other workloads what takes as long][/dim]",
     ),
 ]
 Repetitions: TypeAlias = Annotated[
@@ -73,8 +75,8 @@ Repetitions: TypeAlias = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="How often; the median is shown. [dim]\\[default: 3 of diamonds, else 1][/dim]",
-        show_default=False,
+        help="How many times to measure; the median is shown. "
+        "[dim]\\[default: 3 for diamonds, else 1][/dim]",
     ),
 ]
 BenchRedis: TypeAlias = Annotated[
@@ -82,9 +84,8 @@ BenchRedis: TypeAlias = Annotated[
     typer.Option(
         "--redis-url",
         metavar="URL",
-        help="Your Redis: the environment is not asked, because this takes all that a server "
-        "has. [dim]\\[default: a private one][/dim]",
-        show_default=False,
+        help="Use this Redis server. $REDIS_URL is ignored, because a benchmark takes all that a "
+        "server has. [dim]\\[default: a private server][/dim]",
     ),
 ]
 BenchPostgres: TypeAlias = Annotated[
@@ -92,9 +93,8 @@ BenchPostgres: TypeAlias = Annotated[
     typer.Option(
         "--postgres-url",
         metavar="URL",
-        help="Your PostgreSQL as its archive. [dim]\\[default: a private one, or none with "
-        "--redis-url][/dim]",
-        show_default=False,
+        help="Use this PostgreSQL server as the archive. [dim]\\[default: a private server, or "
+        "none with --redis-url][/dim]",
     ),
 ]
 
@@ -112,16 +112,13 @@ def bench(
     redis_url: BenchRedis = None,
     postgres_url: BenchPostgres = None,
 ) -> int:
-    """Measure how fast workflows go here, with nodes that do nothing.
+    """Measure how fast this machine runs workflows.
 
-    Embedded, it works in a temporary folder. On servers it starts an orchestrator and workers of
-    its own; on yours, all its keys and tables have a name of their own and are removed afterwards.
+    The nodes do nothing. An embedded benchmark works in a temporary directory.
+
+    A benchmark on servers starts an orchestrator and workers. On your own servers it uses keys and
+    tables with a prefix of their own, and removes them at the end.
     """
-    import asyncio
-
-    from runnel.bench.report import BenchmarkOptions, build_document, build_request, format_title
-    from runnel.cli.render.text import to_pretty_json
-
     options = BenchmarkOptions(
         backend=backend,
         durability=durability,
@@ -132,27 +129,25 @@ def bench(
         redis_url=_parse_url("REDIS_URL", "--redis-url", redis_url),
         postgres_url=_parse_url("POSTGRES_URL", "--postgres-url", postgres_url),
     )
-    wanted = build_request(workload, options)
-    print(f"{format_title(wanted)}\n{wanted.description}", file=sys.stderr, flush=True)
+    request = build_request(workload, options)
+    print(f"{format_title(request)}\n{request.description}", file=sys.stderr, flush=True)
     ended_by: list[int] = []
     try:
-        measured = asyncio.run(_measure(wanted, ended_by))
+        measured = asyncio.run(_measure(request, ended_by))
     except asyncio.CancelledError:
-        return exits.SIGNAL_BASE + ended_by[0] if ended_by else exits.TERMINATED
+        return SIGNAL_BASE + ended_by[0] if ended_by else TERMINATED
     if as_json:
-        print(to_pretty_json(build_document(wanted, measured)))
+        print(to_pretty_json(build_document(request, measured)))
     else:
         _print_measurements(measured)
-    return exits.OK
+    return OK
 
 
-async def _measure(request: "BenchmarkRequest", ended_by: list[int]) -> "Measured":
-    """SIGTERM and SIGHUP (a terminal that is closed) cancel it, as Ctrl-C does: what it has on
-    servers of others is removed then. `ended_by` gets the number of the signal.
+async def _measure(request: BenchmarkRequest, ended_by: list[int]) -> Measured:
+    """Measures until SIGTERM or SIGHUP (a closed terminal), which cancel it as Ctrl-C does.
+
+    Cancelled, it removes its data from the user's servers. `ended_by` gets the signal's number.
     """
-    import asyncio
-    import signal
-
     measuring = asyncio.current_task()
 
     def end(number: int) -> None:
@@ -160,19 +155,14 @@ async def _measure(request: "BenchmarkRequest", ended_by: list[int]) -> "Measure
         if measuring is not None:
             measuring.cancel()
 
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(each) is signal.SIG_IGN:  # as `nohup` asks
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # as `nohup` asks
             continue
-        asyncio.get_running_loop().add_signal_handler(each, end, each)
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
     return await _measure_workload(request)
 
 
-async def _measure_workload(request: "BenchmarkRequest") -> "Measured":
-    from runnel.bench.report import summarize_runs
-    from runnel.bench.runs import measure_cold_starts, measure_embedded
-    from runnel.bench.workloads import STANDARD_WORKLOADS
-    from runnel.engine.clock import RealClock
-
+async def _measure_workload(request: BenchmarkRequest) -> Measured:
     if request.backend == "redis":
         return await _measure_on_servers(request)
     if request.workload == "start":
@@ -186,12 +176,8 @@ async def _measure_workload(request: "BenchmarkRequest") -> "Measured":
     )
 
 
-async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
-    from runnel.bench.workloads import STANDARD_WORKLOADS
-    from runnel.engine.clock import RandomIdGenerator
-    from runnel.errors import MissingExtraError
-
-    try:
+async def _measure_on_servers(request: BenchmarkRequest) -> Measured:
+    try:  # the packages for servers may not be installed
         from runnel.bench.server_workloads import measure_on_servers, measure_special_workload
         from runnel.bench.servers import DeploymentLayout, open_servers
     except ModuleNotFoundError as error:
@@ -201,12 +187,12 @@ async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
         ) from error
 
     nonce = RandomIdGenerator().nonce()
-    with open_servers(request.redis_url, request.postgres_url, nonce=nonce) as found:
+    with open_servers(request.redis_url, request.postgres_url, nonce=nonce) as servers:
         if request.workload not in STANDARD_WORKLOADS:
-            return await measure_special_workload(request, found)
+            return await measure_special_workload(request, servers)
         return await measure_on_servers(
             STANDARD_WORKLOADS[request.workload],
-            found,
+            servers,
             DeploymentLayout(concurrency=request.concurrency, workers=request.workers),
             count=request.count,
             repetitions=request.repetitions,
@@ -214,15 +200,10 @@ async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
 
 
 def _parse_url(variable: str, option: str, text: str | None) -> str | None:
-    from runnel.cli.options import parse_setting
-
     return None if text is None else str(parse_setting(variable, option, text))
 
 
-def _print_measurements(measured: "Measured") -> None:
-    from runnel.bench.report import format_rows
-    from runnel.cli.render.text import Cell, print_table
-
+def _print_measurements(measured: Measured) -> None:
     lines = [
         [Cell(name), Cell(f"{value:>10}", "bold"), Cell(f"{least:>10}", "dim"), Cell(most, "dim")]
         for name, value, least, most in format_rows(measured)

@@ -1,35 +1,38 @@
 """`runnel dev`"""
 
+import asyncio
 import socket
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from runnel.api.app import build_api
+from runnel.api.server import listen
 from runnel.app.engine import ClockAndIds
-from runnel.app.roles import EngineRole, PairedRole, RoleProcess
+from runnel.app.roles import EngineRole, PairedRole, Role, RoleProcess
 from runnel.app.wiring import build_engine, build_scheduler, build_server_handlers
 from runnel.authoring.registry import HandlerRegistry
-from runnel.cli.commands.api import HostOption, PortOption, finish_startup
-from runnel.cli.commands.run import Concurrency
+from runnel.cli.commands.api import HostOption, PortOption, build_api_role, finish_startup
 from runnel.cli.commands.serve import AppOption
-from runnel.cli.options import DataDir, RedisUrl, StoreLocation
+from runnel.cli.options import Concurrency, DirectLocation, configure
 from runnel.cli.session.inputs import make_importable
-from runnel.cli.session.serving import load_handlers
+from runnel.cli.session.serving import (
+    RoleDependencies,
+    build_orchestrator_role,
+    build_worker_role,
+    load_handlers,
+    serve,
+)
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError
 from runnel.ports import telemetry as names
-from runnel.settings import find_misspelled_variables
+from runnel.settings import find_misspelled_variables, override_settings
 from runnel.settings.model import Settings
 from runnel.telemetry.logs import configure_logging
 from runnel.telemetry.metrics import MetricsTelemetry
-
-if TYPE_CHECKING:
-    from runnel.app.roles import Role
-    from runnel.cli.session.serving import RoleDependencies
 
 
 def dev(
@@ -38,41 +41,37 @@ def dev(
         bool,
         typer.Option(
             "--with-servers",
-            help="Start private servers, Redis and PostgreSQL, gone when this command ends.",
+            help="Start a private Redis and PostgreSQL; both are removed when this command ends.",
         ),
     ] = False,
     app: AppOption = None,
     concurrency: Concurrency = None,
     host: HostOption = None,
     port: PortOption = None,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
+    location: DirectLocation,
 ) -> int:
-    """Everything in one process: it decides, runs tasks and answers HTTP requests.
+    """Run orchestrator, worker and HTTP API in one process, for development.
 
-    By default on a data directory, without any server. With a Redis, or with private servers, it
-    prints what to set in another terminal: [bold]runnel run[/bold] there hands its work over.
+    By default it works on a data directory, without any server. With a Redis or with private
+    servers, [bold]runnel run[/bold] in another terminal submits to it; --with-servers prints the
+    settings for that terminal.
 
-    Documents that come over HTTP may call the functions of Python files in the working directory,
-    and what --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL name.
+    Documents from HTTP may call the functions of Python files in the working directory, and what
+    --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL name.
 
     Ctrl-C ends everything.
     """
-    from runnel.api.server import listen
-    from runnel.cli.options import configure
-    from runnel.errors import InputError
-    from runnel.settings import override_settings
-
-    if with_servers and (redis_url is not None or data_dir is not None):
-        other = "--data-dir" if redis_url is None else "--redis-url"
+    if with_servers and location != DirectLocation():
+        other = "--data-dir" if location.redis_url is None else "--redis-url"
         raise InputError(f"--with-servers and {other} are two places; give only one of them")
-    settings = configure(StoreLocation(data_dir, redis_url), concurrency=concurrency)
+    settings = configure(location, concurrency=concurrency)
     settings = override_settings(settings, api_host=host, api_port=port)
     listening = listen(settings.api_host, settings.api_port)
     if not with_servers:
         if settings.has_redis:
             return _serve_on_servers(settings, app, listening)
-        return _run_embedded(settings, app, listening)
+        return asyncio.run(_serve_embedded(settings, app, listening))
+    # Only for --with-servers: other calls may run without the packages of servers.
     from runnel.app.private_servers.postgres import PostgresServer
     from runnel.app.private_servers.redis import RedisServer
 
@@ -84,45 +83,29 @@ def dev(
 
 
 def _serve_on_servers(
-    settings: "Settings",
+    settings: Settings,
     app: str | None,
-    server_socket: "socket.socket",
+    server_socket: socket.socket,
     *,
     is_private: bool = False,
 ) -> int:
-    import asyncio
-
-    from runnel.app.roles import OrchestratorWorkerRole, PairedRole
-    from runnel.cli.commands.api import build_api_role
-    from runnel.cli.session.serving import (
-        build_orchestrator_role,
-        build_worker_role,
-        load_handlers,
-        serve,
-    )
-
     handlers = load_handlers(app, settings, is_private=is_private)
 
-    async def all_roles(site: "RoleDependencies") -> "Role":
-        deciding = OrchestratorWorkerRole(
-            build_orchestrator_role(site), build_worker_role(site, handlers)
+    async def build_roles(dependencies: RoleDependencies) -> Role:
+        engine = PairedRole(
+            build_orchestrator_role(dependencies), first=build_worker_role(dependencies, handlers)
         )
-        return PairedRole(deciding, first=await build_api_role(site, settings, server_socket))
+        api = await build_api_role(dependencies, settings, server_socket)
+        return PairedRole(engine, first=api)
 
-    return asyncio.run(serve(settings, "dev", all_roles, uses_archive=True, serves_http=True))
-
-
-def _run_embedded(settings: "Settings", app: str | None, server_socket: "socket.socket") -> int:
-    import asyncio
-
-    return asyncio.run(serve_embedded(settings, app, server_socket))
+    return asyncio.run(serve(settings, "dev", build_roles, uses_archive=True, serves_http=True))
 
 
-# Runs an engine and its HTTP API on a data directory, from the settings to the exit code.
+async def _serve_embedded(settings: Settings, app: str | None, server_socket: socket.socket) -> int:
+    """Runs an engine and its HTTP API on a data directory until a signal; returns the exit code.
 
-
-async def serve_embedded(settings: Settings, app: str | None, server_socket: socket.socket) -> int:
-    """Until a signal. It goes on with whatever a process that has died left in the directory."""
+    It resumes the executions that a process which died left in the directory.
+    """
     make_importable([])
     engine = await build_engine(settings, handlers=_load_handlers(app, settings))
     try:
@@ -138,12 +121,12 @@ async def serve_embedded(settings: Settings, app: str | None, server_socket: soc
         metrics = MetricsTelemetry()
         engine.event_bus.add_sink(metrics)
         await engine.claim_home_partition()
-        world = ClockAndIds(engine.clock, RandomIdGenerator())
-        answering = await build_api(
+        clock_and_ids = ClockAndIds(engine.clock, RandomIdGenerator())
+        api = await build_api(
             settings,
             engine.client,
             engine.backend,
-            world,
+            clock_and_ids,
             server_socket=server_socket,
             feed_broadcaster=engine.feed_broadcaster,
             on_ready=partial(finish_startup, server_socket),
@@ -152,24 +135,24 @@ async def serve_embedded(settings: Settings, app: str | None, server_socket: soc
     except BaseException:
         await engine.backend.close()
         raise
-    scheduler = build_scheduler(engine.backend, world, engine.event_bus, engine.client)
-    role = PairedRole(EngineRole(engine, [scheduler]), first=answering)
+    scheduler = build_scheduler(engine.backend, clock_and_ids, engine.event_bus, engine.client)
+    role = PairedRole(EngineRole(engine, [scheduler]), first=api)
     return await RoleProcess(role, engine.backend, engine.event_bus).run()
 
 
 def _load_handlers(app: str | None, settings: Settings) -> HandlerRegistry:
-    """What a document may call that came over HTTP: own code, and what the settings allow."""
+    """Returns what a document from HTTP may call: own code, and what the settings allow."""
     if app is not None or settings.allowed_functions is not None:
         return load_handlers(app, settings)
     return build_server_handlers(settings, RealClock(), own_modules=_list_own_modules(Path.cwd()))
 
 
 def _list_own_modules(folder: Path) -> list[str]:
-    """Patterns for the functions of its Python files and packages."""
+    """Returns patterns for the functions of the folder's Python files and packages."""
     try:
-        found = sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"can't read '{folder}': {error.strerror}") from error
-    files = [f"{each.stem}:*" for each in found if each.suffix == ".py"]
-    packages = [f"{each.name}.*" for each in found if (each / "__init__.py").is_file()]
+    files = [f"{entry.stem}:*" for entry in entries if entry.suffix == ".py"]
+    packages = [f"{entry.name}.*" for entry in entries if (entry / "__init__.py").is_file()]
     return files + packages

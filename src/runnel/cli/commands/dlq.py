@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,17 +18,24 @@ from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.authoring.input_schema import parse_assignments
-from runnel.cli import errors as exits
 from runnel.cli.command_group import make_command_group
-from runnel.cli.commands.run import AsJsonResult, Concurrency
+from runnel.cli.commands.rerun import run_many
+from runnel.cli.errors import FAILED, OK
 from runnel.cli.options import (
     AsJson,
-    DataDir,
-    RedisUrl,
-    Server,
+    AsJsonResult,
+    Concurrency,
+    Limit,
     StoreLocation,
     check_finite,
+    configure,
     confirm,
+)
+from runnel.cli.render.printer import (
+    print_facts,
+    print_json_lines,
+    print_list,
+    print_text_section,
 )
 from runnel.cli.render.text import (
     DAY_S,
@@ -37,240 +44,84 @@ from runnel.cli.render.text import (
     format_count,
     format_local_time,
     print_styled,
-    print_table,
     to_compact_json,
     to_pretty_json,
 )
-from runnel.cli.session.follow import StartedExecution, run_many_locally
+from runnel.cli.session.follow import StartedExecution
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import make_importable, merge_assignments, read_value
+from runnel.cli.session.inputs import merge_assignments, read_value
 from runnel.cli.session.open_client import ClientSession, has_data, load_workflow, open_client
-from runnel.cli.streams import reserve_stdout
+from runnel.cli.streams import print_to_stderr
 from runnel.client.dead_letters import LettersOf, check_editable
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, DeadLetters
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.values import Json
 from runnel.errors import InputError, NotFoundError
 from runnel.settings.model import Settings
-from runnel.views import build_document
 from runnel.views.dead_letter import DeadLetterDetail, DeadLetterView
 
-app = make_command_group(
-    "Dead letters: tasks that failed in a way that a person has to look at.",
-    first_command="runnel dlq list",
-)
+EDITOR_DEFAULT = "vi"
 
 LetterName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A dead letter, as listed: execution/node. The first characters of the execution do.",
-        show_default=False,
+        help="A dead letter as listed: execution/node. A prefix of the execution's id is enough.",
     ),
 ]
-LetterNames: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Dead letters, as listed.", show_default=False),
-]
 QueueOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--queue", metavar="NAME", help="Only those of this queue.", show_default=False),
+    str | None, typer.Option("--queue", metavar="NAME", help="Only dead letters of this queue.")
 ]
 WorkflowOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--workflow", metavar="NAME", help="Only those of this workflow.", show_default=False
-    ),
+    typer.Option("--workflow", metavar="NAME", help="Only dead letters of this workflow."),
 ]
-AllLetters: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
-
-
-def list_letters(
-    *,
-    queue: QueueOption = None,
-    workflow: WorkflowOption = None,
-    is_counted: Annotated[
-        bool, typer.Option("--count", help="Print only how many there are.")
-    ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """List dead letters, the newest first, or count them."""
-    import asyncio
-
-    from runnel.cli.options import configure
-
-    settings = configure(StoreLocation(data_dir, redis_url, server))
-    if is_counted:
-        print_count(asyncio.run(load_count(settings, queue, workflow)), as_json=as_json)
-    else:
-        letters = asyncio.run(load_page(settings, queue, workflow, limit))
-        print_page(letters, limit, as_json=as_json)
-    return exits.OK
-
-
-def show_letter(
-    name: LetterName,
-    *,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """Show one dead letter: its config, its error with the traceback, and how to go on."""
-    import asyncio
-
-    from runnel.cli.options import configure
-    from runnel.cli.session.hints import CommandHints
-
-    place = StoreLocation(data_dir, redis_url, server)
-    settings = configure(place)
-    letter = asyncio.run(load_letter(settings, name))
-    print_letter(letter, CommandHints(place, settings.is_remote), as_json=as_json)
-    return exits.OK
-
-
-def retry_letters(
-    names: LetterNames = None,
-    *,
-    is_all: AllLetters = False,
-    queue: QueueOption = None,
-    workflow: WorkflowOption = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Of --all, only the N oldest ones.", show_default=False
-        ),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="KEY=VALUE",
-            help="Changes a value of its config (repeated).",
-            show_default=False,
-        ),
-    ] = None,
-    payload_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Its whole config, as JSON or YAML; - reads stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    is_edited: Annotated[
-        bool, typer.Option("--edit", help="Change its config in $EDITOR first.")
-    ] = False,
-    concurrency: Concurrency = None,
-    as_json: AsJsonResult = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """Run what failed again, as a new execution that takes over what had completed.
-
-    All dead letters of an execution are retried together, and are gone then.
-    """
-    from runnel.cli.options import configure
-    from runnel.cli.session.hints import CommandHints
-
-    place = StoreLocation(data_dir, redis_url, server)
-    settings = configure(place, concurrency=concurrency)
-    choice = LetterSelection(
-        names=names or [], is_all=is_all, queue=queue, workflow=workflow, oldest=count
-    )
-    change = ConfigChange(assignments or [], payload_file, opens_editor=is_edited)
-    return retry(choice, change, settings, CommandHints(place, settings.is_remote), as_json=as_json)
-
-
-def purge_letters(
-    names: LetterNames = None,
-    *,
-    is_all: AllLetters = False,
-    queue: QueueOption = None,
-    workflow: WorkflowOption = None,
-    days: Annotated[
-        float | None,
-        typer.Option(
-            "--older-than",
-            metavar="DAYS",
-            min=0,
-            callback=check_finite,
-            help="Only those rejected longer ago.",
-            show_default=False,
-        ),
-    ] = None,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """Remove dead letters for good; their executions stay as they are."""
-    from runnel.cli.options import configure
-
-    settings = configure(StoreLocation(data_dir, redis_url, server))
-    choice = LetterSelection(
-        names=names or [], is_all=is_all, queue=queue, workflow=workflow, older_than_days=days
-    )
-    return purge(choice, settings, is_sure=is_sure)
-
-
-for _command, _example in (
-    (list_letters, "runnel dlq list --queue python"),
-    (show_letter, "runnel dlq show 01m7gj/parse"),
-    (retry_letters, "runnel dlq retry 01m7gj/parse --config year=2026"),
-    (purge_letters, "runnel dlq purge --older-than 30"),
-):
-    app.command(
-        _command.__name__.partition("_")[0],
-        epilog=f"Example:  [bold]{_example}[/bold]",
-    )(_command)
-
-
-# Dead letters for the commands: found, listed and shown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterSelection:
-    """What the command line says about which letters are meant."""
+    """The dead letters that the user chose, by name or by filter."""
 
-    names: Sequence[str]
-    is_all: bool
-    queue: str | None
-    workflow: str | None
-    oldest: int | None = None
-    older_than_days: float | None = None
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Dead letters as listed.")
+    ] = None
+    is_all: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False
+    queue: QueueOption = None
+    workflow: WorkflowOption = None
 
-    @property
-    def has_filter(self) -> bool:
-        chosen = (self.queue, self.workflow, self.older_than_days)
-        return any(each is not None for each in chosen)
+    def check(self, *, is_filtered: bool, needs_all: bool) -> None:
+        """Raises InputError unless the user gave either names or filters.
 
-    async def load_letters(self, session: ClientSession) -> list[DeadLetterView]:
-        """Oldest first; raises NotFoundError for a name, InputError for a contradiction."""
+        `is_filtered`: an option of the command restricts the letters as well.
+        """
+        has_filter = self.queue is not None or self.workflow is not None
+        if self.names and (self.is_all or has_filter or is_filtered):
+            raise InputError("give the names of dead letters, or --all and filters; not both")
+        if self.names or self.is_all:
+            return
+        if needs_all:
+            raise InputError("give the names of dead letters, or --all")
+        if not has_filter and not is_filtered:
+            raise InputError("give the names of dead letters, or --all or a filter")
+
+    async def load_letters(
+        self, session: ClientSession, *, older_than_s: float = 0.0
+    ) -> list[DeadLetterView]:
+        """Loads the letters, oldest first; raises NotFoundError for an unknown name."""
         group = session.client.dead_letters
         if self.names:
             return [await group.get(name) for name in dict.fromkeys(self.names)]
-        before = session.clock.now() - self.older_than_s
+        before = session.clock.now() - older_than_s
         letters = group.list(queue=self.queue, workflow=self.workflow)
-        newest_first = [letter async for letter in letters if letter.rejected_at < before]
-        return newest_first[::-1][: self.oldest]
+        return [letter async for letter in letters if letter.rejected_at < before][::-1]
 
-    async def delete_letters(self, session: ClientSession, *, loaded_at: float) -> int:
-        """How many; of those that match, only those that were there when they were loaded."""
+    async def delete_letters(self, session: ClientSession, *, older_than_s: float) -> int:
+        """Deletes the letters and returns how many there were."""
         group = session.client.dead_letters
         if not self.names:
-            # Never nothing: an age says which letters are meant, without --all.
-            age_s = max(session.clock.now() - loaded_at, 0.001)
-            selection = LettersOf(
-                queue=self.queue, workflow=self.workflow, older_than_s=self.older_than_s + age_s
+            return await group.purge_many(
+                LettersOf(queue=self.queue, workflow=self.workflow, older_than_s=older_than_s)
             )
-            return await group.purge_many(selection)
         deleted = 0
         for name in dict.fromkeys(self.names):
             with suppress(NotFoundError):  # another process was faster
@@ -278,146 +129,214 @@ class LetterSelection:
                 deleted += 1
         return deleted
 
-    @property
-    def older_than_s(self) -> float:
-        return (self.older_than_days or 0.0) * DAY_S
 
-    def check(self, *, needs_all: bool) -> None:
-        """Raises InputError unless it says what is meant, and only once."""
-        rest = self.is_all or self.has_filter or self.oldest is not None
-        if self.names and rest:
-            raise InputError("give the names of dead letters, or --all and filters; not both")
-        if not self.names and not self.is_all and (needs_all or not self.has_filter):
-            filters = "" if needs_all else " or a filter"
-            raise InputError(f"give the names of dead letters, or --all{filters}")
-
-
-async def load_page(
-    settings: Settings, queue: str | None, workflow: str | None, limit: int
-) -> Sequence[DeadLetterView]:
-    """Nothing where nothing was ever run."""
-    if not has_data(settings):
-        return ()
-    letters: list[DeadLetterView] = []
-    async with open_client(settings) as session:
-        group = session.client.dead_letters
-        async for letter in group.list(queue=queue, workflow=workflow):
-            letters.append(letter)
-            if len(letters) == limit:
-                break
-    return letters
-
-
-async def load_count(settings: Settings, queue: str | None, workflow: str | None) -> int:
-    if not has_data(settings):
-        return 0
-    async with open_client(settings) as session:
-        return await session.client.dead_letters.count(queue=queue, workflow=workflow)
-
-
-async def load_letter(settings: Settings, name: str) -> DeadLetterDetail:
-    async with open_client(settings) as session:
-        return await session.client.dead_letters.get(name)
-
-
-def print_count(number: int, *, as_json: bool) -> None:
-    print(to_compact_json({"count": number}) if as_json else number)
-
-
-def print_page(letters: Sequence[DeadLetterView], limit: int, *, as_json: bool) -> None:
-    if as_json:
-        for letter in letters:
-            print(to_compact_json(build_document(letter)))
-        return
-    if not letters:
-        print("no dead letters")
-        return
-    rows = [
-        [
-            Cell(letter.name),
-            Cell(letter.workflow, "bold"),
-            Cell(letter.queue, "dim"),
-            Cell(format_local_time(letter.rejected_at), "dim"),
-            Cell(str(letter.attempts), "dim"),
-            Cell(" ".join(letter.error.split()), "red"),
-        ]
-        for letter in letters
-    ]
-    print_table(["NAME", "WORKFLOW", "QUEUE", "REJECTED", "ATTEMPTS", "ERROR"], rows)
-    if len(letters) == limit:
-        print(f"(the newest {limit}; --limit shows more)")
-
-
-def print_letter(letter: DeadLetterDetail, hints: CommandHints, *, as_json: bool) -> None:
-    if as_json:
-        print(to_compact_json(build_document(letter)))
-        return
-    print_styled([Cell(f"{STATE_STYLES['FAILED'].glyph} {letter.name}", "bold")])
-    for name, text in _list_facts(letter):
-        print_styled([Cell(f"  {name:<11}", "dim"), Cell(text)])
-    print_styled([Cell("\nconfig", "dim")])
-    print(to_pretty_json(letter.config))
-    if letter.traceback:
-        print_styled([Cell("\ntraceback", "dim")])
-        print(letter.traceback.rstrip())
-    if letter.execution_status is not None:
-        print_styled([Cell("\nretry", "dim"), Cell(f"  {hints.retry(letter.name)}", "cyan")])
-
-
-def _list_facts(letter: DeadLetterDetail) -> list[tuple[str, str]]:
-    status = letter.execution_status
-    state = "was deleted: it can't be retried" if status is None else f"is {status.lower()}"
-    execution = get_root_id(letter.execution_id)
-    facts = [
-        ("workflow", letter.workflow),
-        ("execution", f"{execution} {state}" if execution else ""),
-        ("queue", letter.queue),
-        ("handler", letter.handler),
-        ("attempts", str(letter.attempts)),
-        ("rejected", format_local_time(letter.rejected_at)),
-        ("reason", letter.reason),
-        ("error", letter.error),
-    ]
-    return [(name, text) for name, text in facts if text]
-
-
-# The config with which a dead letter is retried, if it is to be another one.
-
-EDITOR_DEFAULT = "vi"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """What the command line says about it."""
+    """The changes of a dead letter's config that the user typed."""
 
-    assignments: Sequence[str]
-    file: str | None
-    opens_editor: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.assignments) or self.file is not None or self.opens_editor
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="KEY=VALUE",
+            help="Change one value of the config; repeatable.",
+        ),
+    ] = None
+    payload_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Read the whole config from a JSON or YAML file; - reads stdin."
+        ),
+    ] = None
+    is_edited: Annotated[
+        bool, typer.Option("--edit", help="Change the config in $EDITOR first.")
+    ] = False
 
     def build_configs(self, letters: Sequence[DeadLetterView]) -> Mapping[str, Json]:
-        """The configs of nodes, by id; raises InputError."""
-        if not self:
+        """Returns the new configs by node id, none without a change; raises InputError."""
+        if not self.assignments and self.payload_file is None and not self.is_edited:
             return {}
         if len(letters) > 1:
             raise InputError("the config of one dead letter can be changed at a time; name it")
         letter = letters[0]
         check_editable(letter.name, letter.execution_id)
         config = letter.config
-        if self.file is not None:
-            config = read_value(self.file, "the config")
+        if self.payload_file is not None:
+            config = read_value(self.payload_file, "the config")
         if self.assignments:
-            given = parse_assignments(self.assignments, subject="the config")
-            config = merge_assignments(config, given, "the config")
-        if self.opens_editor:
+            values = parse_assignments(self.assignments, subject="the config")
+            config = merge_assignments(config, values, "the config")
+        if self.is_edited:
             config = _edit_config(config, letter)
         return {letter.node: config}
 
 
+async def list_letters(
+    *,
+    queue: QueueOption = None,
+    workflow: WorkflowOption = None,
+    is_counted: Annotated[bool, typer.Option("--count", help="Print only the number.")] = False,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+    location: StoreLocation,
+) -> None:
+    """List dead letters, newest first, or count them."""
+    settings = configure(location)
+    letters: list[DeadLetterView] = []
+    number = 0
+    if has_data(settings):
+        async with open_client(settings) as session:
+            group = session.client.dead_letters
+            if is_counted:
+                number = await group.count(queue=queue, workflow=workflow)
+            else:
+                letters = await _load_newest(group, queue, workflow, limit)
+    if is_counted:
+        print(to_compact_json({"count": number}) if as_json else number)
+        return
+    print_list(
+        letters,
+        ["NAME", "WORKFLOW", "QUEUE", "REJECTED", "ATTEMPTS", "ERROR"],
+        _build_row,
+        as_json=as_json,
+        empty="no dead letters",
+        limit=limit,
+        order="newest",
+    )
+
+
+async def show_letter(
+    name: LetterName, *, as_json: AsJson = False, location: StoreLocation
+) -> None:
+    """Show one dead letter: its config, its error with the traceback, and the retry command."""
+    settings = configure(location)
+    async with open_client(settings) as session:
+        letter = await session.client.dead_letters.get(name)
+    if as_json:
+        print_json_lines([letter])
+        return
+    title = Cell(f"{STATE_STYLES['FAILED'].glyph} {letter.name}", "bold")
+    print_facts([title], _list_facts(letter), name_width=11)
+    print_text_section("config", to_pretty_json(letter.config))
+    print_text_section("traceback", letter.traceback)
+    if letter.execution_status is not None:
+        command = CommandHints(location, settings.is_remote).retry(letter.name)
+        print_styled([Cell("\nretry", "dim"), Cell(f"  {command}", "cyan")])
+
+
+def retry_letters(
+    *,
+    selection: LetterSelection,
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --all: only the N oldest.")
+    ] = None,
+    change: ConfigChange,
+    concurrency: Concurrency = None,
+    as_json: AsJsonResult = False,
+    location: StoreLocation,
+) -> int:
+    """Rerun the executions of dead letters.
+
+    A new execution takes over completed nodes and runs the others. All dead letters of an
+    execution are retried together and removed.
+
+    Exit code: 1 when an execution failed again or could not be retried.
+    """
+    settings = configure(location, concurrency=concurrency)
+    hints = CommandHints(location, settings.is_remote)
+    selection.check(is_filtered=count is not None, needs_all=True)
+    letters, retries = asyncio.run(_prepare_retries(selection, settings, count))
+    if not letters:
+        print("no dead letters")
+        return OK
+    retries.configs = change.build_configs(letters)
+    code = run_many(retries.start_all, retries.folders, settings, hints, as_json=as_json)
+    return max(code, FAILED if retries.problems else OK)
+
+
+def purge_letters(
+    *,
+    selection: LetterSelection,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            min=0,
+            callback=check_finite,
+            help="Only dead letters rejected longer ago.",
+        ),
+    ] = None,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    location: StoreLocation,
+) -> None:
+    """Remove dead letters for good; their executions stay as they are."""
+    settings = configure(location)
+    selection.check(is_filtered=days is not None, needs_all=False)
+    older_than_s = (days or 0.0) * DAY_S
+    number, counted_at = asyncio.run(_count_selected(selection, settings, older_than_s))
+    if not number:
+        print("no dead letters")
+        return
+    how_many = format_count(number, "dead letter")
+    if not is_sure:
+        confirm(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
+    deleted = asyncio.run(_delete(selection, settings, older_than_s, counted_at))
+    print(f"removed: {format_count(deleted, 'dead letter')}")
+
+
+app = make_command_group(
+    "Inspect, retry and remove dead letters.\n\nA dead letter is a task that failed for good and "
+    "needs a person.",
+    first_command="runnel dlq list",
+    commands={
+        "list": (list_letters, "runnel dlq list --queue python"),
+        "show": (show_letter, "runnel dlq show 01m7gj/parse"),
+        "retry": (retry_letters, "runnel dlq retry 01m7gj/parse --config year=2026"),
+        "purge": (purge_letters, "runnel dlq purge --older-than 30"),
+    },
+)
+
+
+async def _load_newest(
+    group: DeadLetters, queue: str | None, workflow: str | None, limit: int
+) -> list[DeadLetterView]:
+    letters: list[DeadLetterView] = []
+    async for letter in group.list(queue=queue, workflow=workflow):
+        letters.append(letter)
+        if len(letters) == limit:
+            break
+    return letters
+
+
+def _build_row(letter: DeadLetterView) -> list[Cell]:
+    return [
+        Cell(letter.name),
+        Cell(letter.workflow, "bold"),
+        Cell(letter.queue, "dim"),
+        Cell(format_local_time(letter.rejected_at), "dim"),
+        Cell(str(letter.attempts), "dim"),
+        Cell(" ".join(letter.error.split()), "red"),
+    ]
+
+
+def _list_facts(letter: DeadLetterDetail) -> Iterator[tuple[str, str]]:
+    status = letter.execution_status
+    state = "was deleted: it can't be retried" if status is None else f"is {status.lower()}"
+    execution = get_root_id(letter.execution_id)
+    yield "workflow", letter.workflow
+    yield "execution", f"{execution} {state}" if execution else ""
+    yield "queue", letter.queue
+    yield "handler", letter.handler
+    yield "attempts", str(letter.attempts)
+    yield "rejected", format_local_time(letter.rejected_at)
+    yield "reason", letter.reason
+    yield "error", letter.error
+
+
 def _edit_config(config: Json, letter: DeadLetterView) -> Json:
-    """As the user's editor leaves it; raises InputError when it was left as it was."""
+    """Returns the config as the user's editor leaves it; raises InputError if it is unchanged."""
     head = f"# The config of {letter.name}; it is retried when you save and leave.\n"
     with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
         path = Path(folder) / "config.yaml"
@@ -425,7 +344,7 @@ def _edit_config(config: Json, letter: DeadLetterView) -> Json:
         _run_editor(path)
         changed = read_data(path)
     if changed == config:
-        raise InputError("the config was left as it was: nothing is retried; leave out --edit")
+        raise InputError("--edit: the config did not change, nothing is retried; leave out --edit")
     return changed
 
 
@@ -442,41 +361,31 @@ def _run_editor(path: Path) -> None:
         raise InputError(f"--edit: the editor '{editor}' failed, nothing is retried")
 
 
-# `runnel dlq purge`: dead letters are removed for good, if that is meant.
-
-
-def purge(selection: LetterSelection, settings: Settings, *, is_sure: bool) -> int:
-    selection.check(needs_all=False)
-    number, loaded_at = asyncio.run(_count_selected(selection, settings))
-    if not number:
-        print("no dead letters")
-        return exits.OK
-    how_many = format_count(number, "dead letter")
-    if not is_sure:
-        confirm(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
-    deleted = asyncio.run(_delete(selection, settings, loaded_at))
-    print(f"removed: {format_count(deleted, 'dead letter')}")
-    return exits.OK
-
-
-async def _count_selected(selection: LetterSelection, settings: Settings) -> tuple[int, float]:
-    """How many there are, and when they were counted."""
+async def _count_selected(
+    selection: LetterSelection, settings: Settings, older_than_s: float
+) -> tuple[int, float]:
+    """Returns how many letters there are, and the time of the count."""
     async with open_client(settings) as session:
         now = session.clock.now()
-        return len(await selection.load_letters(session)), now
+        return len(await selection.load_letters(session, older_than_s=older_than_s)), now
 
 
-async def _delete(selection: LetterSelection, settings: Settings, loaded_at: float) -> int:
+async def _delete(
+    selection: LetterSelection, settings: Settings, older_than_s: float, counted_at: float
+) -> int:
+    """Deletes the letters that were counted: newer ones stay."""
     async with open_client(settings) as session:
-        return await selection.delete_letters(session, loaded_at=loaded_at)
+        # Never zero: an age chooses letters even without --all.
+        age_s = max(session.clock.now() - counted_at, 0.001)
+        return await selection.delete_letters(session, older_than_s=older_than_s + age_s)
 
 
-# `runnel dlq retry`: each execution that has dead letters is run again, what failed of it.
+# `runnel dlq retry`: each execution that has dead letters is rerun once.
 
 
 @dataclass(slots=True, kw_only=True)
 class LetterRetries:
-    """One letter of each root execution, the oldest first: a retry takes all letters of a root."""
+    """One letter of each root execution, oldest first: a retry takes all letters of a root."""
 
     name_by_root: dict[ExecutionId, str] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
@@ -484,8 +393,11 @@ class LetterRetries:
     problems: list[str] = field(default_factory=list)
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
-        """One that can't be retried is told, and the others are."""
-        begun = []
+        """Reports each letter that can't be retried, and starts the others.
+
+        A single letter raises its InputError instead.
+        """
+        started = []
         for name in self.name_by_root.values():
             try:
                 retried = await client.dead_letters.retry(name, self.configs)
@@ -493,72 +405,28 @@ class LetterRetries:
                 if len(self.name_by_root) == 1:
                     raise
                 self.problems.append(str(error))
-                _print_to_stderr(f"not retried: {error}")
+                print_to_stderr(f"not retried: {error}")
                 continue
             names = ", ".join(retried.letters)
-            _print_to_stderr(
+            print_to_stderr(
                 f"retried {names}: execution {retried.execution_id} is a rerun of "
                 f"{retried.rerun_of}"
             )
             workflow = await load_workflow(client, retried.execution_id)
-            begun.append(StartedExecution(retried.execution_id, workflow))
-        return begun
-
-
-def retry(
-    selection: LetterSelection,
-    change: ConfigChange,
-    settings: Settings,
-    hints: CommandHints,
-    *,
-    as_json: bool,
-) -> int:
-    """The exit code: 1 when one of them failed again, or could not be retried."""
-    selection.check(needs_all=True)
-    chosen, retries = asyncio.run(_prepare_retries(selection, settings))
-    if not chosen:
-        print("no dead letters")
-        return exits.OK
-    retries.configs = change.build_configs(chosen)
-    if settings.is_remote:
-        return asyncio.run(_submit_to_server(retries, settings, hints, as_json=as_json))
-    make_importable(dict.fromkeys(retries.folders))
-    with reserve_stdout() as out:
-        running = run_many_locally(retries.start_all, settings, hints, out=out, as_json=as_json)
-        code = asyncio.run(running)
-    return max(code, exits.FAILED if retries.problems else exits.OK)
+            started.append(StartedExecution(retried.execution_id, workflow))
+        return started
 
 
 async def _prepare_retries(
-    selection: LetterSelection, settings: Settings
+    selection: LetterSelection, settings: Settings, oldest: int | None
 ) -> tuple[list[DeadLetterView], LetterRetries]:
     retries = LetterRetries()
     async with open_client(settings) as session:
-        chosen = await selection.load_letters(session)
-        for letter in chosen:
+        letters = (await selection.load_letters(session))[:oldest]
+        for letter in letters:
             retries.name_by_root.setdefault(get_root_id(letter.execution_id), letter.name)
         roots = [root for root in retries.name_by_root if root]
         for header in (await session.client.summaries(roots)).values():
             if SOURCE_LABEL in header.labels:
                 retries.folders.append(header.labels[SOURCE_LABEL])
-    return chosen, retries
-
-
-async def _submit_to_server(
-    retries: LetterRetries, settings: Settings, hints: CommandHints, *, as_json: bool
-) -> int:
-    """To the workers of a server, without waiting for them: they may be many."""
-    async with open_client(settings) as session:
-        begun = await retries.start_all(session.client)
-    for each in begun:
-        if as_json:
-            print(
-                to_compact_json({"execution_id": each.execution_id, "workflow": each.workflow.name})
-            )
-    if begun and not as_json:
-        _print_to_stderr(f"workers run them; see: {hints.watch_again(begun[0].execution_id)}")
-    return exits.FAILED if retries.problems else exits.OK
-
-
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return letters, retries

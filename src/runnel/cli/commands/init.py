@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from runnel.cli import errors as exits
+from runnel.errors import InputError
 
-# What is made, by the name of what it is made from: Python that is not ours has no `.py` here.
+# Each file of a new project, and its template. A template in Python has no suffix `.py`, so that
+# no tool takes it for a module of Runnel.
 TEMPLATE_BY_FILE = {
     "flow.py": "flow.py.txt",
     "test_flow.py": "test_flow.py.txt",
@@ -18,20 +19,20 @@ TEMPLATE_BY_FILE = {
 def init(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="[DIR]", help="Where; it is made if need be.", show_default="."),
+        typer.Argument(
+            metavar="[DIR]", help="The directory; created if it does not exist.", show_default="."
+        ),
     ] = Path(),
-) -> int:
-    """Begin a project: a workflow, its tasks, and tests that pass.
+) -> None:
+    """Create a project with a workflow, its tasks and tests.
 
-    Nothing that is there is changed.
+    Existing files are never changed.
     """
-    from runnel.errors import InputError
-
     try:
-        there = [name for name in TEMPLATE_BY_FILE if (folder / name).exists()]
-        if there:
+        existing = [name for name in TEMPLATE_BY_FILE if (folder / name).exists()]
+        if existing:
             raise InputError(
-                f"{folder}: {', '.join(there)} would be overwritten; name another directory"
+                f"{folder}: {', '.join(existing)} would be overwritten; name another directory"
             )
         _write_project(folder)
     except OSError as error:
@@ -43,7 +44,6 @@ def init(
     print("  runnel run flow.py")
     print('  runnel run flow.py --input text="to be or not to be"')
     print("  pytest")
-    return exits.OK
 
 
 def _write_project(folder: Path) -> None:

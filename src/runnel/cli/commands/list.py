@@ -1,239 +1,173 @@
 """`runnel list`"""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from runnel.app.process_signals import parse_engine_pid
-from runnel.cli import errors as exits
-from runnel.cli.options import (
-    AsJson,
-    DataDir,
-    ExecutionSelection,
-    LabelFilters,
-    RedisUrl,
-    Search,
-    Server,
-    Since,
-    StatusFilters,
-    StoreLocation,
-    Until,
-    WorkflowName,
-)
+from runnel.app.stores import NoDataError
+from runnel.cli.options import AsJson, Limit, StoreLocation, configure
+from runnel.cli.render.printer import print_json_lines, print_list
 from runnel.cli.render.text import (
     STATE_STYLES,
     Cell,
     format_count,
     format_duration,
+    format_labels,
+    format_local_time,
     print_styled,
-    to_compact_json,
 )
+from runnel.cli.selection import ExecutionSelection, build_filter
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
+from runnel.cli.session.open_client import ClientSession, has_data, open_client
+from runnel.cli.session.unfinished import (
+    PROGRAM_ONLY_MESSAGE,
+    UNFINISHED_STATES,
+    UnfinishedExecutions,
+)
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
-from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import ExecutionHeader
-from runnel.settings.model import Settings
-from runnel.views import Timestamp, build_document
-from runnel.views.execution import ExecutionView, HistoryEvent, format_time
+from runnel.engine.clock import RealClock
+from runnel.errors import InputError
+from runnel.ports.archive import ExecutionFilter, PageCursor, decode_cursor
+from runnel.views import Timestamp
+from runnel.views.execution import (
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    StateCount,
+    format_time,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from runnel.ports.archive import ExecutionCount
-
-
-# Up to 10,000 executions each are looked through for what is wanted, then it is said how far.
+# A store searches up to 10,000 executions per page. After these pages the search stops, and a
+# sentence says how far it went.
 PAGES_MAX = 20
 
 
-def list_executions(
+async def list_executions(
     *,
-    status: StatusFilters = None,
-    workflow: WorkflowName = None,
-    labels: LabelFilters = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
-    with_children: Annotated[bool, typer.Option("--all", help="Child executions too.")] = False,
+    selection: ExecutionSelection,
+    limit: Limit = 20,
+    with_children: Annotated[bool, typer.Option("--all", help="Include child executions.")] = False,
     is_stuck: Annotated[
         bool,
-        typer.Option("--stuck", help="What each unfinished one waits for, and how it goes on."),
+        typer.Option(
+            "--stuck", help="Show what unfinished executions wait for, and how to continue them."
+        ),
     ] = False,
     is_counted: Annotated[
-        bool, typer.Option("--count", help="Only how many there are in each state.")
+        bool, typer.Option("--count", help="Print only the number of executions in each state.")
     ] = False,
     as_json: AsJson = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """List executions, the newest first."""
-    import asyncio
-
-    from msgspec import structs
-
-    from runnel.app.stores import NoDataError
-    from runnel.cli.options import build_filter, configure
-    from runnel.cli.session.open_client import has_data
-    from runnel.engine.clock import RealClock
-    from runnel.errors import InputError
-
+    location: StoreLocation,
+) -> None:
+    """List executions, newest first."""
     if is_stuck and is_counted:
         raise InputError("--stuck and --count are two lists; give only one of them")
-    chosen = ExecutionSelection(status, workflow, labels, since, until, search)
-    known = _list_unfinished_states() if is_stuck else None
-    wanted = structs.replace(
-        build_filter(chosen, RealClock().now(), allowed_states=known),
+    allowed = UNFINISHED_STATES if is_stuck else ()
+    execution_filter = msgspec.structs.replace(
+        build_filter(selection, RealClock().now(), allowed_states=allowed),
         with_children=with_children,
         limit=limit,
     )
-    place = StoreLocation(data_dir, redis_url, server)
-    settings = configure(place)
+    settings = configure(location)
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
-    elif is_stuck:
-        from runnel.cli.session.hints import CommandHints
-
-        hints = CommandHints(place, settings.is_remote)
-        asyncio.run(print_stuck(settings, wanted, hints, as_json=as_json))
-    elif is_counted:
-        _print_counts(asyncio.run(_count_by_state(settings, wanted)), as_json=as_json)
-    else:
-        _print_list(asyncio.run(_load_executions(settings, wanted)), limit, as_json=as_json)
-    return exits.OK
+        return
+    async with open_client(settings) as session:
+        if is_stuck:
+            hints = CommandHints(location, settings.is_remote)
+            await _print_stuck(session, execution_filter, hints, as_json=as_json)
+        elif is_counted:
+            counts = await session.client.count_executions(execution_filter)
+            _print_counts(counts, as_json=as_json)
+        else:
+            executions = await _load_executions(session, execution_filter)
+            _print_executions(executions, limit, as_json=as_json)
 
 
 class ListedExecutions(NamedTuple):
-    """`searched_back_to` is a moment before which there is more to look through."""
+    """`searched_back_to` is None if no older execution can match the filter."""
 
-    headers: "Sequence[ExecutionHeader]"
+    headers: Sequence[ExecutionSummary]
     searched_back_to: float | None
     now: float
 
 
-def _list_unfinished_states() -> "tuple[ExecutionState, ...]":
-    from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-
-    return tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
-
-
 async def _load_executions(
-    settings: "Settings", execution_filter: "ExecutionFilter"
+    session: ClientSession, execution_filter: ExecutionFilter
 ) -> ListedExecutions:
-    from msgspec import structs
-
-    from runnel.cli.session.open_client import open_client
-    from runnel.ports.archive import decode_cursor
-
-    found: list[ExecutionHeader] = []
+    headers: list[ExecutionSummary] = []
     after = None
-    async with open_client(settings) as session:
-        for _ in range(PAGES_MAX):
-            missing = execution_filter.limit - len(found)
-            rest = structs.replace(execution_filter, after=after, limit=missing)
-            page = await session.client.list_executions(rest)
-            found += page
-            after = page.next
-            if after is None or len(found) == execution_filter.limit:
-                break
-        return ListedExecutions(
-            found, None if after is None else decode_cursor(after)[0], session.clock.now()
-        )
+    for _ in range(PAGES_MAX):
+        missing = execution_filter.limit - len(headers)
+        page_filter = msgspec.structs.replace(execution_filter, after=after, limit=missing)
+        page = await session.client.list_executions(page_filter)
+        headers += page
+        after = None if page.next is None else PageCursor(page.next)
+        if after is None or len(headers) == execution_filter.limit:
+            break
+    searched_back_to = None if after is None else decode_cursor(after)[0]
+    return ListedExecutions(headers, searched_back_to, session.clock.now())
 
 
-def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
-    from runnel.cli.render.text import to_compact_json
-    from runnel.client.execution_views import build_header_document
-
-    if as_json:
-        for header in executions.headers:
-            print(to_compact_json(build_header_document(header)))
-    else:
-        _print_executions(executions, limit)
-    if executions.searched_back_to is not None and len(executions.headers) < limit:
-        said = format_time(executions.searched_back_to)
-        print(f"(looked back to {said}; go on with --until {said})", file=sys.stderr)
-
-
-async def _count_by_state(
-    settings: "Settings", execution_filter: "ExecutionFilter"
-) -> "Mapping[ExecutionState, ExecutionCount]":
-    from runnel.cli.session.open_client import open_client
-
-    async with open_client(settings) as session:
-        return await session.client.count_executions(execution_filter)
+def _print_executions(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
+    searched_back_to = executions.searched_back_to
+    print_list(
+        executions.headers,
+        ["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", ""],
+        lambda header: _build_execution_row(header, executions.now),
+        as_json=as_json,
+        empty="no executions",
+        limit=None if searched_back_to is None else limit,
+        order="newest",
+    )
+    if searched_back_to is not None and len(executions.headers) < limit:
+        time = format_time(searched_back_to)
+        print(f"(searched back to {time}; continue with --until {time})", file=sys.stderr)
 
 
-def _print_counts(counts: "Mapping[ExecutionState, ExecutionCount]", *, as_json: bool) -> None:
-    from runnel.cli.render.text import STATE_STYLES, Cell, print_table, to_compact_json
-
-    if as_json:
-        for state, count in counts.items():
-            print(
-                to_compact_json(
-                    {"status": state, "count": count.number, "is_least": count.is_least}
-                )
-            )
-        return
-    rows = [
-        [
-            Cell(f"{STATE_STYLES[state].glyph} {state}", STATE_STYLES[state].style),
-            Cell(f"{count.number:,}{'+' if count.is_least else ''}"),
-        ]
-        for state, count in counts.items()
-        if count.number
+def _build_execution_row(header: ExecutionSummary, now: float) -> list[Cell]:
+    style = STATE_STYLES[header.status]
+    took = (header.finished_at or now) - (header.started_at or now)
+    note = " ".join((header.error or format_labels(header.labels)).split())
+    return [
+        Cell(header.execution_id),
+        Cell(header.workflow, "bold"),
+        Cell(f"{style.glyph} {header.status}", style.style),
+        Cell(format_local_time(header.created_at), "dim"),
+        Cell(format_duration(took) if header.started_at else "", "dim"),
+        Cell(note, "red" if header.error else "dim"),
     ]
-    if rows:
-        print_table(["STATUS", "EXECUTIONS"], rows)
-    else:
-        print("no executions")
 
 
-def _print_executions(executions: ListedExecutions, limit: int) -> None:
-    from runnel.cli.render.text import (
-        STATE_STYLES,
-        Cell,
-        format_duration,
-        format_labels,
-        format_local_time,
-        print_table,
+def _print_counts(counts: Mapping[ExecutionState, StateCount], *, as_json: bool) -> None:
+    print_list(
+        [(state, count) for state, count in counts.items() if as_json or count.number],
+        ["STATUS", "EXECUTIONS"],
+        lambda item: [
+            Cell(f"{STATE_STYLES[item[0]].glyph} {item[0]}", STATE_STYLES[item[0]].style),
+            Cell(f"{item[1].number:,}{'+' if item[1].is_least else ''}"),
+        ],
+        as_json=as_json,
+        empty="no executions",
+        to_json=lambda item: {
+            "status": item[0],
+            "count": item[1].number,
+            "is_least": item[1].is_least,
+        },
     )
 
-    if not executions.headers:
-        print("no executions")
-        return
-    rows = []
-    for header in executions.headers:
-        look = STATE_STYLES[header.state]
-        took = (header.finished_at or executions.now) - (header.started_at or executions.now)
-        said = " ".join((header.error or format_labels(header.labels)).split())
-        rows.append(
-            [
-                Cell(header.execution_id),
-                Cell(header.workflow, "bold"),
-                Cell(f"{look.glyph} {header.state}", look.style),
-                Cell(format_local_time(header.created_at), "dim"),
-                Cell(format_duration(took) if header.started_at else "", "dim"),
-                Cell(said, "red" if header.error else "dim"),
-            ]
-        )
-    print_table(["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", ""], rows)
-    if len(executions.headers) == limit and executions.searched_back_to is not None:
-        print(f"(the newest {limit}; --limit shows more)")
 
-
-# What each unfinished execution waits for, since when, who has it, and how it goes on.
+# `runnel list --stuck`: what unfinished executions wait for, and the commands that continue them.
 
 WAITS_SHOWN_MAX = 10
 
 
 class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
-    """One node that is not settled, and what for; `signal` is the name of one it waits for."""
+    """A node that is not settled; `signal` is the name of the signal that it waits for."""
 
     node: str
     state: NodeState
@@ -253,37 +187,39 @@ class StuckExecution(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     is_of_program: bool
     commands: tuple[str, ...]
-    """What a person can type to make it go on, or to end it when it `is_of_program` that has
-    died; empty when it goes on by itself.
+    """Commands that continue the execution, or end it if it `is_of_program` that has died; empty if
+    the execution continues by itself.
     """
 
 
-async def print_stuck(
-    settings: Settings, execution_filter: ExecutionFilter, hints: CommandHints, *, as_json: bool
+async def _print_stuck(
+    session: ClientSession,
+    execution_filter: ExecutionFilter,
+    hints: CommandHints,
+    *,
+    as_json: bool,
 ) -> None:
-    """Children only with `wanted.with_children`, and where they have outlived their root."""
-    async with open_client(settings) as session:
-        unfinished = UnfinishedExecutions(session)
-        found: list[StuckExecution] = []
-        async for header in unfinished.iterate(execution_filter):
-            if execution_filter.with_children or not await unfinished.has_unfinished_root(header):
-                found.append(await _diagnose(session, header, unfinished, hints))
-            if len(found) == execution_filter.limit:
-                break
-        now = session.clock.now()
+    """Leaves out children, unless the filter includes them or their root has ended before them."""
+    unfinished = UnfinishedExecutions(session)
+    stuck: list[StuckExecution] = []
+    async for header in unfinished.iterate(execution_filter):
+        if execution_filter.with_children or not await unfinished.has_unfinished_root(header):
+            stuck.append(await _diagnose(session, header, unfinished, hints))
+        if len(stuck) == execution_filter.limit:
+            break
     if as_json:
-        for each in found:
-            print(to_compact_json(build_document(each)))
-    elif not found:
-        print("nothing is unfinished")
+        print_json_lines(stuck)
+    elif not stuck:
+        print("no unfinished executions")
     else:
-        for each in found:
-            _print_stuck_execution(each, now)
+        now = session.clock.now()
+        for execution in stuck:
+            _print_stuck_execution(execution, now)
 
 
 async def _diagnose(
     session: ClientSession,
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> StuckExecution:
@@ -312,7 +248,7 @@ async def _diagnose(
 def suggest_commands(
     execution_id: str, waits: tuple[NodeWait, ...], hints: CommandHints, *, is_owned: bool
 ) -> tuple[str, ...]:
-    signals = dict.fromkeys(each.signal for each in waits if each.signal is not None)
+    signals = dict.fromkeys(wait.signal for wait in waits if wait.signal is not None)
     commands = [hints.signal(execution_id, name) for name in signals]
     if not is_owned:
         commands.append(hints.resume(execution_id))
@@ -320,8 +256,8 @@ def suggest_commands(
 
 
 def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[NodeWait]:
-    """Unsettled nodes that have begun: the others wait for these."""
-    since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
+    """Lists the unsettled nodes that have started; all others wait for these."""
+    since = {str(event.fields["node"]): event.at for event in events if "node" in event.fields}
     waits = []
     for node_id, node in view.nodes.items():
         if node.state in FINAL_NODE_STATES or node.state is NodeState.PENDING:
@@ -341,7 +277,7 @@ def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[Nod
 
 
 def _read_signal_name(text: str) -> str | None:
-    """The name in `signal 'NAME'`; None for any other wait."""
+    """Returns the name in `signal 'NAME'`; None for any other wait."""
     return text.removeprefix("signal '").removesuffix("'") if text.startswith("signal ") else None
 
 
@@ -353,10 +289,10 @@ _WAIT_TEXT_BY_STATE = {
 
 
 def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
-    look = STATE_STYLES[stuck.status]
+    state_style = STATE_STYLES[stuck.status]
     print_styled(
         [
-            Cell(f"{look.glyph} {stuck.workflow}", "bold"),
+            Cell(f"{state_style.glyph} {stuck.workflow}", "bold"),
             Cell(f"  {stuck.execution_id}  ", "dim"),
             Cell(_describe_owner(stuck), "dim" if stuck.is_owned else "bold red"),
         ]
@@ -378,7 +314,7 @@ def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
     if is_lost:
         print(f"    · {PROGRAM_ONLY_MESSAGE}")
     for command in stuck.commands:
-        lead = "end it with" if is_lost else "go on with"
+        lead = "end it with" if is_lost else "continue with"
         print_styled([Cell(f"    {lead}: ", "dim"), Cell(command, "cyan")])
 
 
@@ -392,5 +328,7 @@ def _format_times(wait: NodeWait, now: float) -> str:
     since = "" if wait.since is None else f", for {format_duration(now - wait.since)}"
     if wait.due is None:
         return since
-    left = wait.due - now
-    return since + (f", {format_duration(left)} more at most" if left > 0 else ", overdue")
+    remaining_s = wait.due - now
+    if remaining_s <= 0:
+        return f"{since}, overdue"
+    return f"{since}, {format_duration(remaining_s)} more at most"

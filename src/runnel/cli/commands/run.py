@@ -1,56 +1,32 @@
 """`runnel run FILE`"""
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
 
-import typer
-
-from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, WorkflowFile
-
-if TYPE_CHECKING:
-    from runnel.client.protocol import Client
-
-
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        metavar="N",
-        min=1,
-        help="How many nodes may run at a time. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
-        show_default=False,
-    ),
-]
-AsJsonResult = Annotated[
-    bool, typer.Option("--json", help="Print the whole execution as one JSON object at the end.")
-]
-
-
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="KEY=VALUE",
-        help="A value of the input (repeated): year=2026, user.name=Ada, tags:='[1, 2]'.",
-        show_default=False,
-    ),
-]
-InputFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="The input as JSON or YAML; - reads stdin.", show_default=False
-    ),
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        "-l",
-        metavar="KEY=VALUE",
-        help="A label to know the execution by (repeated).",
-        show_default=False,
-    ),
-]
+from runnel.authoring.functions import SOURCE_LABEL
+from runnel.authoring.input_schema import CheckedInput, check_input
+from runnel.cli.options import (
+    AsJsonResult,
+    Assignments,
+    Concurrency,
+    InputFile,
+    Labels,
+    StoreLocation,
+    WorkflowFile,
+    check_concurrency,
+    configure,
+    read_labels,
+)
+from runnel.cli.session.follow import StartedExecution, run_locally
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.inputs import (
+    check_functions,
+    get_import_folder,
+    load_graph,
+    make_importable,
+    read_input,
+)
+from runnel.cli.streams import reserve_stdout
+from runnel.client.protocol import Client
 
 
 def run(
@@ -61,53 +37,35 @@ def run(
     labels: Labels = None,
     concurrency: Concurrency = None,
     as_json: AsJsonResult = False,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
+    location: StoreLocation,
 ) -> int:
-    """Run a workflow, and show how it goes.
+    """Run a workflow and show its progress.
 
-    With a Redis server it is run by the workers there, and this command watches.
+    With a Redis or a Runnel server, the workers there run it and this command follows it.
 
     The result goes to stdout, everything else to stderr.
 
     Exit code: 0 completed, 1 failed or cancelled, 2 bad input, 130 interrupted.
 
-    What was interrupted or killed goes on with [bold]runnel resume[/bold].
+    [bold]runnel resume[/bold] continues a run that was interrupted or killed.
     """
-    import asyncio
-
-    from runnel.authoring.functions import SOURCE_LABEL
-    from runnel.authoring.input_schema import check_input
-    from runnel.cli.options import configure, read_labels
-    from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
-    from runnel.cli.session.hints import CommandHints
-    from runnel.cli.session.inputs import (
-        check_functions,
-        get_import_folder,
-        load_graph,
-        make_importable,
-        read_input,
-    )
-    from runnel.cli.streams import reserve_stdout
-    from runnel.errors import InputError
-
-    place = StoreLocation(data_dir, redis_url, server)
-    settings = configure(place, concurrency=concurrency)
-    hints = CommandHints(place, settings.is_remote)
-    if settings.is_remote and concurrency is not None:
-        raise InputError(
-            "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
-        )
-    workflow = load_graph(file, settings).workflow
+    settings = configure(location, concurrency=concurrency)
+    check_concurrency(settings, concurrency)
+    hints = CommandHints(location, settings.is_remote)
+    graph = load_graph(file, settings)
+    workflow = graph.workflow
     value = read_input(input_file, assignments or [], workflow.input)
-    check_input(workflow, value)
+    if not settings.is_remote:  # before functions are imported and a data directory is created
+        check_input(workflow, value)
+        value = CheckedInput(value)
     own_labels = read_labels(labels or [])
 
-    async def submit(client: "Client") -> StartedExecution:
-        return StartedExecution(await client.submit(workflow, value, labels=own_labels), workflow)
+    async def submit(client: Client) -> StartedExecution:
+        return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
 
     if settings.is_remote:
+        from runnel.cli.session.watch import submit_and_follow  # not for a local run
+
         with reserve_stdout() as out:
             return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))
     folder = get_import_folder(file)

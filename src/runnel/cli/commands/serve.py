@@ -1,47 +1,48 @@
-"""`runnel orchestrator`"""
+"""`runnel orchestrator` and `runnel worker`"""
 
+import asyncio
 from typing import Annotated, TypeAlias
 
 import typer
 
-from runnel.cli.commands.run import Concurrency
-from runnel.cli.options import DefaultedRedisUrl, StoreLocation
-from runnel.cli.session.serving import MetricsPortOption
+from runnel.cli.options import Concurrency, RedisLocation, configure_server
+from runnel.cli.session.serving import (
+    MetricsPortOption,
+    build_orchestrator_role,
+    build_worker_role,
+    load_handlers,
+    parse_queues,
+    serve,
+)
+from runnel.errors import InputError
+from runnel.settings import override_settings
 
 TakeArchive: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--take-archive",
-        help="The archive in PostgreSQL belongs to this Redis from now on: for one that takes the "
-        "place of another which is gone for good.",
+        help="Bind the PostgreSQL archive to this Redis. Use it only when the Redis that it "
+        "belonged to is lost for good.",
     ),
 ]
 
 
-def orchestrator(
+async def orchestrator(
     *,
     metrics_port: MetricsPortOption = None,
-    redis_url: DefaultedRedisUrl = None,
+    location: RedisLocation,
     take_archive: TakeArchive = False,
 ) -> int:
-    """Decide what runs next, for executions on a Redis server.
+    """Run an orchestrator, which schedules the tasks of executions on a Redis server.
 
-    Any number of them share the work, and take over from one that dies.
+    Several orchestrators share the work. If one dies, the others take over its executions.
 
-    SIGTERM or Ctrl-C ends it in good order, a second one at once. It logs to stderr.
+    SIGTERM or Ctrl-C shuts it down cleanly, a second signal ends it at once. It logs to stderr.
     """
-    import asyncio
-
-    from runnel.cli.options import configure_server
-    from runnel.cli.session.serving import build_orchestrator_role, serve
-    from runnel.errors import InputError
-    from runnel.settings import override_settings
-
-    settings = configure_server(StoreLocation(redis_url=redis_url))
-    settings = override_settings(settings, metrics_port=metrics_port)
+    settings = override_settings(configure_server(location), metrics_port=metrics_port)
     if take_archive and not settings.has_postgres:
         raise InputError("--take-archive: expected POSTGRES_URL to name the archive, got nothing")
-    serving = serve(
+    return await serve(
         settings,
         "orchestrator",
         build_orchestrator_role,
@@ -49,27 +50,22 @@ def orchestrator(
         runs_tasks=False,
         takes_archive=take_archive,
     )
-    return asyncio.run(serving)
 
-
-# `runnel worker`
 
 QueuesOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
-        help="Tasks of these queues; a node's queue is its handler's name, unless it says another. "
-        "[default: those of its handlers]",
-        show_default=False,
+        help="Take tasks from these queues only. A node's queue is the name of its handler, unless "
+        "the node sets another. [default: the queues of its handlers]",
     ),
 ]
 AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="Your code, looked for from the working directory: a HandlerRegistry, or a module of "
-        "tasks, which is imported at the start.",
-        show_default=False,
+        help="Your code, imported from the working directory at the start: a HandlerRegistry, or "
+        "a module of tasks.",
     ),
 ]
 
@@ -80,30 +76,23 @@ def worker(
     app: AppOption = None,
     concurrency: Concurrency = None,
     metrics_port: MetricsPortOption = None,
-    redis_url: DefaultedRedisUrl = None,
+    location: RedisLocation,
 ) -> int:
-    """Run tasks that are queued on a Redis server.
+    """Run a worker, which runs tasks from queues on a Redis server.
 
-    Documents may only call functions and programs that RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL
-    name; and those that your own module, given by --app, defines.
+    A document may call only the functions and programs that RUNNEL_ALLOW_PYTHON and
+    RUNNEL_ALLOW_SHELL name, and the functions that the module of --app defines.
 
-    SIGTERM or Ctrl-C lets running tasks finish, a second one ends them. It logs to stderr.
+    SIGTERM or Ctrl-C lets running tasks finish, a second signal ends them. It logs to stderr.
     """
-    import asyncio
-
-    from runnel.cli.options import configure_server
-    from runnel.cli.session.serving import build_worker_role, load_handlers, parse_queues, serve
-    from runnel.settings import override_settings
-
-    settings = configure_server(StoreLocation(redis_url=redis_url), concurrency=concurrency)
+    settings = configure_server(location, concurrency=concurrency)
     settings = override_settings(settings, metrics_port=metrics_port)
-    handlers = load_handlers(app, settings)
-    wanted = parse_queues(queues, handlers)
-    return asyncio.run(
-        serve(
-            settings,
-            "worker",
-            lambda site: build_worker_role(site, handlers, wanted),
-            uses_archive=False,
-        )
+    handlers = load_handlers(app, settings)  # imports user code: outside the event loop
+    queue_keys = parse_queues(queues, handlers)
+    serving = serve(
+        settings,
+        "worker",
+        lambda dependencies: build_worker_role(dependencies, handlers, queue_keys),
+        uses_archive=False,
     )
+    return asyncio.run(serving)

@@ -1,52 +1,54 @@
 """`runnel signal ID NAME`"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
-from runnel.cli import errors as exits
-from runnel.cli.options import DataDir, ExecutionIdArgument, RedisUrl, Server, StoreLocation
+from runnel.authoring.input_schema import parse_assignments
+from runnel.cli.options import ExecutionIdArgument, StoreLocation, configure
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.open_client import find_execution_id, open_client
+from runnel.core.values import Json
+from runnel.errors import InputError
 
-if TYPE_CHECKING:
-    from runnel.core.values import Json
 
-
-def signal(
+async def signal(
     execution_id: ExecutionIdArgument,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What the node waits for.", show_default=False)
+        str,
+        typer.Argument(metavar="NAME", help="The signal that the node waits for."),
     ],
     *,
     payload: Annotated[
         list[str] | None,
         typer.Option(
             metavar="JSON|KEY=VALUE",
-            help="The output of the node that waits: JSON, or assignments (repeated).",
-            show_default=False,
+            help="The output of the waiting node: JSON, or assignments (repeatable).",
         ),
     ] = None,
-    data_dir: DataDir = None,
-    redis_url: RedisUrl = None,
-    server: Server = None,
-) -> int:
-    """Send a signal to an execution, for instance an approval.
+    location: StoreLocation,
+) -> None:
+    """Send a signal to an execution, for example an approval.
 
-    One that comes before a node waits for it is kept.
+    A signal that arrives before a node waits for it is kept.
     """
-    import asyncio
+    value = read_payload(payload or [])
+    if not name.strip():
+        raise InputError("expected the name of a signal, got an empty text")
+    settings = configure(location)
+    async with open_client(settings) as session:
+        full_id = await find_execution_id(session.client, execution_id)
+        is_owned = await session.find_owner(full_id) is not None
+        await session.client.signal(full_id, name, value)
+    print(f"signal '{name}' sent to execution {full_id}")
+    if not is_owned:
+        hint = CommandHints(location, settings.is_remote).resume(full_id)
+        print(f"no process runs it now; continue with: {hint}")
 
-    place = StoreLocation(data_dir, redis_url, server)
-    asyncio.run(_send_signal(execution_id, name, read_payload(payload or []), place))
-    return exits.OK
 
-
-def read_payload(texts: list[str]) -> "Json":
-    """One word of JSON, or assignments that make an object; raises InputError."""
-    import msgspec
-
-    from runnel.authoring.input_schema import parse_assignments
-    from runnel.errors import InputError
-
+def read_payload(texts: list[str]) -> Json:
+    """Returns the JSON value of one text, or the object of all assignments; raises InputError."""
     if not texts:
         return None
     if len(texts) == 1:
@@ -58,22 +60,3 @@ def read_payload(texts: list[str]) -> "Json":
                     f"--payload: expected JSON or KEY=VALUE, got '{texts[0]}'"
                 ) from error
     return parse_assignments(texts)
-
-
-async def _send_signal(text: str, name: str, payload: "Json", location: StoreLocation) -> None:
-    from runnel.cli.options import configure
-    from runnel.cli.session.hints import CommandHints
-    from runnel.cli.session.open_client import find_execution_id, open_client
-    from runnel.errors import InputError
-
-    if not name.strip():
-        raise InputError("expected the name of a signal, got an empty text")
-    settings = configure(location)
-    async with open_client(settings) as session:
-        execution_id = await find_execution_id(session.client, text)
-        is_owned = await session.find_owner(execution_id) is not None
-        await session.client.signal(execution_id, name, payload)
-    print(f"signal '{name}' sent to execution {execution_id}")
-    if not is_owned:
-        hint = CommandHints(location, settings.is_remote).resume(execution_id)
-        print(f"no process runs it now; go on with: {hint}")

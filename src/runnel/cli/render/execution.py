@@ -1,7 +1,8 @@
-"""One execution, or one node of it, for a person: what it got, how it went, what came out."""
+"""Prints one execution or one node for a person: input, progress and result."""
 
 from collections.abc import Iterator
 
+from runnel.cli.render.printer import print_facts, print_text_section, print_value_section
 from runnel.cli.render.text import (
     STATE_STYLES,
     Cell,
@@ -14,7 +15,6 @@ from runnel.cli.render.text import (
     print_table,
     shorten,
     to_compact_json,
-    to_pretty_json,
 )
 from runnel.core.states import NodeState
 from runnel.core.values import Json
@@ -28,21 +28,16 @@ TRACEBACKS_MAX = 3
 
 def print_execution(view: ExecutionView, now: float) -> None:
     state_style = STATE_STYLES[view.status]
-    print_styled(
-        [
-            Cell(f"{state_style.glyph} {view.workflow}", "bold"),
-            Cell(f" (version {view.version})  {view.execution_id}  ", "dim"),
-            Cell(view.status, state_style.style),
-        ]
-    )
-    for name, text in _list_facts(view, now):
-        print_styled([Cell(f"  {name:<9}", "dim"), Cell(text)])
+    title = [
+        Cell(f"{state_style.glyph} {view.workflow}", "bold"),
+        Cell(f" (version {view.version})  {view.execution_id}  ", "dim"),
+        Cell(view.status, state_style.style),
+    ]
+    print_facts(title, _list_facts(view, now), name_width=9)
     print()
     _print_nodes(view, now)
     _print_tracebacks(view)
-    if view.output is not None:
-        print_styled([Cell("\noutput", "dim")])
-        print(to_pretty_json(view.output))
+    print_value_section("output", view.output)
 
 
 def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
@@ -54,8 +49,7 @@ def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
         yield "rerun of", view.rerun_of
     if view.parent_id is not None:
         yield "parent", view.parent_id
-    if format_labels(view.labels):
-        yield "labels", format_labels(view.labels)
+    yield "labels", format_labels(view.labels)
     if view.input not in (None, {}):
         yield "input", shorten(to_compact_json(view.input), 2 * VALUE_CHARS_MAX)
     if view.error is not None:
@@ -79,11 +73,10 @@ def _print_nodes(view: ExecutionView, now: float) -> None:
 
 
 def _print_tracebacks(view: ExecutionView) -> None:
-    """Where the user's own code failed: of the first few nodes that did."""
+    """Prints the tracebacks of the first nodes whose user code failed."""
     failed = [(name, node.traceback) for name, node in view.nodes.items() if node.traceback]
-    for name, trace in failed[:TRACEBACKS_MAX]:
-        print_styled([Cell(f"\nwhere {name} failed", "dim")])
-        print((trace or "").rstrip())
+    for name, traceback in failed[:TRACEBACKS_MAX]:
+        print_text_section(f"where {name} failed", traceback)
 
 
 def _format_elapsed(node: NodeView, now: float) -> str:
@@ -93,7 +86,7 @@ def _format_elapsed(node: NodeView, now: float) -> str:
 
 
 def _format_result(node: NodeView) -> str:
-    """Why, what for, or what came out: whichever tells most about this state."""
+    """Returns the error, the wait or the output of a node, depending on its state."""
     text = node.error or node.reason or ""
     if node.waits_for is not None:
         text = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
@@ -111,21 +104,18 @@ def _format_value(value: Json) -> str:
 def print_node(detail: NodeDetail, now: float) -> None:
     state_style = STATE_STYLES[detail.state]
     item = "" if detail.item is None else f"[{detail.item}]"
-    print_styled(
-        [
-            Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
-            Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),
-            Cell(detail.state, state_style.style),
-        ]
-    )
-    for name, text in _list_node_facts(detail, now):
-        print_styled([Cell(f"  {name:<11}", "dim"), Cell(text)])
+    title = [
+        Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
+        Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),
+        Cell(detail.state, state_style.style),
+    ]
+    print_facts(title, _list_node_facts(detail, now), name_width=11)
     _print_attempts(detail, now)
     if detail.items is not None:
         _print_items(detail.items)
-    for name, value in (("config", detail.config), ("inputs", detail.inputs or None)):
-        _print_value(name, value)
-    _print_value("output", detail.output)
+    print_value_section("config", detail.config)
+    print_value_section("inputs", detail.inputs or None)
+    print_value_section("output", detail.output)
 
 
 def _list_node_facts(detail: NodeDetail, now: float) -> Iterator[tuple[str, str]]:
@@ -173,9 +163,8 @@ def _print_attempts(detail: NodeDetail, now: float) -> None:
                 [Cell(f"{format_clock_time(line.at)} {line.level:<7} ", "dim"), Cell(line.text)]
             )
     last = detail.attempts[-1]
-    if last.error is not None and last.error.traceback:
-        print_styled([Cell(f"\nwhere attempt {last.number} failed", "dim")])
-        print(last.error.traceback.rstrip())
+    if last.error is not None:
+        print_text_section(f"where attempt {last.number} failed", last.error.traceback)
 
 
 def _format_attempt_elapsed(attempt: AttemptView, now: float) -> str:
@@ -206,9 +195,3 @@ def _print_items(page: ItemsPage) -> None:
     print_table(["ITEM", "STATE", "ATTEMPTS", "WORKER", "RESULT"], rows)
     if page.next is not None:
         print(f"(up to item {page.next}; --item shows one, --after {page.next} the next)")
-
-
-def _print_value(name: str, value: Json) -> None:
-    if value is not None:
-        print_styled([Cell(f"\n{name}", "dim")])
-        print(to_pretty_json(value))

@@ -1,4 +1,4 @@
-"""A graph as a picture: for a terminal, as a list of layers when it is too large, or as SVG."""
+"""Draws a graph: as text, as a list of layers if it is too large, or as SVG."""
 
 from html import escape
 from math import ceil
@@ -22,9 +22,9 @@ PARENTS_MAX = 3
 
 
 def list_layers(graph: Graph, *, columns: int) -> str:
-    """List a graph that is too large for a picture: one line per layer, shortened.
+    """Lists a graph that is too large to draw: one shortened line per layer.
 
-    Every name is followed by its parents.
+    The parents of a node follow its name.
     """
     layers = graph.layers()
     digits = len(str(len(layers)))
@@ -38,7 +38,7 @@ def list_layers(graph: Graph, *, columns: int) -> str:
 
 
 def _format_layer(graph: Graph, ids: list[NodeId], room: int) -> str:
-    """As many as fit, and how many more there are."""
+    """Lists as many nodes as fit, and the number of the others."""
     shown = ""
     for number, id_ in enumerate(ids):
         more = f" … {len(ids) - number:,} more"
@@ -64,7 +64,7 @@ BOX_ROWS = 3
 
 
 def draw_graph(graph: Graph, *, columns: int) -> str:
-    """The picture, or a list by layer when it would be too wide or too large to be read."""
+    """Returns a picture, or a list of layers if the picture would be too wide or too large."""
     lines = None
     if len(graph) <= TEXT_NODES_MAX:
         layout = compute_layout(graph)
@@ -127,12 +127,12 @@ def _build_legend(graph: Graph) -> list[str]:
     return ["", *legend] if legend else []
 
 
-# A graph as an SVG image: readable in light and dark, and by those who hear it read.
+# A graph as an SVG image, for light and dark pages and for screen readers.
 #
-# The same layout as on a terminal, with a column as a unit: so any label fits its box in a
-# monospaced font.
+# It has the layout of the terminal, with one column as the unit, so that every label fits its box
+# in a monospaced font.
 
-# Of the layout, in which lines that cross are told apart by hand and eye: beyond it, nobody does.
+# With more nodes, crossing lines can't be told apart.
 SVG_NODES_MAX = 500
 COLUMN_WIDTH = 9.0
 HANDLER_CHAR_WIDTH = 6.7
@@ -205,7 +205,7 @@ def _describe_graph(graph: Graph) -> str:
 
 
 def _draw_svg_edges(layout: GraphLayout) -> list[str]:
-    """Curves from layer to layer; a line that passes a layer goes straight through it."""
+    """Draws curves from layer to layer; an edge that skips a layer is straight there."""
     curves = []
     for depth, pairs in enumerate(layout.edges):
         for above, below in pairs:
@@ -252,7 +252,7 @@ def _draw_svg_boxes(layout: GraphLayout, graph: Graph) -> list[str]:
 
 
 def _draw_svg_box(box: Box, depth: int, compiled: CompiledNode) -> list[str]:
-    """A map is a pile of boxes, a conditional node has a dashed border."""
+    """Draws a map as a stack of boxes, and a conditional node with a dashed border."""
     left, top, middle = (
         box.left * COLUMN_WIDTH + MARGIN,
         _compute_top_y(depth),
@@ -291,5 +291,5 @@ def _compute_top_y(depth: int) -> float:
 
 
 def _escape_text(text: str) -> str:
-    """XML has no control characters, not even written as entities."""
+    """Escapes text for XML, which has no control characters, not even as entities."""
     return escape(escape_unprintable(text))

@@ -1,7 +1,7 @@
-"""Where each box of a drawing goes: layer by layer, ordered and placed so that lines are short.
+"""Computes the layout of a drawn graph: layers of boxes, ordered so that lines are short.
 
-An edge over several layers passes an empty place in each of them, so that every line only leads
-from one layer to the next.
+An edge that skips layers passes an empty box in each of them. So every line leads from one layer to
+the next.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ CONDITION_MARK = "?"
 
 @dataclass(slots=True)
 class Box:
-    """A box, or with no label the place where a line passes; `center` is a column."""
+    """A box; without a label, the place where a line passes. `center` is a column."""
 
     label: str
     width: int
@@ -32,7 +32,7 @@ class Box:
 
     @property
     def right(self) -> int:
-        """The first column after it."""
+        """The first column after the box."""
         return self.left + self.width
 
 
@@ -52,7 +52,7 @@ class GraphLayout:
 def compute_layout(
     graph: Graph, *, min_width: Callable[[int], int] = lambda _index: 0
 ) -> GraphLayout:
-    """Each box is as wide as its label needs, and at least as `min_width` says for its node."""
+    """Places the boxes; a box is as wide as its label, and at least `min_width` of its node."""
     layout = _build_layout(graph, min_width)
     _order_layers(layout)
     _pack_layers(layout)
@@ -95,7 +95,7 @@ def _build_layout(graph: Graph, min_width: Callable[[int], int]) -> GraphLayout:
 
 
 def _order_layers(layout: GraphLayout) -> None:
-    """Barycenter: each place goes where its neighbours are, in turn from above and from below."""
+    """Orders boxes by the barycenter of their neighbours, from above and from below in turn."""
     for sweep in range(SWEEP_COUNT):
         order = range(1, len(layout.layers))
         for depth in order if sweep % 2 == 0 else [d - 1 for d in reversed(order)]:
@@ -109,7 +109,7 @@ def _order_layers(layout: GraphLayout) -> None:
 
 
 def _find_neighbours(layout: GraphLayout, depth: int, fixed: int) -> dict[int, list[int]]:
-    """Of each place in the layer `depth`, those in the adjoining layer `fixed`."""
+    """Maps each box of the layer `depth` to its neighbours in the adjoining layer `fixed`."""
     near: dict[int, list[int]] = {place: [] for place in layout.layers[depth]}
     for above, below in layout.edges[min(depth, fixed)]:
         if fixed < depth:
@@ -142,8 +142,10 @@ def _align_layers(layout: GraphLayout, *, downwards: bool) -> None:
 
 
 def _position_boxes(row: Sequence[Box], centers: Sequence[int]) -> None:
-    """As near to the wanted centers as the widths allow: pushed from the left and from the right,
-    the mean of the two keeps every distance that both keep.
+    """Moves the boxes of a row as near to `centers` as their widths allow.
+
+    Pushed from the left and pushed from the right, both keep the distances between boxes. So does
+    the mean of the two.
     """
     from_left: list[int] = []
     for i, center in enumerate(centers):
@@ -166,14 +168,14 @@ def _compute_mean(values: Sequence[float], default: float) -> float:
 
 
 def _compute_median(values: list[int], default: int) -> int:
-    """The median: one neighbour of three is then exactly in line, which a mean would miss."""
+    """Returns the median: unlike a mean, it aligns a box exactly with one of three neighbours."""
     if not values:
         return default
     ordered = sorted(values)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
 
 
-# Lines between two layers: which row each horizontal part takes, and which glyphs it is made of.
+# Lines between two layers: the row of each horizontal part, and its glyphs.
 
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 _VERTICAL, _HORIZONTAL = UP | DOWN, LEFT | RIGHT
@@ -199,7 +201,7 @@ LINE_GLYPHS: Mapping[int, str] = {
 
 @dataclass(slots=True)
 class LineBundle:
-    """Lines that share a horizontal part, because they leave one place or reach one."""
+    """Lines that share a horizontal part, because they leave or reach the same box."""
 
     tops: set[int] = field(default_factory=set)
     bottoms: set[int] = field(default_factory=set)
@@ -219,9 +221,9 @@ class LineBundle:
 
 
 def route_lines(lines: Sequence[tuple[int, int]], width: int) -> list[str] | None:
-    """Rows of text between two layers for lines from column to column, none if all are straight.
+    """Returns the rows of text between two layers; an empty list if all lines are straight.
 
-    None when they can't be drawn without one being taken for another.
+    Returns None if two lines could be mistaken for each other.
     """
     bundles = _bundle_lines(lines)
     rows = _assign_rows(bundles)
@@ -234,7 +236,7 @@ def route_lines(lines: Sequence[tuple[int, int]], width: int) -> list[str] | Non
 
 
 def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
-    """By the upper end where several lines leave it, otherwise by the lower end."""
+    """Bundles lines by their upper end if several leave it, otherwise by their lower end."""
     leaving: dict[int, int] = {}
     for top, _ in lines:
         leaving[top] = leaving.get(top, 0) + 1
@@ -248,7 +250,7 @@ def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
 
 
 def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
-    """Gives each bundle the first row that is free and allowed; the number of rows."""
+    """Gives each bundle the first free row; returns the number of rows, None if impossible."""
     bent = [bundle for bundle in bundles if not bundle.is_straight]
     above = {id(bundle): _find_bundles_above(bundle, bent) for bundle in bent}
     placed: list[LineBundle] = []
@@ -270,7 +272,7 @@ def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
 
 
 def _find_bundles_above(bundle: LineBundle, others: Iterable[LineBundle]) -> list[LineBundle]:
-    """Those that come down in a column in which this one goes on down: they must turn before."""
+    """Returns the bundles that must turn above this one, because they share a column with it."""
     return [
         other
         for other in others
@@ -306,7 +308,7 @@ def _choose_directions(bundle: LineBundle, column: int) -> int:
 
 
 def _merge_cell(grid: list[list[int]], row: int, column: int, directions: int) -> None:
-    """Where two lines only cross, the upright one is drawn through."""
+    """Adds directions to a cell; where two lines cross, the vertical one stays unbroken."""
     known = grid[row][column]
     if {known, directions} == {_VERTICAL, _HORIZONTAL}:
         grid[row][column] = _VERTICAL

@@ -1,4 +1,4 @@
-"""The live view of a terminal: one frame of an execution, and the lines that are redrawn."""
+"""The live view of a terminal: the frame of an execution, and lines that are redrawn."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ COLUMNS_DEFAULT, LINES_DEFAULT = 80, 25
 def build_frame(
     progress: ExecutionProgress, *, now: float, hints: SignalHints, lines_max: int = LINES_MAX
 ) -> list[Text]:
-    """A line for each node, or counts and the nodes at work when there are too many."""
+    """Returns a line for each node; of a large graph, the counts and the active nodes."""
     if len(progress.lines) + 1 <= lines_max:
         body = list(_build_node_lines(progress, list(progress.lines.values()), now, hints))
     else:
@@ -98,7 +98,7 @@ def _add_details(text: Text, progress: ExecutionProgress, line: NodeLine, now: f
 
 
 def _describe_missing_parents(progress: ExecutionProgress, line: NodeLine) -> str:
-    """What a node that has not begun waits for: its parents that are not settled."""
+    """Lists the unsettled parents that a pending node waits for."""
     if line.state is not NodeState.PENDING:
         return ""
     missing = [parent for parent in line.parents if not progress.lines[parent].is_final]
@@ -127,13 +127,13 @@ def _choose_glyph(state: str, now: float) -> str:
 
 
 class OutputCapture:
-    """Catches what is written to the terminal past Python, as child processes do.
+    """Captures output that bypasses Python's streams, such as that of child processes.
 
-    Written straight to the terminal, it would tear the live view; so it comes through a pipe and is
-    printed above the view. What this process itself prints does not take that way: the thread that
-    reads the pipe could wait for itself.
+    Written straight to the terminal, it would tear the live view. So it goes through a pipe and is
+    printed above the view. Python's own output does not use the pipe: the thread that reads the
+    pipe could wait for itself.
 
-    It captures until `close`; `terminal` is where stderr went before.
+    It captures until `close`; `terminal` is the former stderr.
     """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
@@ -149,7 +149,7 @@ class OutputCapture:
         self._loop.add_reader(self._read, self._read_output)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal: the standard streams lead elsewhere now."""
+        """Returns columns and lines of the terminal, which the standard streams no longer reach."""
         columns, lines = os.get_terminal_size(self._saved[STDERR])
         return columns or COLUMNS_DEFAULT, lines or LINES_DEFAULT
 
@@ -173,11 +173,11 @@ class OutputCapture:
 
 
 class LiveLines:
-    """Lines at the bottom of a terminal that are redrawn; what is printed appears above them.
+    """Redraws lines at the bottom of a terminal; other output appears above them.
 
-    `lines` is called with the height of the terminal whenever they are drawn.
+    `lines` is called with the height of the terminal for each frame.
 
-    From its making until `close`, all that this process and its children write is relayed.
+    Until `close`, it relays all output of this process and its children.
     """
 
     def __init__(self, lines: Callable[[int], Iterable[Text]]) -> None:
@@ -209,7 +209,7 @@ class LiveLines:
         self._capture.terminal.close()
 
     def _resize(self) -> None:
-        """To the terminal as it is now: it may have been resized."""
+        """Adopts the current size of the terminal."""
         self._console.size = ConsoleDimensions(*self._capture.size())
 
     def _print(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Everything at a glance, as rows of text: executions, queues, workers, and who runs what."""
+"""The rows of `runnel top`: executions, queues, workers and orchestrators."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from runnel.cli.render.text import (
     format_duration,
 )
 from runnel.client.operations import to_queue_name
-from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import ExecutionSummary
 from runnel.views.operations import QueueView, WorkerView
 
-# More are counted as "500+": what is on the screen are a few of them anyway.
+# More are shown as "500+"; the screen lists only a few of them.
 UNFINISHED_COUNTED_MAX = 500
 QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
 WORKER_HEADERS = ("WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
@@ -36,14 +36,14 @@ class OverviewSection(NamedTuple):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What `runnel top` shows.
+    """The content of `runnel top`.
 
-    `queues` and `workers` are None where tasks are in the memory of each process.
+    `queues` and `workers` are None for a data directory: its tasks are in the memory of processes.
     """
 
     at: float
-    unfinished: Sequence[ExecutionHeader]
-    ended: Sequence[ExecutionHeader]
+    unfinished: Sequence[ExecutionSummary]
+    ended: Sequence[ExecutionSummary]
     dead_letters: int
     owners: Sequence[str]
     queues: Sequence[QueueView] | None = None
@@ -51,7 +51,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_headline(overview: Overview) -> list[Cell]:
-    counts = Counter(header.state.value for header in overview.unfinished)
+    counts = Counter(header.status.value for header in overview.unfinished)
     plus = "+" if len(overview.unfinished) == UNFINISHED_COUNTED_MAX else ""
     cells = [Cell(f"runnel top  {format_clock_time(overview.at)[:8]}  ", "bold")]
     cells += [
@@ -111,13 +111,13 @@ def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
     ]
 
 
-def _build_execution_row(header: ExecutionHeader, now: float) -> list[Cell]:
-    style = STATE_STYLES[header.state]
+def _build_execution_row(header: ExecutionSummary, now: float) -> list[Cell]:
+    style = STATE_STYLES[header.status]
     took = (header.finished_at or now) - (header.started_at or now)
     return [
         Cell(header.execution_id),
         Cell(header.workflow, "bold"),
-        Cell(f"{style.glyph} {header.state}", style.style),
+        Cell(f"{style.glyph} {header.status}", style.style),
         Cell(format_duration(took) if header.started_at else "", "dim"),
         Cell(" ".join((header.error or "").split()), "red"),
     ]

@@ -1,9 +1,9 @@
-"""How far an execution has come, line by line: events folded into what a progress view shows."""
+"""Folds events into the progress of an execution, one line per node, for a progress view."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from runnel.core import events as e
 from runnel.core.events import Wait
@@ -18,15 +18,18 @@ from runnel.core.states import (
 from runnel.core.workflow import CLEAN_UP_RULES, Workflow
 from runnel.views.execution import ExecutionView, summarize_waiting_items
 
-# What a person wants to see of a graph that is too large to be shown.
+# The nodes that the view lists of a graph that is too large to show.
 ACTIVE_STATES = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
+
+SettledEvent: TypeAlias = e.NodeCompleted | e.NodeFailed | e.NodeSkipped | e.NodeCancelled
 
 
 @dataclass(slots=True)
 class NodeLine:
-    """`note` is why it was skipped, failed or cancelled; `wait` and `detail` what it waits for.
+    """The progress of one node.
 
-    A map has `detail` and `due` while all of its items wait.
+    `note` is why it was skipped, failed or cancelled. `wait` and `detail` name what it waits for. A
+    map has `detail` and `due` while all of its items wait.
     """
 
     node_id: str
@@ -49,9 +52,10 @@ class NodeLine:
 
 
 class ExecutionProgress:
-    """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
+    """The progress of an execution; `lines` has the nodes in the order of the workflow.
 
-    `changed` gathers the lines that have moved, in order, until the view clears it.
+    `counts` and `active` save each frame a walk over all nodes. `changed` collects the lines that
+    have changed, in order, until the view clears it.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -73,14 +77,14 @@ class ExecutionProgress:
 
     @classmethod
     def from_execution(cls, execution: Execution) -> "ExecutionProgress":
-        """Build the progress of a stored execution."""
+        """Builds the progress of a stored execution."""
         progress = cls(execution.id, execution.graph.workflow)
         progress.catch_up(execution)
         progress.changed.clear()
         return progress
 
     def catch_up(self, execution: Execution) -> None:
-        """Move to the state of the stored execution, whatever events came before."""
+        """Adopts the state of the stored execution, whatever events came before."""
         self.state = execution.state
         self.started_at = execution.started_at
         self.finished_at = execution.finished_at
@@ -95,7 +99,7 @@ class ExecutionProgress:
                 line.detail, line.due = waiting.text, waiting.due
 
     def finish(self, view: ExecutionView) -> None:
-        """To how the store says that it has ended, whatever was told of it before."""
+        """Adopts the final state that the store has, whatever events came before."""
         self.state = view.status
         self.started_at, self.finished_at = view.started_at, view.finished_at
         self.error = view.error or ""
@@ -119,7 +123,7 @@ class ExecutionProgress:
         return sum(self.counts[state] for state in FINAL_NODE_STATES)
 
     def list_waiting(self) -> list[NodeLine]:
-        """Nodes that wait, and maps all of whose items do."""
+        """Returns nodes that wait, and maps whose items all wait."""
         maps = (line for line in self.active[NodeState.RUNNING].values() if line.detail)
         return [*self.active[NodeState.WAITING].values(), *maps]
 
@@ -141,8 +145,10 @@ class ExecutionProgress:
         self.changed.append(line)
 
     def start(self, node_id: str, attempt: int, at: float) -> None:
-        """User code begins. That may be told before the event that queued it: then it is kept
-        until that comes, so that nothing seems to begin before its parents have ended.
+        """Marks a node as running.
+
+        The notification may come before the event that queued the node. Then it is kept until that
+        event, so that no node seems to start before its parents have ended.
         """
         line = self.lines[node_id]
         if line.state is NodeState.QUEUED and line.attempts == attempt:
@@ -186,7 +192,7 @@ def _on_execution_started(
 
 
 def _on_taken(progress: ExecutionProgress, event: e.NodesTaken, at: float) -> None:
-    """Nothing happens, so nothing is said: they are shown as they were."""
+    """Shows nodes of a rerun as they ended before, without reporting a change."""
     for taken in event.taken:
         line = progress.lines[taken.node]
         if taken.item == NO_ITEM:
@@ -222,38 +228,26 @@ def _on_started(progress: ExecutionProgress, event: e.NodeStarted, _at: float) -
         progress.start(event.node, progress.lines[event.node].attempts, event.started_at)
 
 
-def _on_completed(progress: ExecutionProgress, event: e.NodeCompleted, at: float) -> None:
+def _on_settled(progress: ExecutionProgress, event: SettledEvent, at: float) -> None:
     line = progress.lines[event.node]
     if event.item != NO_ITEM:
-        _settle_item(progress, line)
+        _clear_item_wait(line)
+        line.items_settled += 1
+        progress.changed.append(line)
         return
-    line.started_at = event.started_at or line.started_at
-    progress.settle(line, NodeState.COMPLETED, at)
-
-
-def _on_failed(progress: ExecutionProgress, event: e.NodeFailed, at: float) -> None:
-    line = progress.lines[event.node]
-    if event.item != NO_ITEM:
-        _settle_item(progress, line)
-        return
-    line.started_at = event.started_at or line.started_at
-    progress.settle(line, NodeState.FAILED, at, note=str(event.error))
-
-
-def _on_skipped(progress: ExecutionProgress, event: e.NodeSkipped, at: float) -> None:
-    line = progress.lines[event.node]
-    if event.item != NO_ITEM:
-        _settle_item(progress, line)
-        return
-    progress.settle(line, NodeState.SKIPPED, at, note=event.detail or str(event.reason))
-
-
-def _on_cancelled(progress: ExecutionProgress, event: e.NodeCancelled, at: float) -> None:
-    line = progress.lines[event.node]
-    if event.item != NO_ITEM:
-        _settle_item(progress, line)
-    elif not line.is_final:
-        progress.settle(line, NodeState.CANCELLED, at, note=event.reason)
+    match event:
+        case e.NodeCompleted():
+            line.started_at = event.started_at or line.started_at
+            progress.settle(line, NodeState.COMPLETED, at)
+        case e.NodeFailed():
+            line.started_at = event.started_at or line.started_at
+            progress.settle(line, NodeState.FAILED, at, note=str(event.error))
+        case e.NodeSkipped():
+            note = event.detail or str(event.reason)
+            progress.settle(line, NodeState.SKIPPED, at, note=note)
+        case e.NodeCancelled():
+            if not line.is_final:
+                progress.settle(line, NodeState.CANCELLED, at, note=event.reason)
 
 
 def _on_retry_planned(progress: ExecutionProgress, event: e.RetryPlanned, _at: float) -> None:
@@ -286,12 +280,6 @@ def _clear_item_wait(line: NodeLine) -> None:
     line.detail, line.due = "", None
 
 
-def _settle_item(progress: ExecutionProgress, line: NodeLine) -> None:
-    _clear_item_wait(line)
-    line.items_settled += 1
-    progress.changed.append(line)
-
-
 # Any: each function takes the one event type that it is registered for.
 _EVENT_HANDLERS: dict[type, Callable[[ExecutionProgress, Any, float], None]] = {
     e.NodesTaken: _on_taken,
@@ -300,10 +288,10 @@ _EVENT_HANDLERS: dict[type, Callable[[ExecutionProgress, Any, float], None]] = {
     e.ExecutionClosing: _on_closing,
     e.NodeQueued: _on_queued,
     e.NodeStarted: _on_started,
-    e.NodeCompleted: _on_completed,
-    e.NodeFailed: _on_failed,
-    e.NodeSkipped: _on_skipped,
-    e.NodeCancelled: _on_cancelled,
+    e.NodeCompleted: _on_settled,
+    e.NodeFailed: _on_settled,
+    e.NodeSkipped: _on_settled,
+    e.NodeCancelled: _on_settled,
     e.RetryPlanned: _on_retry_planned,
     e.NodeWaits: _on_waits,
     e.MapStarted: _on_map_started,

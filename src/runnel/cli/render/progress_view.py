@@ -22,13 +22,13 @@ MAP_PROGRESS_STEPS = 10
 
 
 class ProgressView(Protocol):
-    """What follows executions; nothing that it does may stop them."""
+    """Shows executions to the user; a failure of the view must not stop them."""
 
     def add(self, progress: ExecutionProgress) -> None:
-        """Shows also what it waits for, if it has begun before."""
+        """Adds an execution; of one that has started before, it shows the waits."""
 
     def show_changes(self, progress: ExecutionProgress) -> None:
-        """Shows what `progress.changed` holds, and clears it."""
+        """Shows the lines in `progress.changed`, and clears it."""
 
     def refresh(self) -> None: ...
 
@@ -38,7 +38,7 @@ class ProgressView(Protocol):
 
 
 def open_progress_view(clock: Clock, hints: SignalHints) -> ProgressView:
-    """On stderr, because stdout is for the result."""
+    """Returns a view on stderr, because stdout is for the result."""
     return LiveProgressView(clock, hints) if is_live_terminal() else PlainProgressView(clock, hints)
 
 
@@ -47,7 +47,7 @@ def is_live_terminal() -> bool:
 
 
 class PlainProgressView:
-    """One line for each change, flushed at once; silent after the reader has gone."""
+    """Prints one line for each change at once; prints nothing after stderr was closed."""
 
     def __init__(self, clock: Clock, hints: SignalHints) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class PlainProgressView:
         signal = get_awaited_signal(line)
         if signal is not None:
             hint = self._hints.signal(progress.execution_id, signal)
-            self.print_message(f"{prefix}{line.node_id}: go on with: {hint}")
+            self.print_message(f"{prefix}{line.node_id}: continue with: {hint}")
 
     def refresh(self) -> None:
         """Nothing to redraw."""
@@ -92,7 +92,7 @@ class PlainProgressView:
         """Nothing to close."""
 
     def _is_worth_printing(self, progress: ExecutionProgress, line: NodeLine) -> bool:
-        """A map says how far it is in tenths, whatever the number of its items."""
+        """Returns False for most items of a map: it prints a line per tenth of its items."""
         if line.state is not NodeState.RUNNING or line.items is None:
             return True
         step = MAP_PROGRESS_STEPS * line.items_settled // max(1, line.items)
@@ -103,7 +103,7 @@ class PlainProgressView:
 
 
 class LiveProgressView:
-    """Redrawn ten times a second; what user code prints appears above it."""
+    """Redraws ten times a second; the output of user code appears above it."""
 
     def __init__(self, clock: Clock, hints: SignalHints) -> None:
         from runnel.cli.render.live_frames import LiveLines
@@ -148,7 +148,7 @@ class LiveProgressView:
 
 
 def _choose_most_relevant(progresses: list[ExecutionProgress]) -> list[ExecutionProgress]:
-    """Those that are under way before those that are done."""
+    """Returns the first executions, unfinished ones before finished ones."""
     if len(progresses) <= EXECUTIONS_MAX:
         return progresses
     return sorted(progresses, key=lambda progress: progress.is_final)[:EXECUTIONS_MAX]

@@ -1,4 +1,4 @@
-"""What is to be said about a node or an execution, in one short sentence."""
+"""Describes a node or an execution in one short sentence."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,13 +18,13 @@ _WAIT_TEXTS = {
 
 
 class SignalHints(Protocol):
-    """Writes the command that sends a signal, for a person to copy."""
+    """Writes the command that sends a signal, for the user to copy."""
 
     def signal(self, execution_id: str, name: str) -> str: ...
 
 
 def describe_reason(line: NodeLine, now: float) -> str:
-    """Why, or what for: the last column of a node's line; empty when there is nothing to say."""
+    """Returns the last column of a node's line: the error, the reason or the wait; may be empty."""
     if line.state is NodeState.WAITING:
         return _describe_wait(line, now)
     if line.state in {NodeState.SKIPPED, NodeState.FAILED, NodeState.CANCELLED}:
@@ -37,7 +37,7 @@ def describe_reason(line: NodeLine, now: float) -> str:
 
 
 def describe_change(line: NodeLine, now: float) -> str:
-    """The same as one plain line of a log."""
+    """Returns a node's line for the plain view."""
     reason = describe_reason(line, now)
     match line.state:
         case NodeState.COMPLETED:
@@ -60,14 +60,14 @@ def describe_change(line: NodeLine, now: float) -> str:
 
 
 def format_elapsed(line: NodeLine, now: float) -> str:
-    """How long it has run so far; empty before it began and for what never did."""
+    """Returns how long a node has run; empty for a node that has not started."""
     if line.started_at is None or line.state in {NodeState.PENDING, NodeState.QUEUED}:
         return ""
     return _format_elapsed(line, now)
 
 
 def describe_outcome(progress: ExecutionProgress, now: float) -> str:
-    """`demo completed in 3.2 s`, with the error when there is one."""
+    """Writes `demo completed in 3.2 s`, with the error if there is one."""
     since = progress.started_at or now
     took = format_duration((progress.finished_at or now) - since)
     error = f": {' '.join(progress.error.split())}" if progress.error else ""
@@ -75,14 +75,14 @@ def describe_outcome(progress: ExecutionProgress, now: float) -> str:
 
 
 def describe_clean_up(progress: ExecutionProgress, children: Sequence[str]) -> str:
-    """Why there is something to wait for, although the execution is final."""
+    """Explains why the command still waits although the execution is final."""
     noun = "execution" if len(children) == 1 else "executions"
     waits = f"waits for the clean-up of child {noun} {join_names(children, 3)}"
     return f"{progress.name} {progress.state.lower()}, {waits}"
 
 
 def get_awaited_signal(line: NodeLine) -> str | None:
-    """The name of the signal that a node waits for, if it is one that it waits for."""
+    """Returns the name of the signal that a node waits for; None if it waits for no signal."""
     is_signal = line.state is NodeState.WAITING and line.wait is Wait.SIGNAL
     return line.detail if is_signal else None
 
@@ -91,7 +91,8 @@ def _describe_wait(line: NodeLine, now: float) -> str:
     remaining = "" if line.due is None else format_duration(line.due - now)
     if line.wait in (Wait.RETRY, Wait.CRASH):
         cause = line.note if line.wait is Wait.RETRY else line.detail
-        return f"attempt {line.attempts + 1} in {remaining or 'a moment'}, after {cause}"
+        due = f" in {remaining}" if remaining else ""
+        return f"attempt {line.attempts + 1}{due}, after {cause}"
     if line.wait is Wait.SLEEP:
         return f"sleeps for {remaining} more" if remaining else "sleeps"
     if line.wait is None:
@@ -101,7 +102,7 @@ def _describe_wait(line: NodeLine, now: float) -> str:
 
 
 def _describe_item_wait(line: NodeLine, now: float) -> str:
-    """How long comes first: a narrow terminal cuts the rest off."""
+    """Puts the time first, because a narrow terminal cuts off the end."""
     remaining = "" if line.due is None else f"{format_duration(line.due - now)} more "
     return f"waits {remaining}for {line.detail}"
 

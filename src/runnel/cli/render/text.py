@@ -1,4 +1,4 @@
-"""Numbers, times, states and tables as a person reads them."""
+"""Formats numbers, times, states and tables for a person."""
 
 import json
 import shutil
@@ -21,22 +21,22 @@ RESERVED_LABEL_PREFIX = "runnel."
 
 
 def format_duration(seconds: float) -> str:
-    """`0.2 s`, `12 s`, `3m 20s`, `2h 05m`, `4d 3h`: never more than two units."""
+    """Writes `0.2 s`, `12 s`, `3m 20s`, `2h 05m` or `4d 3h`: at most two units."""
     seconds = max(0.0, seconds)
-    if seconds < 9.95:  # noqa: PLR2004  # rounds to 10.0, which has a digit too many
+    if seconds < 9.95:  # noqa: PLR2004  # 9.95 would round to 10.0
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < MINUTE_S:
-        return f"{whole} s"
-    if whole < HOUR_S:
-        return f"{whole // MINUTE_S}m {whole % MINUTE_S:02}s"
-    if whole < DAY_S:
-        return f"{whole // HOUR_S}h {whole % HOUR_S // MINUTE_S:02}m"
-    return f"{whole // DAY_S}d {whole % DAY_S // HOUR_S}h"
+    rounded = round(seconds)
+    if rounded < MINUTE_S:
+        return f"{rounded} s"
+    if rounded < HOUR_S:
+        return f"{rounded // MINUTE_S}m {rounded % MINUTE_S:02}s"
+    if rounded < DAY_S:
+        return f"{rounded // HOUR_S}h {rounded % HOUR_S // MINUTE_S:02}m"
+    return f"{rounded // DAY_S}d {rounded % DAY_S // HOUR_S}h"
 
 
 def format_local_time(at: float) -> str:
-    """In the zone of the machine: people compare it with the clock on the wall."""
+    """Writes date and time in the time zone of the machine."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -45,7 +45,7 @@ def format_clock_time(at: float) -> str:
 
 
 def shorten(text: str, chars_max: int) -> str:
-    """Write the text as one line of at most `chars_max` characters."""
+    """Returns the text as one line of at most `chars_max` characters."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
 
@@ -59,18 +59,18 @@ def to_pretty_json(value: Json) -> str:
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """`1 node`, `5 nodes`."""
+    """Writes `1 node` or `5 nodes`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def join_names(names: Sequence[str], names_max: int) -> str:
-    """The first names, and how many more there are."""
+    """Lists the first names, and the number of the others."""
     listed = ", ".join(names[:names_max])
     return listed if len(names) <= names_max else f"{listed} and {len(names) - names_max:,} more"
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """Those that the user gave: what Runnel notes for itself is of no interest."""
+    """Writes the labels of the user; leaves out those that Runnel adds."""
     return " ".join(
         f"{key}={value}"
         for key, value in labels.items()
@@ -79,7 +79,7 @@ def format_labels(labels: Mapping[str, str]) -> str:
 
 
 class StateStyle(NamedTuple):
-    """How a state looks: one glyph and one colour, the same in every command."""
+    """The glyph and the colour of a state, the same in every command."""
 
     glyph: str
     style: str
@@ -107,9 +107,9 @@ class Cell(NamedTuple):
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print columns that line up: in colour on a terminal, plain in a pipe.
+    """Prints aligned columns: in colour on a terminal, plain in a pipe.
 
-    The last column is as long as it needs to be; on a terminal it is cut at the edge.
+    A terminal cuts the last column at its edge; in a pipe it has its full length.
     """
     table = [[Cell(head, "dim") for head in headers], *rows]
     widths = [max(len(row[i].text) for row in table) for i in range(len(headers))]
@@ -128,7 +128,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def print_styled(cells: Sequence[Cell]) -> None:
-    """One line of pieces; without styles when stdout is no terminal."""
+    """Prints the cells as one line; without styles if stdout is not a terminal."""
     if not is_styled():
         print("".join(cell.text for cell in cells))
         return

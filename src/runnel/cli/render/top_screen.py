@@ -1,4 +1,4 @@
-"""An overview that fills a terminal: each section gets its share of the lines."""
+"""The overview of `runnel top` on a terminal: each section gets a share of the lines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from runnel.cli.render.overview import Overview, OverviewSection, build_headline
 from runnel.cli.render.text import COLUMN_GAP, Cell
 
 ROWS_MIN = 3
-# Title, heads, and the empty line above.
+# The title, the column headers and the empty line above them.
 SECTION_OVERHEAD_LINES = 3
 
 
@@ -26,7 +26,7 @@ def build_screen(overview: Overview, *, height: int, problem: str = "") -> Text:
 
 
 def allocate_rows(row_counts: Sequence[int], lines: int) -> list[int]:
-    """Give each section a few rows, then the others in turn to the sections that have more."""
+    """Gives each section a few rows, then shares the others among sections that have more."""
     free = lines - SECTION_OVERHEAD_LINES * len(row_counts)
     shares = [min(count, ROWS_MIN) for count in row_counts]
     free -= sum(shares)

@@ -1,4 +1,4 @@
-"""The documents of a batch: one for each line of a JSONL or CSV file, each with a key."""
+"""Reads the documents of a batch: one per line of a JSONL or CSV file, each with a key."""
 
 import csv
 import hashlib
@@ -29,7 +29,7 @@ _RawLine = tuple[int, Json]
 
 
 class BatchDocument(msgspec.Struct, frozen=True):
-    """`key` is the same when the file is read again, wherever the line has moved to."""
+    """One document; its `key` does not change when the line moves within the file."""
 
     line: int
     key: str
@@ -41,10 +41,10 @@ class BatchDocument(msgspec.Struct, frozen=True):
 
 
 def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchDocument]:
-    """All of them, judged before the first is submitted; raises InputError with the problems.
+    """Reads and checks all documents of a file; raises InputError with the problems.
 
-    The key is the value at `id_field`, or else a hash of the content: equal lines are told apart
-    by their order.
+    The key is the value at `id_field`, or else a hash of the content. Equal lines get keys that
+    differ by a number, in the order of the file.
     """
     _check_id_field(id_field)
     lines = _read_lines(source, workflow.input)
@@ -67,7 +67,7 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
         documents[key] = BatchDocument(line, key, data)
     _raise_for_problems(source, problems)
     if not documents:
-        raise InputError(f"--inputs {source}: there is no document in it")
+        raise InputError(f"--inputs {source}: it has no documents")
     return list(documents.values())
 
 
@@ -77,7 +77,7 @@ def _check_id_field(path: str | None) -> None:
 
 
 def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
-    """The values in a file; raises InputError when it can't be read."""
+    """Yields the values in a file; raises InputError when it can't be read."""
     is_csv = source.lower().endswith(".csv")
     try:
         with _open_source(source) as file:
@@ -96,14 +96,14 @@ def _open_source(source: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
-    """One line after the other: a file may be without an end."""
+    """Yields one line after the other, because a file may be endless (a pipe)."""
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1
         if len(line) > LINE_BYTES_MAX:
             raise InputError(
                 f"--inputs {source}: line {number} is longer than {LINE_BYTES_MAX // 1_000_000} "
-                "MB; keep large data in files of its own, and pass their names"
+                "MB; keep large data in files and pass their names"
             )
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -114,7 +114,7 @@ def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
 
 
 def _parse_json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
-    """Empty lines are no documents."""
+    """Yields a value per line; skips empty lines."""
     for number, line in enumerate(texts, start=1):
         if line.strip():
             try:
@@ -129,9 +129,9 @@ def _parse_json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
 def _parse_csv_lines(
     texts: Iterator[str], source: str, schema: dict[str, Json] | None
 ) -> Iterator[_RawLine]:
-    """Objects whose keys are the names in the first line, and whose values are texts.
+    """Yields an object per line; the first line has its keys.
 
-    Where the schema takes no text but a number, true or null, that is what they are.
+    Values are texts, unless the schema refuses a text and accepts a number, true, false or null.
     """
     reader = csv.reader(texts, strict=True)
     try:
@@ -144,16 +144,16 @@ def _parse_csv_lines(
         for cells in reader:
             if cells and len(cells) != len(names):
                 raise InputError(
-                    f"--inputs {source}: line {reader.line_num} has {len(cells)} columns, and the "
-                    f"first line {len(names)}; expected as many"
+                    f"--inputs {source}: line {reader.line_num} has {len(cells)} columns; "
+                    f"expected {len(names)}, as in the first line"
                 )
             if cells:
                 row = zip(names, cells, strict=True)
                 yield reader.line_num, {name: _parse_cell(schema, name, cell) for name, cell in row}
     except csv.Error as error:
         raise InputError(
-            f"--inputs {source}: line {reader.line_num} is not CSV: {error}; a cell with a comma "
-            "or a line break is put between double quotes"
+            f"--inputs {source}: line {reader.line_num} is not CSV: {error}; put a cell with a "
+            "comma or a line break in double quotes"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""Submits the documents of a batch, so many at a time, and hears how each of them ends.
+"""Submits the documents of a batch, a limited number at a time, and waits for their results.
 
-What an earlier run of the same batch has submitted is found again by its id, which is made from the
-batch's name and the document's key: it is never submitted twice, by whichever process.
+The id of an execution is derived from the batch's name and the document's key. So no document is
+submitted twice, and a later run of the same batch finds the executions of an earlier one.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
 from runnel.core.events import ExecutionFinished
+from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
@@ -25,21 +26,21 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.clock import Clock
-from runnel.ports.store import ExecutionHeader
+from runnel.views.execution import ExecutionSummary
 
 HOUR_S = 3_600
 
 
 class DocumentOutcome(msgspec.Struct, frozen=True):
-    """`is_from_earlier_run`: it was over before this command began."""
+    """The result of one document; `is_from_earlier_run` if it ended before this command began."""
 
     document: BatchDocument
-    header: ExecutionHeader
+    header: ExecutionSummary
     is_from_earlier_run: bool = False
 
     @property
     def is_completed(self) -> bool:
-        return self.header.state is ExecutionState.COMPLETED
+        return self.header.status is ExecutionState.COMPLETED
 
     @property
     def took_s(self) -> float:
@@ -48,7 +49,7 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
 
 
 class BatchTally:
-    """How far a batch is, how fast, and what became of its documents."""
+    """Counts the results of a batch, and computes its pace."""
 
     def __init__(self, total: int, *, started_at: float) -> None:
         self.total = total
@@ -59,7 +60,7 @@ class BatchTally:
         self._took_s: list[float] = []
 
     def add(self, outcome: DocumentOutcome) -> None:
-        self.states[outcome.header.state.value] += 1
+        self.states[outcome.header.status.value] += 1
         if not outcome.is_completed:
             self.failures.append(outcome)
         if outcome.is_from_earlier_run:
@@ -76,16 +77,16 @@ class BatchTally:
         return len(self._took_s)
 
     def per_hour(self, now: float) -> float:
-        """Of what this command has seen to; 0 before the first."""
+        """Returns the documents per hour that this command has finished; 0 before the first."""
         return HOUR_S * self.done_now / max(1e-9, now - self.started_at)
 
     def remaining_s(self, now: float) -> float | None:
-        """None before anything is known about the pace."""
+        """Returns None before the first document has ended."""
         pace = self.per_hour(now)
         return None if not self.done_now else HOUR_S * (self.total - self.done) / pace
 
     def quantile_s(self, share: float) -> float | None:
-        """The time from start to end within which this share of the executions was over."""
+        """Returns the time within which this share of the executions ended."""
         if not self._took_s:
             return None
         return self._took_s[min(self.done_now - 1, int(share * self.done_now))]
@@ -108,7 +109,8 @@ def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-# One lookup asks the store for all that are in flight; what ends in this process wakes the feeder.
+# One lookup asks for all executions in flight. An execution that ends in this process wakes the
+# feeder at once.
 POLL_INTERVAL_S = 0.2
 HEADERS_PER_LOOKUP_MAX = 500
 ADOPT_INTERVAL_S = 2.0
@@ -118,14 +120,18 @@ RERUN_KEY = "batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
-    """`name` tells this batch from others of the same workflow, when it is started again."""
+    """The documents to run; `name` identifies the batch among those of the workflow."""
 
     name: str
-    workflow: Workflow
+    graph: Graph
     documents: Sequence[BatchDocument]
     labels: Mapping[str, str] = field(default_factory=dict)
     in_flight_max: int = 100
     retries_failed: bool = False
+
+    @property
+    def workflow(self) -> Workflow:
+        return self.graph.workflow
 
     def make_key(self, document: BatchDocument) -> str:
         return f"{self.name}:{document.key}"
@@ -138,11 +144,11 @@ AdoptCallback = Callable[[ExecutionId], Awaitable[None]]
 
 
 class BatchFeeder:
-    """`on_outcome` is given what has become of each document, once.
+    """Submits documents and calls `on_outcome` once with the result of each.
 
-    `adopt` is called now and then with what is under way, for a process that goes on with what
-    another one of the same batch has left. A server takes no label of Runnel's own: over HTTP,
-    executions do not have the `has_batch_label`.
+    `adopt` is called every few seconds with each execution in flight, for a process that resumes
+    executions of a dead process of the same batch. A server refuses labels that begin with
+    `runnel.`: over HTTP, `has_batch_label` is False.
     """
 
     def __init__(
@@ -175,7 +181,7 @@ class BatchFeeder:
         return len(self._in_flight)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until all are over, or `stop` is set: then nothing more is submitted."""
+        """Runs until all documents have ended, or until `stop` is set."""
         end_watch = self._hub.watch(self._on_notification)
         pending = iter(self._batch.documents)
         try:
@@ -189,7 +195,7 @@ class BatchFeeder:
             end_watch()
 
     async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
-        """Submit as many documents as there is room for; False when none is pending."""
+        """Submits as many documents as the limit allows; returns False when none is pending."""
         room = min(HEADERS_PER_LOOKUP_MAX, self._batch.in_flight_max - self.in_flight)
         documents = list(islice(pending, room))
         if not documents:
@@ -202,16 +208,16 @@ class BatchFeeder:
         return True
 
     async def _start_document(
-        self, document: BatchDocument, header: ExecutionHeader | None
+        self, document: BatchDocument, header: ExecutionSummary | None
     ) -> None:
-        """Also of one that is known: whether it is the same is judged by the submit."""
+        """Submits a document, known or not: the submit checks that a known one is the same."""
         batch = self._batch
         execution_id = await self._submit(document)
         if header is not None:
             header = await self._find_last_rerun(header)
             execution_id = header.execution_id
-        if header is not None and header.state in FINAL_EXECUTION_STATES:
-            if header.state is ExecutionState.COMPLETED or not batch.retries_failed:
+        if header is not None and header.status in FINAL_EXECUTION_STATES:
+            if header.status is ExecutionState.COMPLETED or not batch.retries_failed:
                 await self._on_outcome(DocumentOutcome(document, header, is_from_earlier_run=True))
                 return
             execution_id = await self._client.rerun(execution_id, idempotency_key=RERUN_KEY)
@@ -220,10 +226,10 @@ class BatchFeeder:
     async def _submit(self, document: BatchDocument) -> ExecutionId:
         batch = self._batch
         try:
-            # Again after a failure: with its key, it is the same submit.
+            # A retry has the same key, so it can't submit twice.
             return await self._store_retry.run(
                 lambda: self._client.submit(
-                    batch.workflow,
+                    batch.graph,
                     document.input,
                     labels=self._labels,
                     idempotency_key=batch.make_key(document),
@@ -234,13 +240,14 @@ class BatchFeeder:
             raise InputError(
                 f"line {document.line}: execution {error.execution_id} of the batch "
                 f"'{batch.name}' has the same id, but was submitted with {error.difference}; "
-                "give this batch another --name, or put back what has changed"
+                "give this batch another --name, or undo the change"
             ) from error
 
-    async def _find_last_rerun(self, header: ExecutionHeader) -> ExecutionHeader:
-        """Of the reruns that `--retry-failed` has made of it, one after the other."""
+    async def _find_last_rerun(self, header: ExecutionSummary) -> ExecutionSummary:
+        """Follows the chain of reruns that `--retry-failed` has made of an execution."""
         while (
-            header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
+            header.status in FINAL_EXECUTION_STATES
+            and header.status is not ExecutionState.COMPLETED
         ):
             rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
             rerun = (await self._client.summaries([rerun_id])).get(rerun_id)
@@ -250,7 +257,7 @@ class BatchFeeder:
         return header
 
     async def _poll_outcomes(self, stop: asyncio.Event) -> None:
-        """Waits for news of what is under way, and asks the store what has become of it.
+        """Waits for a notification or an interval, then reports the executions that have ended.
 
         Polls the executions that ended in this process; otherwise every execution in flight.
         """
@@ -264,7 +271,7 @@ class BatchFeeder:
         for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
             headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
             for execution_id, header in headers.items():
-                if header.state in FINAL_EXECUTION_STATES:
+                if header.status in FINAL_EXECUTION_STATES:
                     await self._on_outcome(
                         DocumentOutcome(self._in_flight.pop(execution_id), header)
                     )
@@ -280,8 +287,8 @@ class BatchFeeder:
 
     async def _load_headers(
         self, ids: Sequence[ExecutionId]
-    ) -> Mapping[ExecutionId, ExecutionHeader]:
-        """A server that is away for a while is waited for."""
+    ) -> Mapping[ExecutionId, ExecutionSummary]:
+        """Retries until the store answers."""
         return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
 
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:

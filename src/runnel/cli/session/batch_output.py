@@ -1,4 +1,4 @@
-"""What a batch leaves: the file of `--output` with a line for each document, and the sum of all."""
+"""Writes the result of a batch: the file of `--output`, and the summary at the end."""
 
 import fcntl
 import os
@@ -26,19 +26,19 @@ def check_output(path: Path | None, sources: Iterable[Path]) -> None:
     if path is None:
         return
     if str(path) == STDOUT:
-        raise InputError("--output -: stdout is for the sum of all; name a file")
+        raise InputError("--output -: stdout is for the summary; name a file")
     for source in map(get_file_path, sources):
         if _is_same_file(path, source):
             raise InputError(f"--output {path}: it would overwrite {source}; name another file")
 
 
 class OutputFile:
-    """The file of `--output`: what was there stays until all lines are written.
+    """The file of `--output`; an earlier file stays until all lines are written.
 
-    Lines go to a file next to it, `NAME.part`, which `commit` puts in its place.
+    Lines go to a file next to it, `NAME.part`, and `commit` renames that file. A part file of a
+    killed process is overwritten. A path that is not a regular file is written directly.
 
-    One that a killed process left is begun anew. What is no plain file is written to directly.
-    Raises InputError when it can't be opened, StoreError when it can't be written any more.
+    Raises InputError when the file can't be opened, StoreError when a write fails.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,8 @@ class OutputFile:
             print(line, file=self._file, flush=True)
         except OSError as error:
             raise StoreError(
-                f"{self._format_error(error)}; what is done is stored: go on with the same command"
+                f"{self._format_error(error)}; finished documents are stored: continue with the "
+                "same command"
             ) from error
 
     def commit(self) -> None:
@@ -65,17 +66,17 @@ class OutputFile:
         self._file.close()
 
     def close_unfinished(self) -> Path:
-        """Close the file, and return where the lines are for now."""
+        """Closes the file and returns the path of the part file."""
         self._file.close()
         if self._part is None or self._path.is_symlink():
             return self._part or self._path
         return self._path.with_name(self._part.name)
 
     def discard(self) -> None:
-        """Remove the unfinished file; a file that was committed or left unfinished stays."""
+        """Removes the part file, unless `commit` or `close_unfinished` was called."""
         if self._part is not None and not self._file.closed:
             self._part.unlink(missing_ok=True)
-        with suppress(OSError):  # what is still buffered has no room: `write` has said so
+        with suppress(OSError):  # the disk is full: `write` has reported it
             self._file.close()
 
     def _open(self) -> TextIO:
@@ -87,7 +88,7 @@ class OutputFile:
             if not _try_lock(file):
                 file.close()
                 raise InputError(
-                    f"--output {self._path}: another process writes it; name another file"
+                    f"--output {self._path}: another process writes this file; name another one"
                 )
             if _is_current_file(file, self._part):
                 file.truncate(0)
@@ -104,11 +105,11 @@ def _is_same_file(path: Path, source: Path) -> bool:
     try:
         return path.samefile(source)
     except OSError:
-        return False  # one of them can't be read: opening it says so
+        return False  # one of them can't be read: opening it reports the error
 
 
 def _try_lock(file: TextIO) -> bool:
-    """Lock the file until it is closed; forked processes do not share the lock."""
+    """Locks the file until it is closed; forked processes do not share the lock."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -117,14 +118,14 @@ def _try_lock(file: TextIO) -> bool:
 
 
 def _is_current_file(file: TextIO, path: Path) -> bool:
-    """Whether the path is still this file: another process may have moved it into place."""
+    """Returns False if another process has renamed the part file meanwhile."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 class BatchResults:
-    """Written anew by each run, as the documents end; without a path, nothing is.
+    """Writes a line for each document that has ended; without a path it writes nothing.
 
-    What an earlier run has brought to an end is written again: its results are in the store.
+    Each run writes all lines, also for documents that ended in an earlier run.
     """
 
     def __init__(self, path: Path | None, client: Client) -> None:
@@ -136,7 +137,7 @@ class BatchResults:
             self._file.write(to_compact_json(await self._build_record(outcome)))
 
     def finish(self, *, is_complete: bool) -> Path | None:
-        """Return where the lines of an unfinished batch are; None if complete or without a path."""
+        """Returns the path of the part file; None if the batch is complete or has no path."""
         if self._file is None:
             return None
         if not is_complete:
@@ -145,7 +146,7 @@ class BatchResults:
         return None
 
     def discard(self) -> None:
-        """After an error: an earlier file stays as it was. After an end it changes nothing."""
+        """Keeps the earlier file after an error; does nothing after `finish`."""
         if self._file is not None:
             self._file.discard()
 
@@ -156,7 +157,7 @@ class BatchResults:
             "line": outcome.document.line,
             "key": outcome.document.key,
             "execution_id": header.execution_id,
-            "status": header.state.value,
+            "status": header.status.value,
             "took_s": round(outcome.took_s, 3),
             "output": None if view is None else view.output,
             "error": header.error,
@@ -183,13 +184,13 @@ def print_summary(name: str, tally: BatchTally, now: float, out: TextIO) -> None
 
 
 def print_failures(tally: BatchTally, hints: CommandHints) -> None:
-    """Print the first failures, and the command that shows more."""
+    """Prints the first failures, and the command that shows one of them."""
     if not tally.failures:
         return
     shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
     for outcome in shown:
         header = outcome.header
-        error = " ".join((header.error or header.state.lower()).split())
+        error = " ".join((header.error or header.status.lower()).split())
         print_to_stderr(f"line {outcome.document.line} ({header.execution_id}): {error}")
     hidden = len(tally.failures) - len(shown)
     if hidden:
@@ -200,4 +201,4 @@ def print_failures(tally: BatchTally, hints: CommandHints) -> None:
 
 def print_continue_hint(partial_output: Path | None) -> None:
     results = "" if partial_output is None else f"; results so far: {partial_output}"
-    print_to_stderr(f"go on with the same command{results}")
+    print_to_stderr(f"continue with the same command{results}")

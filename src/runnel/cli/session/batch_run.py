@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 from runnel.app.engine import Engine
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.app.wiring import build_engine
-from runnel.cli import errors as exits
+from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress_view import is_live_terminal
 from runnel.cli.render.text import STATE_STYLES, format_count, format_duration, to_compact_json
 from runnel.cli.session.batch_feeder import (
@@ -26,10 +26,15 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
-from runnel.cli.session.follow import REFRESH_S, make_stop_message, show_logs
+from runnel.cli.session.follow import (
+    REFRESH_S,
+    UnfinishedChildren,
+    make_stop_message,
+    show_logs,
+)
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES, UnfinishedChildren
+from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
@@ -46,7 +51,7 @@ REPORT_INTERVAL_S = 5.0
 
 
 class BatchView(Protocol):
-    """Shows how far a batch is: two lines redrawn on a terminal, or a line now and then."""
+    """Shows the progress of a batch: two redrawn lines on a terminal, or a line every 5 s."""
 
     def refresh(self) -> None: ...
 
@@ -58,7 +63,7 @@ class BatchView(Protocol):
 def open_batch_view(
     name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
 ) -> BatchView:
-    """On stderr, because stdout is for the result."""
+    """Returns a view on stderr, because stdout is for the result."""
     if is_live_terminal():
         return LiveBatchView(name, tally, clock, in_flight=in_flight)
     return PlainBatchView(tally, clock)
@@ -142,11 +147,11 @@ class LiveBatchView:
         yield counts
 
 
-STOP_MESSAGE = "stopping to submit and to watch; what was submitted goes on"
+STOP_MESSAGE = "no more documents are submitted; submitted executions continue"
 
 
 class ReportOptions(NamedTuple):
-    """Where results go: `out` is stdout, `output` a file for those of each document."""
+    """Where results go: the summary to `out`, and a line per document to the file `output`."""
 
     hints: CommandHints
     out: TextIO
@@ -157,7 +162,10 @@ class ReportOptions(NamedTuple):
 async def run_batch_locally(
     batch: DocumentBatch, settings: Settings, report_options: ReportOptions
 ) -> int:
-    """The exit code; what another process of the same batch has left behind is gone on with."""
+    """Runs a batch in this process and returns the exit code.
+
+    It also resumes executions that a dead process of the same batch has left.
+    """
     engine = await build_engine(settings)
     try:
         await engine.claim_home_partition()
@@ -180,7 +188,10 @@ async def run_batch_locally(
 async def run_batch_on_server(
     batch: DocumentBatch, settings: Settings, report_options: ReportOptions
 ) -> int:
-    """The exit code; whoever stops to watch leaves what was submitted to the workers."""
+    """Submits a batch to a server and returns the exit code.
+
+    After an interruption, the workers continue the submitted executions.
+    """
     async with open_client(settings) as session:
         run = BatchRun(batch, session, report_options, has_batch_label=not settings.has_server)
         with run.show_progress(STOP_MESSAGE):
@@ -189,7 +200,10 @@ async def run_batch_on_server(
 
 
 class BatchRun:
-    """From the first document to the sum of all; `signal` is the number of the first one heard."""
+    """One run of a batch, from the first document to the summary.
+
+    `signal` is the number of the first signal that arrived.
+    """
 
     def __init__(
         self,
@@ -226,7 +240,7 @@ class BatchRun:
     def show_progress(
         self, stop_message: str, stop_now: Callable[[], None] | None = None
     ) -> Iterator[None]:
-        """Shown on stderr; the first signal ends the feeding, the second calls `stop_now`."""
+        """Shows progress on stderr. A signal stops submitting, a second one calls `stop_now`."""
 
         def on_signal(number: int) -> None:
             if self.signal is None:
@@ -250,7 +264,7 @@ class BatchRun:
             self._results.discard()
 
     async def feed_documents(self) -> None:
-        """Until all are over, or a signal was heard."""
+        """Runs until all documents have ended, or until a signal."""
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(self._feeder.run(self._stop))
             while not feeding.done():
@@ -258,7 +272,7 @@ class BatchRun:
                 await asyncio.wait([feeding], timeout=REFRESH_S)
 
     def report(self) -> int:
-        """Says what came out, and returns the exit code."""
+        """Prints the result and returns the exit code."""
         now, name = self._clock.now(), self._batch.name
         if self._report_options.as_json:
             print(to_compact_json(self.tally.to_document(name, now)), file=self._report_options.out)
@@ -270,7 +284,7 @@ class BatchRun:
             print_continue_hint(self._partial_output)
         if self.signal is not None and self._unfinished_count:
             return SIGNAL_EXIT_BASE + self.signal
-        return exits.FAILED if self.tally.failures else exits.OK
+        return FAILED if self.tally.failures else OK
 
     @property
     def _unfinished_count(self) -> int:
@@ -282,7 +296,7 @@ class BatchRun:
 
 
 async def _find_abandoned_partitions(engine: Engine, batch: DocumentBatch) -> frozenset[int]:
-    """Partitions with executions of this batch that no living process has."""
+    """Returns the partitions with executions of this batch that no live process owns."""
     store = engine.backend.store
     unfinished = ExecutionFilter(
         states=UNFINISHED_STATES,
@@ -310,7 +324,7 @@ def _watch_children(engine: Engine) -> UnfinishedChildren:
 
 
 async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:
-    """Children of an execution that failed may have to clean up after its end."""
+    """Waits for the clean-up nodes of children, which may run after their root has failed."""
     if run.signal is not None:
         return
     for outcome in run.tally.failures:

@@ -1,13 +1,11 @@
-"""Runs an engine until the executions that somebody waits for are over, or the user stops it."""
+"""Runs an engine here until the executions that it follows are finished, or a signal stops it."""
 
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, TextIO
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from runnel.app.engine import AdoptedPartitions, StopEvents
-from runnel.app.follower import MissingProcessWarning, RemoteFollower
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.cli import errors as exits
 from runnel.cli.render.progress import ExecutionProgress, apply_events
@@ -15,18 +13,19 @@ from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open
 from runnel.cli.render.sentences import describe_clean_up, describe_outcome
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, format_location, open_client
-from runnel.cli.session.unfinished import UnfinishedChildren
 from runnel.client.protocol import Client
-from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.events import ExecutionCreated, ExecutionFinished
+from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
-from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
-from runnel.notify.feed_reader import FeedBroadcaster
-from runnel.ports.clock import Clock, Secrets
+from runnel.notify.event_bus import CommittedEvents, StartedTask
+from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
-from runnel.views.execution import build_execution_document
+from runnel.views import build_document
+
+if TYPE_CHECKING:
+    from runnel.app.engine import AdoptedPartitions, Engine
 
 # Log lines of user code and warnings of the engine, on stderr and above the live view.
 
@@ -34,16 +33,16 @@ HANDLER_LOGGER = "runnel.handler"
 
 
 def show_logs(hide: Callable[[str], str]) -> None:
-    """Info and more from `ctx.logger`, warnings from everything else; `hide` takes secrets out."""
-    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    """Shows info lines of `ctx.logger` and all warnings on stderr; `hide` removes secrets."""
+    logging.raiseExceptions = False  # a closed stderr must not end the command
     logging.getLogger().addHandler(_StderrHandler(hide))
     logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
 
 
 class _StderrHandler(logging.Handler):
-    """Looks stderr up for each line: while a live view is open, it is another one.
+    """Writes to the current `sys.stderr`, which a live view replaces while it is open.
 
-    An event that repeats itself, as a store that does not answer, is told once.
+    A repeated event, such as a store that does not answer, is printed once.
     """
 
     def __init__(self, hide: Callable[[str], str]) -> None:
@@ -55,14 +54,14 @@ class _StderrHandler(logging.Handler):
         node = getattr(record, "node_id", None)
         fields: dict[str, object] = getattr(record, "fields", {})
         words = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
-        told = self._hide(" ".join(words))
+        line = self._hide(" ".join(words))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
-        is_repeated = told == self._last and hasattr(record, "event")
-        self._last = told
+        is_repeated = line == self._last and hasattr(record, "event")
+        self._last = line
         if is_repeated:
             return
         try:
-            print(f"{prefix}: {told}", file=sys.stderr, flush=True)
+            print(f"{prefix}: {line}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self.handleError(record)
 
@@ -70,37 +69,53 @@ class _StderrHandler(logging.Handler):
 REFRESH_S = 0.1
 
 
-class FollowedEngine(Protocol):
-    """An engine of this process, or whatever tells of the executions of others as it would."""
+class UnfinishedChildren:
+    """The unfinished children that the engine of this process reports, and those of `add`."""
 
-    name: str
-    event_bus: EventBus
-    clock: Clock
-    stops: StopEvents
-    secrets: Secrets
+    def __init__(self) -> None:
+        self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
 
-    @property
-    def recovered(self) -> asyncio.Event: ...
+    def add(self, child: ExecutionId) -> None:
+        self._unfinished.setdefault(get_root_id(child), {})[child] = None
 
-    @property
-    def client(self) -> Client: ...
+    def remove(self, child: ExecutionId) -> None:
+        root = get_root_id(child)
+        children = self._unfinished.get(root, {})
+        children.pop(child, None)
+        if not children:
+            self._unfinished.pop(root, None)
 
-    async def run(self, *, adopts: AdoptedPartitions = False) -> None: ...
+    def update(self, notification: CommittedEvents) -> None:
+        execution_id = ExecutionId(notification.execution_id)
+        if get_root_id(execution_id) == execution_id:
+            return
+        for event in notification.events:
+            if isinstance(event, ExecutionCreated):
+                self.add(execution_id)
+            elif isinstance(event, ExecutionFinished):
+                self.remove(execution_id)
 
-    async def wait_until_final(self, execution_id: ExecutionId) -> None: ...
+    def has_any(self, execution_id: ExecutionId) -> bool:
+        """Whether the tree of this execution has unfinished children."""
+        return get_root_id(execution_id) in self._unfinished
+
+    def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
+        """Lists the unfinished children of the execution's tree, oldest first."""
+        return list(self._unfinished.get(get_root_id(execution_id), ()))
 
 
 class FollowSession:
-    """The executions that are waited for; `signal` is the number of the one that came first.
+    """Follows executions that an engine of this process runs; `signal` is the first one's number.
 
-    `make_stop_message` is said then. An execution is over when it and its children are final, as
-    far as they are run here: a child may have to clean up after its parent has ended.
+    The session prints `stop_message` at the first signal. An execution is finished when it and its
+    children are final, as far as they are run here: a child may have to clean up after its parent
+    has ended.
 
-    The first signal stops gently, the second cancels what still runs, the third ends the process
-    without a word: what is stored is safe at any moment.
+    The first signal drains the engine, the second one cancels what still runs, and the third one
+    ends the process without a word: what is stored is safe at any moment.
     """
 
-    def __init__(self, engine: FollowedEngine, view: ProgressView, *, stop_message: str) -> None:
+    def __init__(self, engine: "Engine", view: ProgressView, *, stop_message: str) -> None:
         self.signal: int | None = None
         self.followed: dict[str, ExecutionProgress] = {}
         self._engine = engine
@@ -122,18 +137,24 @@ class FollowSession:
             self._following.append(self._group.create_task(self._wait_until_finished(progress)))
 
     def add_child(self, child: ExecutionId) -> None:
-        """A child that was made before, of an execution that is followed."""
+        """Adds a child that existed before, of an execution that the session follows."""
         self._children.add(child)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all are over, and no other will be added."""
-        # The first one decides nearly always: what is over leaves `_unfinished`.
+        """Whether all executions are finished, and no other will be added."""
+        # The first one decides nearly always: a finished execution leaves `_unfinished`.
         return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
 
-    def list_unfinished(self) -> Sequence[ExecutionProgress]:
-        """Those that are not over."""
-        return [each for each in self._unfinished.values() if self._is_unfinished(each)]
+    @property
+    def interruption(self) -> "Interruption | None":
+        """None unless a signal has ended the session before the executions were finished."""
+        if self.signal is None or self.is_finished:
+            return None
+        unfinished = [
+            progress for progress in self._unfinished.values() if self._is_unfinished(progress)
+        ]
+        return Interruption(self.signal, unfinished)
 
     def _is_unfinished(self, progress: ExecutionProgress) -> bool:
         return not progress.is_final or self._children.has_any(ExecutionId(progress.execution_id))
@@ -141,10 +162,10 @@ class FollowSession:
     async def run(
         self,
         *,
-        adopts: AdoptedPartitions = False,
+        adopts: "AdoptedPartitions" = False,
         on_recovered: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`recovered` is called when the engine has taken over what was free; it may `follow`."""
+        """Runs the engine; calls `on_recovered` once the engine has taken over free partitions."""
         show_logs(self._engine.secrets.redact)
         self._has_all = on_recovered is None
         end_watch = self._engine.event_bus.watch(self._on_notification)
@@ -156,14 +177,14 @@ class FollowSession:
                 self._view.close()
 
     async def _run(
-        self, adopts: AdoptedPartitions, on_recovered: Callable[[], Awaitable[None]] | None
+        self, adopts: "AdoptedPartitions", on_recovered: Callable[[], Awaitable[None]] | None
     ) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._following = [
-                group.create_task(self._wait_until_finished(each))
-                for each in self.followed.values()
+                group.create_task(self._wait_until_finished(progress))
+                for progress in self.followed.values()
             ]
             group.create_task(self._run_engine(adopts, ended))
             if on_recovered is not None:
@@ -192,10 +213,10 @@ class FollowSession:
         self._stop_if_finished()
 
     async def _wait_until_final(self, execution_id: ExecutionId) -> None:
-        engine = self._engine
-        await self._store_retry.run(lambda: engine.wait_until_final(execution_id), "wait")
+        client = self._engine.client
+        await self._store_retry.run(lambda: client.wait_for_end(execution_id), "wait")
 
-    async def _run_engine(self, adopts: AdoptedPartitions, ended: asyncio.Event) -> None:
+    async def _run_engine(self, adopts: "AdoptedPartitions", ended: asyncio.Event) -> None:
         try:
             await self._engine.run(adopts=adopts)
         finally:
@@ -222,11 +243,23 @@ class FollowSession:
             self._children.update(notification)
             progress = self.followed.get(notification.execution_id)
             if progress is not None and progress.is_final:
-                return  # what the store said last is all there is to say
+                return  # the store has given the final state already
             if progress is not None:
                 apply_events(progress, notification.at, notification.events)
         if progress is not None:
             self._view.show_changes(progress)
+
+    async def report(self, hints: CommandHints, *, out: TextIO, as_json: bool) -> int:
+        """Prints the results of the executions; returns the exit code."""
+        return await report_results(
+            self._engine.client,
+            self._engine.clock,
+            self.followed.values(),
+            hints,
+            interruption=self.interruption,
+            out=out,
+            as_json=as_json,
+        )
 
     def _stop_if_finished(self) -> None:
         if self.is_finished:
@@ -244,55 +277,62 @@ class FollowSession:
 
 
 def make_stop_message(settings: Settings) -> str:
-    """What an engine of this process does at the first signal."""
+    """Returns the message that is printed at the first signal."""
     return (
         f"stopping: what runs may finish within {settings.shutdown_timeout_s:g} s; "
         "interrupt again to stop at once"
     )
 
 
-# What is said when executions have ended, or were left behind.
+# Results of executions that have ended, and a hint for the others.
+
+
+class Interruption(NamedTuple):
+    """A signal has ended a session before these executions were finished."""
+
+    signal: int
+    unfinished: Sequence[ExecutionProgress]
 
 
 async def report_results(
-    engine: FollowedEngine,
-    follow_session: FollowSession,
+    client: Client,
+    clock: Clock,
+    followed: Collection[ExecutionProgress],
     hints: CommandHints,
     *,
+    interruption: Interruption | None,
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Results on `out`, sentences on stderr; returns the exit code."""
-    for progress in follow_session.followed.values():
+    """Prints results on `out` and sentences on stderr; returns the exit code."""
+    for progress in followed:
         if as_json:
-            view = await engine.client.get(ExecutionId(progress.execution_id))
-            print(to_compact_json(build_execution_document(view)), file=out)
+            view = await client.get(ExecutionId(progress.execution_id))
+            print(to_compact_json(build_document(view)), file=out)
         elif progress.is_final:
-            await _print_result(engine, progress, hints, out)
+            await _print_result(client, clock, progress, hints, out)
     out.flush()
-    if follow_session.signal is not None and not follow_session.is_finished:
-        left = follow_session.list_unfinished()
-        which = left[0].execution_id if len(left) == 1 else ""
-        how = "it goes on; watch" if hints.is_remote else "go on"
-        _print_to_stderr(f"interrupted; {how} with: {hints.watch_again(which)}")
-        return SIGNAL_EXIT_BASE + follow_session.signal
-    return max(
-        (exits.EXIT_CODE_BY_STATE[each.state] for each in follow_session.followed.values()),
-        default=0,
-    )
+    if interruption is None:
+        codes = [exits.EXIT_CODE_BY_STATE[progress.state] for progress in followed]
+        return max(codes, default=exits.OK)
+    unfinished = interruption.unfinished
+    which = unfinished[0].execution_id if len(unfinished) == 1 else ""
+    how = "it continues; watch" if hints.is_remote else "continue"
+    _print_to_stderr(f"interrupted; {how} with: {hints.watch_again(which)}")
+    return SIGNAL_EXIT_BASE + interruption.signal
 
 
 async def _print_result(
-    engine: FollowedEngine, progress: ExecutionProgress, hints: CommandHints, out: TextIO
+    client: Client, clock: Clock, progress: ExecutionProgress, hints: CommandHints, out: TextIO
 ) -> None:
     if progress.state is ExecutionState.COMPLETED:
-        if not is_live_terminal():  # the last frame has said so
-            _print_to_stderr(describe_outcome(progress, engine.clock.now()))
-        view = await engine.client.get(ExecutionId(progress.execution_id))
+        if not is_live_terminal():  # the last frame of a live view shows it
+            _print_to_stderr(describe_outcome(progress, clock.now()))
+        view = await client.get(ExecutionId(progress.execution_id))
         if view.output is not None:
             print(to_pretty_json(view.output), file=out)
         return
-    _print_to_stderr(describe_outcome(progress, engine.clock.now()))
+    _print_to_stderr(describe_outcome(progress, clock.now()))
     _print_to_stderr(f"see: {hints.show(progress.execution_id)}")
     _print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
 
@@ -301,54 +341,10 @@ def _print_to_stderr(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        return  # nobody reads it: the result and the exit code still count
+        return  # stderr is closed: the result and the exit code still count
 
 
-# Follows an execution that other processes run, until it is final or the user has seen enough.
-
-WATCH_STOP_MESSAGE = "stopping to watch; the execution goes on"
-
-
-async def follow_until_final(
-    session: ClientSession,
-    execution_id: ExecutionId,
-    hints: CommandHints,
-    *,
-    first_message: str = "",
-    out: TextIO,
-    as_json: bool,
-) -> int:
-    """Says `first_message` first; returns the exit code, as that of a run in this process."""
-    workflow = await session.load_workflow(execution_id)
-    view = open_progress_view(session.clock, hints)
-    if first_message:
-        view.print_message(first_message)
-    event_bus = EventBus()
-    remote = RemoteFollower(
-        session.client,
-        session.clock,
-        event_bus,
-        FeedBroadcaster(session.client.changes, session.clock, event_bus),
-        missing_process_warning=_build_missing_process_warning(session, workflow),
-        warn=view.print_message,
-    )
-    attendance = FollowSession(remote, view, stop_message=WATCH_STOP_MESSAGE)
-    # From its beginning, event by event; or, when it has ended meanwhile, as it ended.
-    attendance.follow(ExecutionProgress(execution_id, workflow))
-    await attendance.run()
-    return await report_results(remote, attendance, hints, out=out, as_json=as_json)
-
-
-def _build_missing_process_warning(
-    session: ClientSession, workflow: Workflow
-) -> MissingProcessWarning | None:
-    if not session.has_workers:
-        return None
-    queues = frozenset(node.task_queue for node in workflow.nodes)
-    return MissingProcessWarning(session.operations, session.clock, queues=queues)
-
-
-# Begins an execution: run by this process, or handed over to the workers of a server.
+# Starts executions that this process runs.
 
 
 class StartedExecution(NamedTuple):
@@ -372,33 +368,20 @@ async def run_locally(
 async def run_many_locally(
     start: StartMany, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    """Submits before the engine runs: so ids are known before anything can happen to them."""
+    """Submits before the engine runs: the session knows the ids before the first event."""
     from runnel.app.wiring import build_engine
 
     engine = await build_engine(settings)
     try:
         await engine.backend.claim_home_partition(engine.name)
-        begun = await start(engine.client)
-        if not begun:
+        executions = await start(engine.client)
+        if not executions:
             return exits.OK
         view = open_progress_view(engine.clock, hints)
-        attendance = FollowSession(engine, view, stop_message=make_stop_message(settings))
-        for each in begun:
-            attendance.follow(ExecutionProgress(each.execution_id, each.workflow))
-        await attendance.run()
-        return await report_results(engine, attendance, hints, out=out, as_json=as_json)
+        session = FollowSession(engine, view, stop_message=make_stop_message(settings))
+        for started in executions:
+            session.follow(ExecutionProgress(started.execution_id, started.workflow))
+        await session.run()
+        return await session.report(hints, out=out, as_json=as_json)
     finally:
         await engine.backend.close()
-
-
-async def submit_and_follow(
-    start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
-) -> int:
-    """To whoever runs executions there."""
-    async with open_client(settings) as session:
-        begun = await start(session.client)
-        runner = "workers run it" if session.has_workers else "it runs there"
-        lead = f"submitted to {format_location(settings)}: {runner}, this command only watches"
-        return await follow_until_final(
-            session, begun.execution_id, hints, first_message=lead, out=out, as_json=as_json
-        )

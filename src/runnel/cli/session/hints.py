@@ -1,33 +1,35 @@
-"""Commands to copy: what a person can type next, for the place that they named."""
+"""Commands that a sentence suggests to the user, for the place that the command line named."""
 
 import shlex
 from dataclasses import dataclass
 
 from runnel.cli.options import StoreLocation
+from runnel.settings.variables import hide_password
 
 DEFAULT_LOCATION = StoreLocation()
 
 
 @dataclass(frozen=True, slots=True)
 class CommandHints:
-    """`location` is empty when the command line did not name one: then the next need not either.
+    """Writes commands that the user can copy.
 
-    On servers (`is_remote`) nothing is resumed: orchestrators take up what is unfinished.
+    An empty `location` adds no options: the next command finds the place as this one did. On
+    servers (`is_remote`) nothing is resumed, because orchestrators continue the executions.
     """
 
     location: StoreLocation = DEFAULT_LOCATION
     is_remote: bool = False
 
     def resume(self, execution_id: str = "") -> str:
-        """For an execution that no process runs."""
+        """Returns the command that continues an execution that no process runs."""
         if self.location.server is not None:
-            return "runnel orchestrator"  # next to the server: it is not reached over HTTP
+            return "runnel orchestrator"  # runs next to the server: it can't work over HTTP
         if self.is_remote:
             return self._format_command("orchestrator")
         return self._format_command("resume", execution_id)
 
     def watch_again(self, execution_id: str = "") -> str:
-        """For somebody who stopped to attend before the end."""
+        """Returns the command for a user who stopped following before the end."""
         if self.is_remote:
             return (
                 self._format_command("watch", execution_id)
@@ -40,14 +42,14 @@ class CommandHints:
         return self._format_command("signal", execution_id, name)
 
     def force_cancel(self, execution_id: str) -> str:
-        """For an execution that nobody can go on with."""
+        """Returns the command for an execution that no process can continue."""
         return self._format_command("cancel", execution_id, "--force")
 
     def rerun(self, execution_id: str) -> str:
         return self._format_command("rerun", execution_id)
 
     def retry(self, name: str) -> str:
-        """For a dead letter."""
+        """Returns the command that retries a dead letter."""
         return self._format_command("dlq", "retry", name)
 
     def show(self, execution_id: str) -> str:
@@ -60,11 +62,7 @@ class CommandHints:
         if self.location.data_dir is not None:
             return ["--data-dir", str(self.location.data_dir)]
         if self.location.server is not None:
-            from runnel.settings.variables import hide_password
-
             return ["--server", hide_password(self.location.server)]
         if self.location.redis_url is not None:
-            from runnel.settings.variables import hide_password
-
             return ["--redis-url", hide_password(self.location.redis_url)]
         return []

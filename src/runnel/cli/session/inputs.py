@@ -1,20 +1,22 @@
-"""What the command line gives an execution: its input, and the workflow from a file."""
+"""Reads the input and the workflow that the command line gives an execution."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from runnel.authoring.documents import load_file
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
+from runnel.authoring.functions import NotImportableError, import_function
 from runnel.authoring.input_schema import parse_assignments
-from runnel.core.graph import Graph
+from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.cli.streams import reserve_stdout
+from runnel.core.graph import Graph, compile_canonical
+from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
-from runnel.errors import InputError
-
-if TYPE_CHECKING:
-    from runnel.settings.model import Settings
-
+from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
+from runnel.handlers import create_builtin_registry
+from runnel.settings.model import Settings
 
 STDIN = "-"
 
@@ -22,7 +24,7 @@ STDIN = "-"
 def read_input(
     file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
 ) -> Json:
-    """The file's value with the assignments laid over it; raises InputError."""
+    """Returns the value of the file, changed by the assignments; raises InputError."""
     assigned = parse_assignments(assignments, schema=schema)
     if file is None:
         return assigned
@@ -33,16 +35,16 @@ def read_input(
 
 
 def read_value(file: str, expected: str) -> Json:
-    """What a file or stdin holds; raises InputError, which says `expected` was expected."""
+    """Returns the value in a file or stdin; raises InputError that names `expected`."""
     return _read_stdin(expected) if file == STDIN else _read_file(Path(file), expected)
 
 
 def merge_assignments(value: Json, assignments: dict[str, Json], source: str) -> Json:
-    """Raises InputError when there is nothing that values could be added to."""
+    """Sets values of an object; raises InputError if `value` is not an object."""
     if not isinstance(value, dict):
         raise InputError(
-            f"--input adds to an object, but {source} holds {_describe_type(value)}; give the "
-            "whole input by --input-file"
+            f"--input sets values of an object, but {source} holds {_describe_type(value)}; give "
+            "the whole input with --input-file"
         )
     return _merge_objects(value, assignments)
 
@@ -61,7 +63,7 @@ def _read_stdin(expected: str) -> Json:
 
 
 def _merge_objects(base: dict[str, Json], overrides: dict[str, Json]) -> dict[str, Json]:
-    """Objects are merged, everything else is replaced."""
+    """Merges objects; replaces every other value."""
     merged = dict(base)
     for key, value in overrides.items():
         known = merged.get(key)
@@ -77,63 +79,54 @@ def _describe_type(value: Json) -> str:
     return kinds.get(type(value), "nothing")
 
 
-def load_graph(path: Path, settings: "Settings") -> Graph:
-    """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
+def load_graph(path: Path, settings: Settings) -> Graph:
+    """Compiles the workflow of a file once for this process: `submit` takes the graph."""
+    return compile_canonical(load_valid_workflow(path, settings))
 
-    What a node's `retry` does not say is what the settings say now: that stays with it.
+
+def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
+    """Loads and checks a workflow; raises InvalidWorkflowError with all of its problems.
+
+    A handler that does not exist is a problem, too. Retry values that a node does not set are
+    taken from the current settings and stored with the workflow.
     """
-    from runnel.core.validation import find_problems
-    from runnel.errors import InvalidWorkflowError
-
     workflow = _load_workflow(path, settings)
     problems = list(find_problems(workflow))
-    if not settings.is_remote:  # the workers of a server may have handlers of their own
+    if not settings.is_remote:  # workers of a server may have other handlers
         problems += _find_handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
-    return Graph(workflow)
+    return workflow
 
 
 def get_file_path(path: Path) -> Path:
-    """The file itself: of `flow.py:name` without the name of the workflow in it."""
-    from runnel.authoring.python_files import parse_python_path
-
+    """Returns the path of the file: `flow.py` for `flow.py:name`."""
     file = parse_python_path(str(path))
     return path if file is None else file.path
 
 
 def get_import_folder(path: Path) -> Path:
-    """Where the functions of a workflow are imported from."""
-    from runnel.authoring.python_files import parse_python_path
-
+    """Returns the folder that the functions of a workflow are imported from."""
     file = parse_python_path(str(path))
     return path.parent.resolve() if file is None else file.folder
 
 
-def _load_workflow(path: Path, settings: "Settings") -> Workflow:
-    """A Python file is imported, and what it prints meanwhile is no result."""
-    from runnel.authoring.documents import load_file
-    from runnel.authoring.python_files import parse_python_path
-    from runnel.cli.streams import reserve_stdout
-
+def _load_workflow(path: Path, settings: Settings) -> Workflow:
+    """Loads a document or imports a Python file; output of the import goes to stderr."""
     file = parse_python_path(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
-    from runnel.authoring.python_files import load_workflow
-
     with reserve_stdout():
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> None:
-    """Raises InvalidWorkflowError for functions that can't be imported: found now, not after hours.
+def check_functions(workflow: Workflow, source: Path, settings: Settings) -> None:
+    """Imports the functions of a workflow, so that a missing one is found before the run.
 
-    Those of `process` mode are left to their process: importing them may be what must not happen
-    here. Nothing is imported that the settings do not allow.
+    Raises InvalidWorkflowError. Functions of mode `process` are not imported, because only their
+    own process may import them. The settings limit what is imported.
     """
-    from runnel.app.wiring import build_local_functions
-    from runnel.authoring.functions import NotImportableError, import_function
-    from runnel.errors import InvalidWorkflowError, NotAllowedError
+    from runnel.app.wiring import build_local_functions  # an engine: `validate` needs none
 
     allowed = build_local_functions(settings)
     problems = []
@@ -151,7 +144,7 @@ def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> N
 
 
 def make_importable(folders: Iterable[Path | str]) -> None:
-    """Puts each folder that exists, and the current one, where `import` looks first."""
+    """Puts each folder that exists, and the current one, first on the import path."""
     existing = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
     for folder in reversed([*existing, str(Path.cwd())]):
         if folder not in sys.path:
@@ -159,9 +152,7 @@ def make_importable(folders: Iterable[Path | str]) -> None:
 
 
 def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
-    """Only built-in handlers can be reached from here: no worker would ever know another."""
-    from runnel.handlers import create_builtin_registry
-
+    """Finds unknown handlers: an embedded engine has only the built-in ones."""
     known = {*create_builtin_registry().names(), *CORE_HANDLERS}
     for node in _iterate_nodes(workflow):
         if node.handler not in known:

@@ -1,14 +1,14 @@
 """Opens the client that a command works with: of a store, or of a server over HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from runnel.app import stores
 from runnel.app.stores import StoreSession
 from runnel.client.listing import list_newest_executions
-from runnel.client.operations import StoreOperations
 from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.workflow import Workflow
@@ -22,33 +22,37 @@ if TYPE_CHECKING:
     from runnel.client.http_client import HttpClient
     from runnel.views.operations import ServerInfo
 
-# A person waits: longer for a server that is busy than for one that is not there.
+# A person waits longer for a busy server than for one that does not answer.
 FIRST_RETRIES = 1
 RETRIES = 6
 
 LAST_EXECUTION = "@last"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientSession:
-    """`has_workers`: tasks are run by workers in processes of their own."""
+    """An open client. `has_workers`: workers in processes of their own run the tasks."""
 
     client: Client
-    operations: Operations
     clock: Clock
     has_workers: bool
+    build_operations: Callable[[], Operations]
+
+    @cached_property
+    def operations(self) -> Operations:
+        return self.build_operations()
 
     async def find_owner(self, execution_id: ExecutionId) -> str | None:
-        """The name of the process that runs it; None when no living process has it."""
+        """Returns the name of the process that runs it; None if no living process has it."""
         return await find_owner(self.operations, execution_id)
 
     async def load_workflow(self, execution_id: ExecutionId) -> Workflow:
-        """The workflow that an execution runs; raises NotFoundError."""
+        """Returns the workflow of an execution; raises NotFoundError."""
         return await load_workflow(self.client, execution_id)
 
 
 def has_data(settings: Settings) -> bool:
-    """Always on servers: nothing has to be made there before one can look."""
+    """Whether there is data to read; always true for servers."""
     return settings.has_server or stores.has_data(settings)
 
 
@@ -56,7 +60,7 @@ def has_data(settings: Settings) -> bool:
 async def open_client(
     settings: Settings, *, creates_data_dir: bool = False
 ) -> AsyncIterator[ClientSession]:
-    """Raises NoDataError instead of making an empty data directory, unless it `creates_data_dir`.
+    """Raises NoDataError if the data directory does not exist, unless it `creates_data_dir`.
 
     Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens.
     """
@@ -64,9 +68,9 @@ async def open_client(
         async with open_http_client(settings) as (http, server):
             yield ClientSession(
                 client=http,
-                operations=http.operations,
                 clock=RealClock(),
                 has_workers=server.has_workers,
+                build_operations=lambda: http.operations,
             )
         return
     async with stores.open_store_session(settings, creates_data_dir=creates_data_dir) as store:
@@ -74,17 +78,22 @@ async def open_client(
 
 
 def build_client_session(store: StoreSession, settings: Settings) -> ClientSession:
+    def build_operations() -> Operations:
+        from runnel.client.operations import StoreOperations
+
+        return StoreOperations(store.backend, store.clock, settings)
+
     return ClientSession(
         client=store.client,
-        operations=StoreOperations(store.backend, store.clock, settings),
         clock=store.clock,
         has_workers=store.has_workers,
+        build_operations=build_operations,
     )
 
 
 @asynccontextmanager
 async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClient, ServerInfo]]":
-    """The server is asked what it is first, with fewer retries than what follows."""
+    """Reads the server's info first, with fewer retries than later requests have."""
     from runnel.client.http_client import HttpClient
 
     url, token = settings.server_url, settings.server_token
@@ -96,7 +105,7 @@ async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClien
 
 @asynccontextmanager
 async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations, Clock]]:
-    """Of a Redis: its archive is not needed for that, and may be down."""
+    """Opens the operations of a Redis without its archive, which may be down."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.operations, RealClock()
@@ -136,24 +145,24 @@ async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
 
 @asynccontextmanager
 async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]:
-    """Makes an empty data directory if there is none."""
+    """Creates an empty data directory if there is none."""
     clock = RealClock()
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.tokens, clock
         return
-    from runnel.api.security.tokens import StoreTokens, TokenStore
+    from runnel.api.security.tokens import TokenStore
     from runnel.engine.clock import RandomIdGenerator
 
     backend = await stores.open_backend(settings, clock, RandomIdGenerator())
     try:
-        yield StoreTokens(TokenStore(backend.records, clock), clock), clock
+        yield TokenStore(backend.records, clock), clock
     finally:
         await backend.close()
 
 
 def format_location(settings: Settings) -> str:
-    """Where executions are that this process does not run, for a person."""
+    """Returns the address of the server or the Redis, without its password."""
     from runnel.settings.variables import VARIABLES
 
     if settings.server_url is not None:
@@ -162,17 +171,19 @@ def format_location(settings: Settings) -> str:
 
 
 async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
-    """The workflow that an execution runs; raises NotFoundError."""
+    """Returns the workflow of an execution; raises NotFoundError."""
     summary = (await client.summaries([execution_id])).get(execution_id)
     if summary is None:
         raise NotFoundError("execution", execution_id)
-    return (await client.library.load_graph(DefinitionHash(summary.definition))).workflow
+    return (
+        await client.library.load_graph(DefinitionHash(summary.workflow_definition_id))
+    ).workflow
 
 
 async def find_execution_id(client: Client, text: str) -> ExecutionId:
-    """The execution that a person names: by its id, the beginning of it, or @last.
+    """Returns the execution that a person names by its id, the beginning of it, or @last.
 
-    Raises NotFoundError for one that does not exist or is not the only one.
+    Raises NotFoundError if there is no such execution, or more than one.
     """
     name = text.strip()
     if name == LAST_EXECUTION:

@@ -1,4 +1,4 @@
-"""Runs a process with a role on servers, from the settings to its exit code."""
+"""Runs a process with a role (orchestrator, worker, API) on servers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
@@ -46,9 +46,8 @@ MetricsPortOption: TypeAlias = Annotated[
     typer.Option(
         min=0,
         max=PORT_MAX,
-        help="Show metrics for Prometheus there; 0 is one that is free. "
-        "[dim]\\[default: $RUNNEL_METRICS_PORT, or not at all][/dim]",
-        show_default=False,
+        help="Serve metrics for Prometheus on this port; 0 picks a free port. "
+        "[dim]\\[default: $RUNNEL_METRICS_PORT, or no metrics][/dim]",
     ),
 ]
 
@@ -56,10 +55,10 @@ MetricsPortOption: TypeAlias = Annotated[
 def add_metrics_server(
     role: "Role", dependencies: "RoleDependencies", *, uses_archive: bool
 ) -> "Role":
-    """Serve the metrics of a role on a port of their own, if the settings name one.
+    """Serves the metrics of a role on their own port, if the settings name one.
 
-    Raises InputError for a port that is taken. Only a role that `uses_archive` has the whole store
-    to show. What the server needs takes 0.3 s to import: without a port, none of it is imported.
+    Raises InputError for a port that is taken. Only a role that `uses_archive` has metrics of the
+    whole store. The HTTP server takes 0.3 s to import, so it is imported only with a port.
     """
     settings = dependencies.settings
     if dependencies.metrics is None or settings.metrics_port is None:
@@ -82,24 +81,25 @@ def add_metrics_server(
 
 
 def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
-    """What each of several processes is given: a port of its own, the next ones in turn.
+    """Returns the options of each process: consecutive ports from `first` on.
 
-    Raises InputError when there are not so many.
+    Raises InputError when there are not enough ports.
     """
     if not first:
         return [[] if first is None else ["--metrics-port", "0"]] * count
     if first + count - 1 > PORT_MAX:
         raise InputError(
-            f"--metrics-port: {count} processes need a port each from {first} on, and {PORT_MAX} "
-            "is the last one; give a lower one"
+            f"--metrics-port: {count} processes need one port each, from {first} on, but "
+            f"{PORT_MAX} is the last port; give a lower port"
         )
     return [["--metrics-port", str(first + number)] for number in range(count)]
 
 
 class RoleDependencies(NamedTuple):
-    """What a role is built on; `archived` is the backend again, if PostgreSQL belongs to it.
+    """The parts that a role is built from.
 
-    `metrics` are there if somebody may ask for them.
+    `archived` is the same backend as `backend` if it includes PostgreSQL. `metrics` is None if no
+    port serves them.
     """
 
     settings: Settings
@@ -124,10 +124,11 @@ async def serve(
     takes_archive: bool = False,
     serves_http: bool = False,
 ) -> int:
-    """Until a signal; raises NoServerError when a server can't be reached at the beginning.
+    """Runs the role until a signal, and returns the exit code.
 
-    Only a process that `uses_archive` needs the archive (see `open_archived` for `takes_archive`),
-    only one that `runs_tasks` needs secrets, one that `serves_http` shows its metrics by itself.
+    Raises NoServerError when a server can't be reached at the start. Only a process that
+    `uses_archive` opens the archive (see `open_archived` for `takes_archive`). Only one that
+    `runs_tasks` loads secrets. One that `serves_http` serves its metrics itself.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     secrets = load_worker_secrets(settings) if runs_tasks else KnownSecrets({})
@@ -202,9 +203,9 @@ def build_worker_role(
 def load_handlers(
     app: str | None, settings: Settings, *, is_private: bool = False
 ) -> HandlerRegistry:
-    """The built-in ones and those of the app; raises InputError when two share a name.
+    """Returns the built-in handlers and those of the app; raises InputError for equal names.
 
-    Only on a server that `is_private` may submitted documents do what its user may.
+    Documents have all permissions of the user only on a server that `is_private`.
     """
     own = None if app is None else load_app(app)
     if is_private:
@@ -220,13 +221,13 @@ def load_handlers(
 
 
 def parse_queues(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
-    """By the names that people use, `python,reports`: a queue's key begins with `tasks:`.
+    """Returns the keys of the named queues (`python,reports`); a key begins with `tasks:`.
 
-    Without a text those of the handlers that the worker has: what it can't run is for others.
+    Without a text, returns the queues of the worker's own handlers. Raises InputError.
     """
     if text is None:
         return [f"tasks:{name}" for name in handlers.names()]
     names_ = [name.strip() for name in text.split(",")]
     if not all(names_):
-        raise InputError(f"--queues: expected names with commas between them, got '{text}'")
+        raise InputError(f"--queues: expected names separated by commas, got '{text}'")
     return [f"tasks:{name.removeprefix('tasks:')}" for name in dict.fromkeys(names_)]

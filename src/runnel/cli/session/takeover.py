@@ -1,4 +1,4 @@
-"""Follows what `resume` has taken over, and says what it could not take."""
+"""Plans which executions `runnel resume` takes over, and follows them."""
 
 import sys
 from collections.abc import Sequence
@@ -18,23 +18,20 @@ from runnel.core.events import ExecutionCreated
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.notify.event_bus import CommittedEvents, StartedTask
-from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
-
-# Executions that are not final, and who is to go on with them.
-
-
-# What `resume` finds unfinished, who has it, and what it can take over.
+from runnel.views.execution import ExecutionSummary
 
 
 @dataclass(slots=True, kw_only=True)
 class TakeoverPlan:
-    """`resumable` can be taken over: roots, and children whose root is final. `children` are those
-    of the roots. `refused` is a sentence for each one that can't; `refusal` is why the one that was
-    asked for can't be resumed, with its exit code.
+    """The executions that `resume` takes over.
+
+    `resumable` are roots, and children whose root is final. `children` are the children of the
+    roots. `refused` has a sentence for each execution that can't be taken over. `refusal` is the
+    reason why the execution that the user named can't be resumed, with the exit code.
     """
 
-    resumable: list[ExecutionHeader] = field(default_factory=list)
+    resumable: list[ExecutionSummary] = field(default_factory=list)
     children: list[ExecutionId] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     adopts: AdoptedPartitions = True
@@ -42,12 +39,16 @@ class TakeoverPlan:
 
     @property
     def folders(self) -> list[str]:
-        """Where the functions are that these executions call."""
-        return [each.labels[SOURCE_LABEL] for each in self.resumable if SOURCE_LABEL in each.labels]
+        """The folders of the functions that these executions call."""
+        return [
+            summary.labels[SOURCE_LABEL]
+            for summary in self.resumable
+            if SOURCE_LABEL in summary.labels
+        ]
 
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
-    """Looks without touching: one execution by what the user typed, or all unfinished ones."""
+    """Plans for one execution that the user names, or for all; changes nothing."""
     async with open_client(settings) as session:
         if text is None:
             return await _plan_all(session, hints)
@@ -61,40 +62,40 @@ def describe_owner(execution_id: str, owner: str) -> str:
 
 
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
-    """With the tree that it belongs to: whoever goes on with one goes on with all of them."""
+    """Plans for the whole tree of an execution: one process runs all of it."""
     root = get_root_id(await find_execution_id(session.client, text))
-    found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
+    plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     async for header in unfinished.iterate():
         if get_root_id(header.execution_id) == root:
-            await _classify(header, found, unfinished, hints)
-    if found.refused:
-        found.refusal = (found.refused[0], exits.FAILED)
-    elif not found.resumable:
+            await _classify(header, plan, unfinished, hints)
+    if plan.refused:
+        plan.refusal = (plan.refused[0], exits.FAILED)
+    elif not plan.resumable:
         top = (await session.client.summaries([root])).get(root)
-        state = "gone" if top is None else top.state.lower()
-        found.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
-    found.resumable.reverse()
-    found.adopts = frozenset({(await session.operations.partition_of(root)).partition})
-    return found
+        state = "gone" if top is None else top.status.lower()
+        plan.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
+    plan.resumable.reverse()
+    plan.adopts = frozenset({(await session.operations.partition_of(root)).partition})
+    return plan
 
 
 async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan:
-    found, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
+    plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     operations = session.operations
     of_programs = set()
     async for header in unfinished.iterate():
-        await _classify(header, found, unfinished, hints)
+        await _classify(header, plan, unfinished, hints)
         if await unfinished.is_bound_to_program(header):
             of_programs.add((await operations.partition_of(header.execution_id)).partition)
     if of_programs:
-        partitions = frozenset(each.partition for each in await operations.partitions())
-        found.adopts = partitions - of_programs
-    found.resumable.reverse()
-    return found
+        partitions = frozenset(view.partition for view in await operations.partitions())
+        plan.adopts = partitions - of_programs
+    plan.resumable.reverse()
+    return plan
 
 
 async def _classify(
-    header: ExecutionHeader,
+    header: ExecutionSummary,
     plan: TakeoverPlan,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
@@ -114,7 +115,7 @@ async def _classify(
 
 
 class Takeover:
-    """Follows what the engine has brought to life, oldest first."""
+    """Follows the executions that the engine has taken over, oldest first."""
 
     def __init__(self, engine: Engine, follow_session: FollowSession, plan: TakeoverPlan) -> None:
         self._engine = engine
@@ -128,20 +129,24 @@ class Takeover:
         self._unsubscribe()
         for child in self._plan.children:
             self._follow_session.add_child(child)
-        wanted = [header.execution_id for header in self._plan.resumable]
-        for execution_id in dict.fromkeys([*wanted, *self._created]):
+        resumable = [header.execution_id for header in self._plan.resumable]
+        for execution_id in dict.fromkeys([*resumable, *self._created]):
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:
-        """About those that are not followed; and that there was nothing at all."""
+        """Returns sentences about executions that are not followed, or that there are none."""
         held = [
-            f"execution {each} was never started: it waits to be triggered"
-            for each in self._never_started
+            f"execution {execution_id} was never started: it waits to be triggered"
+            for execution_id in self._never_started
         ]
-        rest = [*self._plan.refused, *held]
-        if not rest and not self._follow_session.followed and self._follow_session.signal is None:
+        sentences = [*self._plan.refused, *held]
+        if (
+            not sentences
+            and not self._follow_session.followed
+            and self._follow_session.signal is None
+        ):
             return ["nothing to resume"]
-        return rest
+        return sentences
 
     def print_rest(self) -> None:
         for sentence in self.describe_rest():
@@ -160,7 +165,7 @@ class Takeover:
             self._follow_session.follow(ExecutionProgress.from_execution(execution))
 
     def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
-        """An execution whose process died before it had even been made: it is made now."""
+        """Notes an execution that is created now: its process died before it was created."""
         if isinstance(notification, StartedTask):
             return
         for event in notification.events:

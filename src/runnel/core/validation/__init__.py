@@ -5,7 +5,7 @@ from itertools import islice
 
 import msgspec
 
-from runnel.core.graph import Graph
+from runnel.core.graph import Graph, compile_canonical
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.validation.checks import (
     check_node_fields,
@@ -56,7 +56,7 @@ def build_graph(
         raise InvalidWorkflowError(
             problems, source=source or f"workflow {describe_value(workflow.name)}"
         )
-    return Graph(workflow)
+    return compile_canonical(workflow)
 
 
 def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:

@@ -4,6 +4,7 @@ import msgspec
 
 from runnel.core.values import BLOB_BYTES_MAX
 from runnel.core.workflow import EnginePolicy
+from runnel.engine.graph_cache import GraphCache
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import BlobStore
@@ -21,6 +22,8 @@ class OrchestratorDependencies(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdGenerator
     telemetry: Telemetry
     policy: EnginePolicy = EnginePolicy()
+    graphs: GraphCache | None = None
+    """The cache that the client of this process uses too; None makes one for the orchestrator."""
     cached_executions_max: int = 5_000
     idle_s_max: float = 1.0
     """The longest wait for an inbox entry. It is a limit, not a poll: an entry ends the wait."""

@@ -12,40 +12,14 @@ from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.decide.maps import hydrate_maps
 from runnel.core.evolve import read_definition_hash, rebuild_execution
 from runnel.core.execution import Execution
-from runnel.core.graph import Graph
-from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.workflow import decode_workflow
+from runnel.core.ids import ExecutionId
 from runnel.engine.blob_cache import BlobCache
-from runnel.errors import BrokenInvariantError, RunnelError, StoreError
-from runnel.ports.archive import Archive
+from runnel.engine.graph_cache import GraphCache
+from runnel.errors import RunnelError, StoreError
 from runnel.ports.store import Store
 
-CACHED_GRAPHS_MAX = 1_000
 # The most executions that one trim scans: the cost of a commit must not grow with the executions.
 TRIM_SCAN_MAX = 1_000
-
-
-class GraphCache:
-    """Compiled graphs by content hash. A definition never changes, so entries never expire."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-        self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
-
-    async def get(self, hash_: DefinitionHash) -> Graph:
-        graph = self._graphs.get(hash_)
-        if graph is None:
-            graph = await self._load(hash_)
-            self._graphs[hash_] = graph
-            if len(self._graphs) > CACHED_GRAPHS_MAX:
-                self._graphs.popitem(last=False)
-        return graph
-
-    async def _load(self, hash_: DefinitionHash) -> Graph:
-        definition = await self._archive.get_definition(hash_)
-        if definition is None:
-            raise BrokenInvariantError(f"definition {hash_} is used but not stored")
-        return Graph(decode_workflow(definition.document))
 
 
 class LoadedExecution(msgspec.Struct, frozen=True, gc=False):

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from runnel.engine.failure_detector import FailureDetector
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
-from runnel.engine.orchestrator.aggregates import GraphCache
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.orchestrator.recovery import recover_partition
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
@@ -72,7 +72,7 @@ class Orchestrator:
         self._lease_watcher = lease_watcher or LeaseWatcher(
             dependencies.store, dependencies.clock, lease_s
         )
-        self._graphs = GraphCache(dependencies.archive)
+        self._graphs = dependencies.graphs or GraphCache(dependencies.archive)
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, PartitionOwner] = {}
         self._recovering: set[int] = set()

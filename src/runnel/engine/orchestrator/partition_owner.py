@@ -42,8 +42,9 @@ from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
 from runnel.engine.blob_cache import RetryingBlobCache
+from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
-from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache, LoadedExecution
+from runnel.engine.orchestrator.aggregates import AggregateCache, LoadedExecution
 from runnel.engine.orchestrator.batch import CommitBatch, build_header
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names

@@ -1,4 +1,4 @@
-"""HTTP requests of workflows: bounded, classified, and only to where the operator lets them go."""
+"""The HTTP client of handlers: limits size and time, and reaches allowed addresses only."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class OutboundHttpClient:
-    """Sends the requests of handlers over connections that are kept from task to task."""
+    """Sends the requests of handlers, over connections that stay open between tasks."""
 
     def __init__(self, environment: HandlerEnvironment) -> None:
         self._environment = environment
         self._connections: OutboundConnections | None = None
 
     def open(self, request: HttpRequest) -> "AbstractAsyncContextManager[StreamedResponse]":
-        """See `exchange.send_request`."""
+        """Opens a request; `exchange.send_request` describes results and errors."""
         from runnel.handlers.http.connections import OutboundConnections
         from runnel.handlers.http.exchange import send_request
 
@@ -28,6 +28,6 @@ class OutboundHttpClient:
         return send_request(self._connections, request, self._environment.clock)
 
     async def close(self) -> None:
-        """Closes the connections of the running event loop; a later request makes new ones."""
+        """Closes the connections of the running event loop; a later request opens new ones."""
         if self._connections is not None:
             await self._connections.close()

@@ -1,4 +1,4 @@
-"""Connections that are kept, one pool for each event loop, and checked when they are made."""
+"""Connection pools of outbound HTTP requests, one per event loop. Checks every address."""
 
 import asyncio
 import socket
@@ -17,8 +17,9 @@ IDLE_TIMEOUT_S = 30.0
 
 
 class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Connects to the very addresses that it has checked: a name that resolves to something else
-    a moment later changes nothing.
+    """Resolves a host, checks its addresses, and connects to the checked addresses only.
+
+    So a name that later resolves to another address (DNS rebinding) does not bypass the check.
     """
 
     def __init__(self, addresses: AddressPermissions) -> None:
@@ -33,7 +34,7 @@ class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Raises ServiceRefusedError if any of the host's addresses is not allowed."""
+        """Connects to a host; raises ServiceRefusedError if one of its addresses is not allowed."""
         addresses = await self._resolve(host, port)
         for address in addresses:
             self._addresses.check(host, address)
@@ -41,7 +42,7 @@ class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
             try:
                 return await self._connect(address, port, timeout, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue  # the next one may answer
+                continue  # tries the next address
         return await self._connect(addresses[-1], port, timeout, socket_options)
 
     async def sleep(self, seconds: float) -> None:
@@ -68,7 +69,7 @@ class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
 
 
 class _EventLoopPool:
-    """Closed when it is retired and nobody uses it any more."""
+    """The pool of one event loop. A retired pool is closed after its last request."""
 
     def __init__(self, addresses: AddressPermissions) -> None:
         self.connections = httpcore.AsyncConnectionPool(
@@ -100,6 +101,8 @@ class _EventLoopPool:
 
 
 class OutboundConnections:
+    """The connection pools of all event loops."""
+
     def __init__(self, addresses: AddressPermissions) -> None:
         self._addresses = addresses
         self._pools: dict[asyncio.AbstractEventLoop, _EventLoopPool] = {}
@@ -109,14 +112,14 @@ class OutboundConnections:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            for former in [known for known in self._pools if known.is_closed()]:
-                del self._pools[former]
+            for closed_loop in [known for known in self._pools if known.is_closed()]:
+                del self._pools[closed_loop]
             pool = self._pools[loop] = _EventLoopPool(self._addresses)
         async with pool.acquire() as connections:
             yield connections
 
     async def close(self) -> None:
-        """Of the running event loop; requests that are under way end first."""
+        """Closes the pool of the running event loop, after its current requests."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.retire()

@@ -1,4 +1,4 @@
-"""One request and its answer, over as many redirects as are allowed, each checked as the first."""
+"""Sends one HTTP request and follows redirects; each target is checked like the first URL."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -26,27 +26,27 @@ from runnel.handlers.http.response_body import BodyDecompressor
 
 
 async def close_if_trailing_data(response: httpcore.Response) -> None:
-    """Closes the connection if bytes came after the answer; call it before the answer is closed.
+    """Closes the connection if bytes follow the response; call it before closing the response.
 
-    httpcore keeps such bytes. On a connection that is used again, they would be read as the answer
-    to the next request, which may be another workflow's.
+    httpcore keeps such bytes. On a reused connection, they would be read as the response to the
+    next request, which may belong to another workflow.
     """
     if _has_trailing_data(response):
         await response.extensions["network_stream"].aclose()
 
 
 def _has_trailing_data(response: httpcore.Response) -> bool:
-    """True as well if a later httpcore keeps its parser elsewhere: slow, but safe."""
+    """Also returns True if httpcore has no parser where it is expected: slow, but safe."""
     connection = getattr(getattr(response.stream, "_stream", None), "_connection", None)
     parser = getattr(connection, "_h11_state", None)
     return parser is None or bool(parser.trailing_data[0])
 
 
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
-# With these, the request is made again as it was; with the others as a GET.
+# These redirects keep method and body; all others are followed with GET.
 METHOD_PRESERVING_STATUSES = frozenset({307, 308})
 BODILESS_STATUSES = frozenset({204, 304})
-# What another host may know; anything else that a user gave may be a credential.
+# Headers that are sent to another host after a redirect; all others may contain credentials.
 CROSS_HOST_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 ERROR_BODY_BYTES_MAX = 4 * ERROR_BODY_CHARS_MAX
 SHOWN_TARGET_CHARS_MAX = 60
@@ -54,7 +54,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer without its body; `headers` by lower-case name, several of a name joined."""
+    """A response without its body. `headers` are by lower-case name; repeated ones are joined."""
 
     status: int
     headers: dict[str, str]
@@ -63,22 +63,22 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamedResponse:
-    """An answer whose body is still on its way; it can be read once."""
+    """A response whose body has not been read yet. It can be read once."""
 
     def __init__(self, head: ResponseHead, compressed: AsyncIterator[bytes]) -> None:
         self.head = head
         self._compressed = compressed
 
     async def iterate_chunks(self, bytes_max: int) -> AsyncGenerator[bytes, None]:
-        """Unpacked; raises ServiceRefusedError beyond the limit."""
+        """Yields the decompressed body; raises ServiceRefusedError over the limit."""
         head = self.head
-        # Without a body, its length and its packing are those that it would have.
-        unpacking = BodyDecompressor(
+        # A response without a body may still have headers for its length and encoding.
+        decompressor = BodyDecompressor(
             head.where, head.headers if head.has_body else {}, bytes_max=bytes_max
         )
         async for chunk in self._compressed:
-            yield unpacking.decompress(chunk)
-        unpacking.check_complete()
+            yield decompressor.decompress(chunk)
+        decompressor.check_complete()
 
     async def read(self, bytes_max: int) -> bytes:
         return b"".join([chunk async for chunk in self.iterate_chunks(bytes_max)])
@@ -88,10 +88,10 @@ class StreamedResponse:
 async def send_request(
     connections: OutboundConnections, request: HttpRequest, clock: HandlerClock
 ) -> AsyncIterator[StreamedResponse]:
-    """The answer, if its status is one that was hoped for; everything has ended with the block.
+    """Sends a request and yields the response; ends the exchange with the block.
 
-    Raises ServiceError, ServiceBusyError or ServiceRefusedError; also what goes wrong while the
-    block reads the body is one of them.
+    Raises ServiceError, ServiceBusyError or ServiceRefusedError for a status that is not ok, and
+    for problems of the connection, also while the block reads the body.
     """
     where = format_url(request.url)
     try:
@@ -106,7 +106,7 @@ async def send_request(
     except TimeoutError as error:
         raise ServiceError(f"{where} did not answer within {request.limits.total_s:g} s") from error
     except httpcore.TimeoutException as error:
-        raise ServiceError(f"{where} could not be connected to in time") from error
+        raise ServiceError(f"the connection to {where} timed out") from error
     except httpcore.LocalProtocolError as error:
         raise InputError(f"the request to {where} can't be sent: {error}") from error
     except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError) as error:
@@ -117,26 +117,26 @@ async def send_request(
 async def _follow_redirects(
     pool: httpcore.AsyncConnectionPool, request: HttpRequest
 ) -> AsyncIterator[StreamedResponse]:
-    """The first answer that is no redirect, or the last one that may be followed."""
+    """Yields the first response that is not a redirect; raises after too many redirects."""
     url = _build_url(request)
     for redirects_left in range(request.limits.redirects, -1, -1):
-        answer = await pool.handle_async_request(_build_httpcore_request(request, url))
+        response = await pool.handle_async_request(_build_httpcore_request(request, url))
         try:
             head = ResponseHead(
-                status=answer.status,
-                headers=_join_headers(answer),
+                status=response.status,
+                headers=_join_headers(response),
                 where=format_url(str(url)),
-                has_body=request.method != "HEAD" and answer.status not in BODILESS_STATUSES,
+                has_body=request.method != "HEAD" and response.status not in BODILESS_STATUSES,
             )
             target = head.headers.get("location") if head.status in REDIRECT_STATUSES else None
             if target is None or not request.limits.redirects:
-                yield StreamedResponse(head, answer.aiter_stream())
+                yield StreamedResponse(head, response.aiter_stream())
                 return
         finally:
             try:
-                await close_if_trailing_data(answer)
+                await close_if_trailing_data(response)
             finally:
-                await answer.aclose()
+                await response.aclose()
         if not redirects_left:
             raise ServiceRefusedError(
                 f"{format_url(request.url)} redirected more than {request.limits.redirects} times, "
@@ -156,7 +156,7 @@ def _build_url(request: HttpRequest) -> httpx.URL:
 
 
 def _parse_url(text: str) -> httpx.URL:
-    """Raises InvalidURL, also for what only the modules below httpx find wrong with it."""
+    """Parses a URL; raises InvalidURL, also for the ValueErrors that httpx lets through."""
     try:
         url = httpx.URL(text)
         return url if url.host else httpx.URL()
@@ -180,7 +180,7 @@ def _build_httpcore_request(outgoing: HttpRequest, url: httpx.URL) -> httpcore.R
     request = httpx.Request(
         outgoing.method,
         url,
-        # Other packing is not unpacked within bounds here.
+        # BodyDecompressor supports these encodings only.
         headers={**headers, "accept-encoding": "gzip, deflate"},
         content=outgoing.content,
     )
@@ -209,15 +209,15 @@ def _join_headers(response: httpcore.Response) -> dict[str, str]:
 
 
 def _resolve_redirect(url: httpx.URL, target: str, where: str) -> httpx.URL:
-    """Raises ServiceRefusedError for everything but an ordinary address of the web."""
+    """Returns the target of a redirect; raises ServiceRefusedError if it is not an HTTP URL."""
     try:
         resolved = _parse_url(str(url.join(target)))
     except (httpx.InvalidURL, ValueError):
         resolved = httpx.URL()
     if not is_url(str(resolved)):
         raise ServiceRefusedError(
-            f"{where} redirects to '{shorten(target, SHOWN_TARGET_CHARS_MAX)}'; only http and "
-            "https are followed, without a user or password"
+            f"{where} redirects to '{shorten(target, SHOWN_TARGET_CHARS_MAX)}'; expected an http "
+            "or https URL without user and password"
         )
     return resolved
 
@@ -229,28 +229,28 @@ def _redirect_request(
     is_elsewhere = not _is_same_origin(url, target)
     if is_elsewhere and keeps_body and request.content is not None:
         raise ServiceRefusedError(
-            f"{format_url(str(url))} redirects a request with a body to another host, "
-            f"{format_url(str(target))}; call that one, if you trust it"
+            f"{format_url(str(url))} redirects a request with a body to another host; if you trust "
+            f"it, call {format_url(str(target))} directly"
         )
     headers: Mapping[str, str] = request.headers
     if is_elsewhere:
         headers = {name: value for name, value in headers.items() if name in CROSS_HOST_HEADERS}
     if keeps_body:
         return msgspec.structs.replace(request, headers=dict(headers))
-    without = {"content-type", "content-length"}
+    body_headers = {"content-type", "content-length"}
     return msgspec.structs.replace(
         request,
         method="GET",
         content=None,
-        headers={name: value for name, value in headers.items() if name not in without},
+        headers={name: value for name, value in headers.items() if name not in body_headers},
     )
 
 
 def _is_same_origin(url: httpx.URL, target: httpx.URL) -> bool:
-    """The same scheme, host and port; or only the step from http to https."""
-    is_safer = (_get_port(url), _get_port(target)) == (80, 443) and target.scheme == "https"
-    is_alike = url.scheme == target.scheme and _get_port(url) == _get_port(target)
-    return url.host == target.host and (is_alike or is_safer)
+    """Returns whether scheme, host and port are equal; an upgrade from http to https counts."""
+    is_upgrade = (_get_port(url), _get_port(target)) == (80, 443) and target.scheme == "https"
+    is_same = url.scheme == target.scheme and _get_port(url) == _get_port(target)
+    return url.host == target.host and (is_same or is_upgrade)
 
 
 def _get_port(url: httpx.URL) -> int:
@@ -260,7 +260,7 @@ def _get_port(url: httpx.URL) -> int:
 async def _read_status_error(
     response: StreamedResponse, request: HttpRequest, clock: HandlerClock
 ) -> RunnelError:
-    """With the beginning of the body, as far as it can be had: the status alone says enough."""
+    """Builds the error for a status, with the beginning of the body if it can be read."""
     head = response.head
     beginning = b""
     with suppress(RunnelError, httpcore.NetworkError, httpcore.ProtocolError):
@@ -272,9 +272,9 @@ async def _read_status_error(
     text = beginning[:ERROR_BODY_BYTES_MAX].decode(errors="replace") + (
         ELLIPSIS if len(beginning) > ERROR_BODY_BYTES_MAX else ""
     )
-    after = parse_retry_after(head.headers.get("retry-after"), now=clock.now())
+    retry_after_s = parse_retry_after(head.headers.get("retry-after"), now=clock.now())
     return build_status_error(
-        request.status_policy, head.where, head.status, body=text, retry_after_s=after
+        request.status_policy, head.where, head.status, body=text, retry_after_s=retry_after_s
     )
 
 
@@ -283,8 +283,8 @@ def _build_connection_error(where: str, error: BaseException) -> RunnelError:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ServiceRefusedError(
-                f"{where} has no certificate to trust: {cause.verify_message}"
+                f"the certificate of {where} is not trusted: {cause.verify_message}"
             )
         cause = cause.__cause__ or cause.__context__
-    why = str(error) or type(error).__name__
-    return ServiceError(f"the connection to {where} failed: {why}")
+    reason = str(error) or type(error).__name__
+    return ServiceError(f"the connection to {where} failed: {reason}")

@@ -1,6 +1,6 @@
-"""A request as a config describes it, and what the status of its answer means.
+"""Builds an HTTP request from a config, and classifies the status of the response.
 
-No package for HTTP is imported here.
+Imports no HTTP package, so that a mocked handler starts quickly.
 """
 
 import base64
@@ -15,13 +15,16 @@ from runnel.core.wording import shorten
 from runnel.errors import RunnelError, ServiceBusyError, ServiceRefusedError
 
 OK_STATUSES: tuple[int | str, ...] = ("2xx",)
-# Request Timeout, Too Early, Too Many Requests, and trouble of the server's own: all may pass.
+# Temporary problems: Request Timeout, Too Early, Too Many Requests, and errors of the server.
 RETRIED_STATUSES: tuple[int | str, ...] = (408, 425, 429, "5xx")
 ERROR_BODY_CHARS_MAX = 500
 
 
 class StatusPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Statuses as numbers or as classes, `5xx`; `ok` wins over `retried`."""
+    """Which statuses are ok and which are retried: numbers, or classes such as `5xx`.
+
+    `ok` takes precedence.
+    """
 
     ok: Sequence[int | str] = OK_STATUSES
     retried: Sequence[int | str] = RETRIED_STATUSES
@@ -36,7 +39,7 @@ class StatusPolicy(msgspec.Struct, frozen=True, kw_only=True):
 def build_status_error(
     policy: StatusPolicy, where: str, status: int, *, body: str, retry_after_s: float | None
 ) -> RunnelError:
-    """`body` is the beginning of the body: services explain there what they did not like."""
+    """Builds the error for a status; `body` is the beginning of the body, as explanation."""
     excerpt = shorten(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
     sentence = f"{where} answered {status}" + (f": {excerpt}" if excerpt else "")
     if policy.is_retried(status):
@@ -45,7 +48,7 @@ def build_status_error(
 
 
 def parse_retry_after(text: str | None, *, now: float) -> float | None:
-    """Returns the header Retry-After in seconds from now; None without one, or if it is no time."""
+    """Returns the header Retry-After in seconds from now; None if it is missing or invalid."""
     if text is None:
         return None
     if text.isascii() and text.strip().isdigit():
@@ -65,12 +68,14 @@ CONNECT_TIMEOUT_S = 10.0
 REDIRECTS_MAX = 5
 RESPONSE_BYTES_MAX = 10 * 1024 * 1024
 SHOWN_URL_CHARS_MAX = 120
-# Methods that change nothing: repeating one needs no key.
+# Methods without side effects, which need no idempotency key.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_AGENT = "runnel"
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one request: total and connect time in seconds, redirects, response size."""
+
     total_s: float = TIMEOUT_S
     connect_s: float = CONNECT_TIMEOUT_S
     redirects: int = REDIRECTS_MAX
@@ -78,7 +83,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`headers` are the user's, by lower-case name; `content` is the body."""
+    """An HTTP request. `headers` are by lower-case name; `content` is the body."""
 
     method: str
     url: str
@@ -107,12 +112,12 @@ def parse_status_policy(config: Mapping[str, Json]) -> StatusPolicy:
 
 
 def parse_headers(config: Mapping[str, Json]) -> dict[str, str]:
-    """Returns the headers that the user gave, by lower-case name."""
+    """Returns the headers of the config, by lower-case name."""
     return {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
 
 
 def build_http_request(config: Mapping[str, Json], *, idempotency_key: str) -> HttpRequest:
-    """Builds the request of a config that was checked."""
+    """Builds the request of a checked config."""
     method = config.get("method", "GET")
     headers = (
         {} if method in SAFE_METHODS else {"idempotency-key": encode_header_value(idempotency_key)}
@@ -142,14 +147,13 @@ def build_http_request(config: Mapping[str, Json], *, idempotency_key: str) -> H
 def format_url(url: str) -> str:
     """Formats a URL for a message.
 
-    Query and fragment are left out, because a log must not show them, and so is a password, which
-    the operator's own URL may have.
+    Leaves out query, fragment, user and password, because they may contain secrets.
     """
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
-    return shorten(f"{parts.scheme}://{place}{parts.path}", SHOWN_URL_CHARS_MAX)
+    host = parts.netloc.rpartition("@")[2]
+    return shorten(f"{parts.scheme}://{host}{parts.path}", SHOWN_URL_CHARS_MAX)
 
 
 def encode_header_value(text: str) -> str:
-    """Ids of nodes may be written in any language, headers only in ASCII."""
+    """Percent-encodes text that is not ASCII: ids of nodes may contain any character."""
     return text if text.isascii() and text.isprintable() else quote(text)

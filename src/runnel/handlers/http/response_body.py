@@ -1,4 +1,4 @@
-"""The body of an answer: unpacked within its limit, then read as JSON or as text."""
+"""The body of an HTTP response: decompresses it within a limit, and decodes JSON or text."""
 
 import codecs
 import zlib
@@ -11,7 +11,7 @@ from runnel.core.values import Json
 from runnel.core.wording import shorten
 from runnel.errors import ServiceError, ServiceRefusedError
 
-# What is longer is no media type; reading one takes the square of its length.
+# A longer text is not a media type, and parsing takes quadratic time.
 CONTENT_TYPE_CHARS_MAX = 500
 SHOWN_WORD_CHARS_MAX = 20
 COMPRESSION_OVERHEAD_BYTES = 1_024
@@ -19,13 +19,13 @@ COMPRESSION_OVERHEAD_BYTES = 1_024
 _GZIP_OR_ZLIB_WBITS = zlib.MAX_WBITS | 32
 _GZIP_MAGIC = b"\x1f"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Encodings of Python's that no web page has. Reading the first takes the square of its length:
-# 90 KB took 0.4 s, on the event loop.
+# Encodings of Python that web pages do not use. Decoding punycode takes quadratic time: 90 KB
+# blocked the event loop for 0.4 s.
 _REFUSED_CHARSETS = frozenset({"punycode", "idna", "unicode_escape", "raw_unicode_escape"})
 
 
 class BodyDecompressor:
-    """Of a body, chunk by chunk: never makes more than `bytes_max` bytes of it, and one."""
+    """Decompresses a body chunk by chunk, and never produces more than `bytes_max` + 1 bytes."""
 
     def __init__(self, where: str, headers: Mapping[str, str], *, bytes_max: int) -> None:
         self._where = where
@@ -36,7 +36,9 @@ class BodyDecompressor:
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
             shown = shorten(encoding, SHOWN_WORD_CHARS_MAX)
-            raise ServiceRefusedError(f"{where} answered in the encoding '{shown}'")
+            raise ServiceRefusedError(
+                f"{where} answered with the content encoding '{shown}'; expected gzip or deflate"
+            )
         self._is_compressed = encoding not in {"identity", ""}
         self._is_deflate = encoding == "deflate"
         length = headers.get("content-length", "")
@@ -44,10 +46,10 @@ class BodyDecompressor:
             raise self._build_too_large_error()
 
     def decompress(self, chunk: bytes) -> bytes:
-        """Raises ServiceRefusedError beyond the limit, however small it was on the way."""
+        """Returns the decompressed chunk; raises ServiceRefusedError over the size limit."""
         if self._is_compressed:
             self._compressed_size += len(chunk)
-            # Endless parts with nothing in them: what can't be packed takes only a little more.
+            # Guards against endless empty parts: compression makes data only slightly larger.
             if self._compressed_size > 2 * self._bytes_max + COMPRESSION_OVERHEAD_BYTES:
                 raise self._build_too_large_error()
             chunk = self._decompress_chunk(chunk)
@@ -57,17 +59,17 @@ class BodyDecompressor:
         return chunk
 
     def check_complete(self) -> None:
-        """Raises ServiceError when what was packed has no end."""
+        """Raises ServiceError if the compressed data is incomplete."""
         if self._decompressor is not None and not self._decompressor.eof:
-            raise ServiceError(f"{self._where} broke off in the middle of its answer")
+            raise ServiceError(f"{self._where} ended its response before it was complete")
 
     def _decompress_chunk(self, chunk: bytes) -> bytes:
-        """Several packed parts, one after the other, are one body; what else follows is not."""
+        """Decompresses consecutive gzip parts as one body; ignores other data after a part."""
         parts: list[bytes] = []
-        bytes_left = self._bytes_max - self._size + 1
-        while chunk and bytes_left > 0:
+        bytes_allowed = self._bytes_max - self._size + 1
+        while chunk and bytes_allowed > 0:
             if self._decompressor is None:
-                # Many servers send what they call deflate without a header: it begins otherwise.
+                # Many servers send `deflate` without a zlib header.
                 is_bare = self._is_deflate and chunk[0] & 0x0F != zlib.DEFLATED
                 self._decompressor = zlib.decompressobj(
                     -zlib.MAX_WBITS if is_bare else _GZIP_OR_ZLIB_WBITS
@@ -76,8 +78,8 @@ class BodyDecompressor:
                 self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB_WBITS)
             elif self._decompressor.eof:
                 break
-            parts.append(self._decompress_part(self._decompressor, chunk, bytes_left))
-            bytes_left -= len(parts[-1])
+            parts.append(self._decompress_part(self._decompressor, chunk, bytes_allowed))
+            bytes_allowed -= len(parts[-1])
             chunk = self._decompressor.unused_data
         return b"".join(parts)
 
@@ -87,17 +89,22 @@ class BodyDecompressor:
         try:
             return decompressor.decompress(chunk, bytes_max)
         except zlib.error as error:
-            raise ServiceError(f"{self._where} answered what can't be unpacked: {error}") from error
+            raise ServiceError(
+                f"{self._where} answered with invalid compressed data: {error}"
+            ) from error
 
     def _build_too_large_error(self) -> ServiceRefusedError:
         return ServiceRefusedError(
-            f"the answer of {self._where} is larger than {self._bytes_max:,} bytes; ask for less, "
-            "or raise max_response_bytes"
+            f"the response of {self._where} is larger than {self._bytes_max:,} bytes; request less "
+            "data, or raise max_response_bytes"
         )
 
 
 def decode_body(data: bytes, headers: Mapping[str, str], *, kind: str, where: str) -> Json:
-    """`auto` is JSON if the answer says that it is. Raises ServiceError for what can't be read."""
+    """Decodes a body; raises ServiceError or ServiceRefusedError if that fails.
+
+    The kind `auto` is JSON if the content type says so, otherwise text.
+    """
     media_type = Message()
     media_type["content-type"] = headers.get("content-type", "")[:CONTENT_TYPE_CHARS_MAX]
     subtype = media_type.get_content_subtype()
@@ -111,7 +118,7 @@ def _decode_json(data: bytes, where: str) -> Json:
     try:
         return msgspec.json.decode(data.removeprefix(_BYTE_ORDER_MARK))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ServiceError(f"{where} answered with JSON that can't be read: {error}") from error
+        raise ServiceError(f"{where} answered with invalid JSON: {error}") from error
 
 
 def _decode_text(data: bytes, media_type: Message, where: str) -> str:
@@ -123,6 +130,5 @@ def _decode_text(data: bytes, media_type: Message, where: str) -> str:
     except (UnicodeError, LookupError):
         raise ServiceRefusedError(
             f"{where} answered with {len(data):,} bytes of {media_type.get_content_type()} that "
-            f"are "
-            f"neither JSON nor text in {shorten(charset, SHOWN_WORD_CHARS_MAX)}"
+            f"can't be decoded as {shorten(charset, SHOWN_WORD_CHARS_MAX)}; expected JSON or text"
         ) from None

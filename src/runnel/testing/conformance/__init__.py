@@ -1,13 +1,13 @@
-"""The promises of the ports as tests: every backend passes the same suite.
+"""The promises of the ports as tests, which every backend must pass.
 
-A backend's test file is one class with one fixture:
+The test file of a backend has one class with one fixture:
 
     class TestMine(StoreConformance):
         @pytest.fixture
         async def harness(self, clock: FakeClock, ids: FakeIds) -> AsyncIterator[Harness]:
             ...
 
-The backend has one partition, or gives each process one of its own; asyncio_mode is "auto".
+The backend has one partition, or one per process. asyncio_mode must be "auto".
 """
 
 from runnel.testing.conformance.archive import ArchiveLookupRules, ExecutionListRules
@@ -56,4 +56,4 @@ class StoreConformance(
     CachedResultRules,
     FeedRules,
 ):
-    """All rules."""
+    """All rules of the suite."""

@@ -71,7 +71,7 @@ class ExecutionListRules(ConformanceFixtures):
         assert await list_ids(archive, workflow="two") == ["b"]
         assert await list_ids(archive, S.RUNNING, workflow="two") == ["b"]
 
-    async def test_children_are_listed_only_when_asked_for(
+    async def test_children_are_listed_only_with_the_option_with_children(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header("x1"), make_header("x1.a.1", parent="x1", created_at=2.0)]
@@ -80,7 +80,7 @@ class ExecutionListRules(ConformanceFixtures):
         assert await list_ids(archive) == ["x1"]
         assert await list_ids(archive, with_children=True) == ["x1.a.1", "x1"]
 
-    async def test_a_page_says_whether_there_are_more(
+    async def test_a_page_has_a_cursor_exactly_if_there_are_more_executions(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header(f"x{number}", created_at=float(number)) for number in range(4)]
@@ -94,7 +94,7 @@ class ExecutionListRules(ConformanceFixtures):
         assert (get_ids(second), second.next) == (["x0"], None)
         assert (len(exact.headers), exact.next) == (4, None)
 
-    async def test_a_page_goes_on_behind_an_execution_that_is_gone(
+    async def test_a_page_continues_after_an_execution_that_was_deleted(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header(name, created_at=2.0) for name in ("a", "c", "e")]
@@ -102,8 +102,8 @@ class ExecutionListRules(ConformanceFixtures):
         await owner.commit(Commit(sequence=0, headers=headers))
 
         pages = {
-            place: await list_ids(archive, after=encode_cursor(place))
-            for place in ((2.0, "d"), (2.0, "a"), (2.5, "x"), (1.5, "x"), (0.5, "x"))
+            position: await list_ids(archive, after=encode_cursor(position))
+            for position in ((2.0, "d"), (2.0, "a"), (2.5, "x"), (1.5, "x"), (0.5, "x"))
         }
 
         assert pages == {
@@ -114,7 +114,7 @@ class ExecutionListRules(ConformanceFixtures):
             (0.5, "x"): [],
         }
 
-    async def test_what_begins_meanwhile_does_not_move_a_page(
+    async def test_new_executions_do_not_shift_the_next_page(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header(f"x{number}", created_at=float(number)) for number in range(4)]
@@ -126,7 +126,9 @@ class ExecutionListRules(ConformanceFixtures):
         assert await list_ids(archive, after=first.next) == ["x1", "x0"]
 
     @pytest.mark.parametrize("after", ["x1", "", "W10", "W10=", "é", "MTIz", "x" * 5_000])
-    async def test_a_place_that_no_page_gave_is_refused(self, archive: Archive, after: str) -> None:
+    async def test_a_cursor_that_no_page_returned_is_refused(
+        self, archive: Archive, after: str
+    ) -> None:
         with pytest.raises(InputError, match="expected what the page before it gave"):
             await archive.list_headers(ExecutionFilter(after=PageCursor(after)))
 
@@ -154,9 +156,9 @@ class ExecutionListRules(ConformanceFixtures):
         assert await list_ids(archive, S.FAILED, labels={"env": "prod"}) == []
         assert await list_ids(archive, labels=labels["g"]) == ["g"]
         assert await list_ids(archive, labels={"team": ""}) == ["g"]
-        assert await list_ids(archive, labels={"nobody": "has"}) == []
+        assert await list_ids(archive, labels={"unknown": "has"}) == []
 
-    async def test_lists_are_filtered_by_time_with_the_first_moment_and_without_the_last(
+    async def test_lists_are_filtered_by_time_including_the_start_and_excluding_the_end(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header(f"x{number}", created_at=float(number)) for number in range(6)]
@@ -213,7 +215,7 @@ class ExecutionListRules(ConformanceFixtures):
         paged = [header async for header in iter_headers(archive, children)]
         assert get_ids(paged) == ["x1.a.1", "x1.a.2"]
 
-    async def test_a_search_that_finds_little_goes_on_where_it_stopped(
+    async def test_a_search_with_few_matches_continues_where_it_stopped(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         names = [f"x{number:05}" for number in range(1_500)]
@@ -276,7 +278,7 @@ async def list_ids(
 
 
 async def count_by_state(archive: Archive, **fields: object) -> dict[str, int]:
-    """Without the states that none is in."""
+    """Counts executions per state; omits states without executions."""
     counts = await archive.count_headers(structs.replace(ExecutionFilter(), **fields))
     return {state: count.number for state, count in counts.items() if count.number}
 
@@ -318,7 +320,7 @@ class ArchiveLookupRules(ConformanceFixtures):
         assert await archive.get_header(ExecutionId("x1.a.1")) == full
         assert await archive.get_header(ROOT_ID) == make_header()
 
-    async def test_a_header_that_is_written_again_is_replaced(
+    async def test_writing_a_header_again_replaces_it(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         later = msgspec.structs.replace(
@@ -331,9 +333,11 @@ class ArchiveLookupRules(ConformanceFixtures):
         assert await archive.get_header(ROOT_ID) == later
 
     async def test_an_unknown_execution_has_no_header(self, archive: Archive) -> None:
-        assert await archive.get_header(ExecutionId("nobody")) is None
+        assert await archive.get_header(ExecutionId("unknown")) is None
 
-    async def test_many_headers_are_read_at_once(self, archive: Archive, owner: LeaseOwner) -> None:
+    async def test_several_headers_are_read_in_one_call(
+        self, archive: Archive, owner: LeaseOwner
+    ) -> None:
         headers = [
             make_header("x1"),
             make_header("x2", state=STATE.FAILED),
@@ -348,7 +352,7 @@ class ArchiveLookupRules(ConformanceFixtures):
         assert by_id == {"x2": headers[1], "x1.a.1": headers[2]}
         assert await archive.get_headers([]) == {}
 
-    async def test_a_history_is_read_on_behind_what_was_read(
+    async def test_a_history_is_read_from_a_given_entry_on(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         entries = [b"one", b"two", b"three"]
@@ -360,7 +364,7 @@ class ArchiveLookupRules(ConformanceFixtures):
         tails = [list(await archive.load(ROOT_ID, after=after)) for after in range(5)]
 
         assert tails == [entries, entries[1:], entries[2:], [], []]
-        assert list(await archive.load(ExecutionId("nobody"), after=1)) == []
+        assert list(await archive.load(ExecutionId("unknown"), after=1)) == []
 
     async def test_running_executions_come_oldest_first(
         self, store: Store, owner: LeaseOwner
@@ -407,7 +411,7 @@ class ArchiveLookupRules(ConformanceFixtures):
         assert list(await archive.find_ids("x")) == ["x1"]
         assert list(await archive.find_ids("x1.b")) == ["x1.b.1"]
 
-    async def test_the_same_content_is_the_same_version(self, archive: Archive) -> None:
+    async def test_storing_the_same_content_again_keeps_its_version(self, archive: Archive) -> None:
         versions = [
             await put_definition(archive, "w", "h1"),
             await put_definition(archive, "w", "h1"),
@@ -415,12 +419,12 @@ class ArchiveLookupRules(ConformanceFixtures):
 
         assert versions == [1, 1]
 
-    async def test_changed_content_is_the_next_version(self, archive: Archive) -> None:
+    async def test_changed_content_gets_the_next_version(self, archive: Archive) -> None:
         versions = [await put_definition(archive, "w", name) for name in ("h1", "h2", "h1", "h3")]
 
         assert versions == [1, 2, 1, 3]
 
-    async def test_versions_are_counted_for_each_name(self, archive: Archive) -> None:
+    async def test_each_workflow_name_has_its_own_version_numbers(self, archive: Archive) -> None:
         await put_definition(archive, "one", "h1")
 
         assert await put_definition(archive, "two", "h2") == 1
@@ -482,11 +486,11 @@ class ArchiveLookupRules(ConformanceFixtures):
         assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
         assert await archive.find_version("x", 1) is None
 
-    async def test_deleted_versions_are_found_by_their_hash_only(self, archive: Archive) -> None:
+    async def test_deleted_versions_are_found_only_by_their_hash(self, archive: Archive) -> None:
         for name, hash_ in (("v", "h0"), ("w", "h1"), ("w", "h2"), ("x", "h3")):
             await put_definition(archive, name, hash_)
 
-        deleted = [await archive.delete_versions(name) for name in ("w", "w", "nobody")]
+        deleted = [await archive.delete_versions(name) for name in ("w", "w", "unknown")]
 
         kept = [await archive.get_definition(DefinitionHash(hash_)) for hash_ in ("h1", "h2")]
         assert deleted == [2, 0, 0]
@@ -503,7 +507,9 @@ class ArchiveLookupRules(ConformanceFixtures):
             None
         ] * 4
 
-    async def test_what_is_put_after_a_deletion_is_the_next_version(self, archive: Archive) -> None:
+    async def test_content_stored_after_a_deletion_gets_the_next_version(
+        self, archive: Archive
+    ) -> None:
         for hash_ in ("h1", "h2"):
             await put_definition(archive, "w", hash_)
         await archive.delete_versions("w")

@@ -1,6 +1,7 @@
 """Rules for claims and reports of tasks.
 
-Tasks are claimed once, fairly, as soon as they are queued, and checked before they start.
+A task is claimed once, as soon as it is queued. Claims are fair over the queues, and a task is
+checked before it starts.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from runnel.testing.harness import Harness
 
 
 class ClaimRules(ConformanceFixtures):
-    async def test_a_task_is_claimed_with_all_that_it_carries(
+    async def test_a_claimed_task_has_all_its_fields(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
@@ -50,7 +51,7 @@ class ClaimRules(ConformanceFixtures):
 
         assert await claim_nodes(tasks, "w", limit=10) == names
 
-    async def test_only_the_queues_asked_for_are_served(
+    async def test_a_claim_takes_tasks_only_from_the_given_queues(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         issued = [make_task("a", queue="one"), make_task("b", queue="two")]
@@ -60,7 +61,7 @@ class ClaimRules(ConformanceFixtures):
         assert await claim_nodes(tasks, "w", "three") == []
         assert await claim_nodes(tasks, "w", "three", "one") == ["a"]
 
-    async def test_a_full_queue_does_not_keep_others_waiting(
+    async def test_a_long_queue_does_not_delay_other_queues(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         busy = [make_task(f"busy{number}", queue="busy") for number in range(50)]
@@ -79,7 +80,7 @@ class ClaimRules(ConformanceFixtures):
 
         assert "quiet" in await claim_nodes(tasks, "w", "busy", "quiet", limit=4)
 
-    async def test_a_worker_that_waits_gets_a_task_without_time_passing(
+    async def test_a_waiting_worker_gets_a_new_task_at_once(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         async with asyncio.TaskGroup() as group:
@@ -115,7 +116,7 @@ class ClaimRules(ConformanceFixtures):
 
         assert (was_done, list(waiting.result())) == (False, [make_task("b", queue="one")])
 
-    async def test_a_claim_waits_as_long_as_it_said(
+    async def test_a_claim_waits_for_its_full_time(
         self, tasks: TaskQueue, clock: FakeClock
     ) -> None:
         async with asyncio.TaskGroup() as group:
@@ -138,7 +139,7 @@ class ClaimRules(ConformanceFixtures):
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
         await claim_nodes(tasks, "w", limit=1)
 
-        assert await start_tasks(tasks, "w", make_token("b"), make_token("nobody")) == [
+        assert await start_tasks(tasks, "w", make_token("b"), make_token("unknown")) == [
             False,
             False,
         ]
@@ -199,7 +200,7 @@ class ClaimRules(ConformanceFixtures):
 
         assert list(unknown) == tokens[2:]
 
-    async def test_after_a_takeover_a_task_goes_on_or_is_unknown(
+    async def test_after_a_takeover_a_task_can_still_run_or_is_unknown(
         self, harness: Harness, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -222,7 +223,7 @@ async def start_tasks(tasks: TaskQueue, worker: str, *tokens: TaskToken) -> list
     return list(await tasks.start(worker, tokens, now=1.0))
 
 
-# -- a report ends its claim and reaches the owner as one step, or is refused ------------------
+# -- a report ends its claim and reaches the owner in one step, or is refused -------------------
 
 STARTED_REPORT = TaskStarted(token=make_token("a"), worker="w", started_at=1.0)
 FINAL_REPORTS: dict[str, Command] = {
@@ -276,7 +277,7 @@ class ReportRules(ConformanceFixtures):
         assert list(await tasks.report("w", [make_completion("a")])) == [False]
         assert await claim_nodes(tasks, "w") == ["a"]
 
-    async def test_each_report_of_a_batch_is_judged_by_itself(
+    async def test_each_report_of_a_batch_is_accepted_or_refused_separately(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -295,7 +296,7 @@ class ReportRules(ConformanceFixtures):
         assert list(answers) == [True, False, True, False]
         assert await owner.read_commands() == [make_completion("a"), make_completion("b")]
 
-    async def test_a_note_that_a_task_started_does_not_end_its_claim(
+    async def test_a_start_report_does_not_end_the_claim(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -308,7 +309,7 @@ class ReportRules(ConformanceFixtures):
         assert answers == [True, True]
         assert await owner.read_commands() == [STARTED_REPORT, make_completion("a")]
 
-    async def test_a_note_of_a_dropped_task_is_refused(
+    async def test_a_start_report_of_a_dropped_task_is_refused(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -317,7 +318,7 @@ class ReportRules(ConformanceFixtures):
         assert list(await tasks.report("w", [STARTED_REPORT])) == [False]
         assert await owner.read_commands() == []
 
-    async def test_a_report_wakes_an_owner_that_waits(
+    async def test_a_report_wakes_a_waiting_owner(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -342,7 +343,7 @@ class ReportRules(ConformanceFixtures):
         after = await store.unknown_tasks(owner.partition, [make_token("a")])
         assert (list(before), list(after)) == ([], [make_token("a")])
 
-    async def test_the_worker_of_a_dropped_task_is_told_at_once(
+    async def test_the_worker_of_a_dropped_task_is_notified_at_once(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -355,7 +356,7 @@ class ReportRules(ConformanceFixtures):
 
         assert list(waiting.result()) == [make_token("a")]
 
-    async def test_a_drop_is_told_to_a_worker_that_asks_later(
+    async def test_a_worker_that_polls_later_still_learns_of_a_drop(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -363,7 +364,7 @@ class ReportRules(ConformanceFixtures):
 
         assert list(await tasks.wait_dropped("w", wait_s=0)) == [make_token("a")]
 
-    async def test_nobody_else_is_told_of_a_drop(
+    async def test_other_workers_are_not_notified_of_a_drop(
         self, tasks: TaskQueue, clock: FakeClock, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)

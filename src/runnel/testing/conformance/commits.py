@@ -1,4 +1,4 @@
-"""Rules for commits: written whole or not at all, within limits, by the current owner, once."""
+"""Rules for commits: atomic, within the limits, only by the current owner, and only once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ from runnel.testing.conformance.suite import (
 from runnel.testing.harness import Harness
 
 FAR_FUTURE = 1e12
-# Each part of a commit, so made that it changes something a reader can see.
+# One commit for each of its parts; each changes something that a reader can see.
 COMMIT_PARTS: Mapping[str, Mapping[str, Any]] = {
     "histories": {"histories": [HistoryRecord(aggregate_id=ROOT_ID, entry=b"second")]},
     "headers": {"headers": [make_header(state=ExecutionState.COMPLETED)]},
@@ -95,7 +95,7 @@ class CommitRules(ConformanceFixtures):
 
         assert list(await store.load(ROOT_ID)) == []
 
-    async def test_a_commit_that_was_too_large_does_not_use_up_its_sequence(
+    async def test_a_commit_that_is_too_large_does_not_use_a_sequence_number(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         entry = b"x" * (store.limits.size_bytes + 1)
@@ -108,7 +108,7 @@ class CommitRules(ConformanceFixtures):
 
         assert list(await store.running(owner.partition)) == [ROOT_ID]
 
-    async def test_a_commit_may_be_as_large_as_its_bounds(
+    async def test_a_commit_may_be_as_large_as_its_limits(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=b"x" * store.limits.size_bytes)]
@@ -118,7 +118,9 @@ class CommitRules(ConformanceFixtures):
 
         assert len(await store.load(ROOT_ID)) == 1
 
-    async def test_many_histories_are_loaded_at_once(self, store: Store, owner: LeaseOwner) -> None:
+    async def test_many_histories_are_loaded_in_one_call(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
         ids = [f"{ROOT_ID}.n{number}" for number in range(250)]
         histories = [
             HistoryRecord(aggregate_id=aggregate_id, entry=aggregate_id.encode())
@@ -164,9 +166,9 @@ class CommitRules(ConformanceFixtures):
         assert list(await store.load(ROOT_ID)) == [entry]
 
     async def test_an_unknown_aggregate_has_no_history(self, store: Store) -> None:
-        assert list(await store.load("nobody")) == []
+        assert list(await store.load("unknown")) == []
 
-    async def test_a_commit_of_nothing_takes_a_sequence(
+    async def test_an_empty_commit_uses_a_sequence_number(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0))
@@ -203,7 +205,7 @@ CHANGES_BY_PART: dict[str, dict[str, Any]] = {
 
 
 async def _store_one_of_each(backend: Backend, owner: LeaseOwner) -> InboxPosition:
-    """Something of each kind is there; returns the position of a message read, not consumed."""
+    """Stores one item of each kind; returns the position of an unconsumed message."""
     await owner.commit(
         Commit(
             sequence=0,
@@ -227,12 +229,12 @@ def _build_commit(part: str, position: InboxPosition, *, sequence: int) -> Commi
 
 
 async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
-    """All that can be read, then, by the next owner, what was not consumed."""
+    """Reads all visible state, then, as the next owner, the unconsumed messages."""
     store = backend.store
     header = await backend.archive.get_header(ROOT_ID)
     timers = await store.due_timers(owner.lease, FAR_FUTURE, limit=READ_LIMIT)
     tasks = await backend.tasks.claim("w", None, limit=READ_LIMIT, wait_s=0)
-    seen = {
+    visible = {
         "history": list(await store.load(ROOT_ID)),
         "limit": list(await store.load(LIMIT_ID)),
         "keys": list(await store.list_concurrency_keys(await store.route(LIMIT_ID))),
@@ -242,10 +244,10 @@ async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
         "unread": await owner.read_commands(),
         "tasks": [task.token.node_id for task in tasks],
     }
-    return seen | {"unconsumed": await (await hand_over(owner)).read_commands()}
+    return visible | {"unconsumed": await (await hand_over(owner)).read_commands()}
 
 
-# -- only the current owner writes, and each of its commits once -------------------------------
+# -- only the current owner can write, and each of its commits is written once ------------------
 
 
 class FencingRules(ConformanceFixtures):
@@ -301,7 +303,7 @@ class FencingRules(ConformanceFixtures):
 
         assert list(await store.load(ROOT_ID)) == [b"x"]
 
-    async def test_a_commit_that_leaves_a_sequence_out_is_refused(
+    async def test_a_commit_that_skips_a_sequence_number_is_refused(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         with pytest.raises(FencedError):
@@ -309,7 +311,7 @@ class FencingRules(ConformanceFixtures):
 
         assert list(await store.load(ROOT_ID)) == []
 
-    async def test_a_refused_commit_does_not_stop_the_next_good_one(
+    async def test_a_valid_commit_is_accepted_after_a_refused_one(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         with pytest.raises(FencedError):
@@ -319,7 +321,7 @@ class FencingRules(ConformanceFixtures):
 
         assert list(await store.load(ROOT_ID)) == [b"good"]
 
-    async def test_a_new_owner_goes_on_at_the_sequence_of_the_former(
+    async def test_a_new_owner_continues_at_the_sequence_of_the_former_owner(
         self, owner: LeaseOwner
     ) -> None:
         await owner.commit(make_history_commit(b"a"))

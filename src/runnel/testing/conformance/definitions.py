@@ -1,6 +1,6 @@
 """Rules for executions of deleted workflows, and for dead letters.
 
-Either an execution of a stored workflow begins, or the workflow was deleted before: never both.
+Either an execution of a stored workflow is accepted, or the workflow was deleted before it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ RACES = 20
 
 
 class StoredDefinitionRules(ConformanceFixtures):
-    async def test_an_execution_of_a_stored_definition_is_begun(
+    async def test_an_execution_of_a_stored_definition_is_accepted(
         self, backend: Backend, owner: LeaseOwner
     ) -> None:
         await put_definition(backend, "h1")
@@ -56,7 +56,9 @@ class StoredDefinitionRules(ConformanceFixtures):
         with pytest.raises(NotFoundError):
             await backend.blobs.get("x1/input")
 
-    async def test_what_is_put_again_after_a_deletion_can_be_begun(self, backend: Backend) -> None:
+    async def test_a_definition_stored_again_after_a_deletion_can_be_executed(
+        self, backend: Backend
+    ) -> None:
         await put_definition(backend, "h1")
         await backend.archive.delete_versions("w")
         await put_definition(backend, "h1")
@@ -65,13 +67,13 @@ class StoredDefinitionRules(ConformanceFixtures):
 
         assert await backend.archive.get_header(ExecutionId("x1")) is not None
 
-    async def test_one_who_is_refused_does_not_keep_others_from_beginning(
+    async def test_a_refused_execution_does_not_affect_concurrent_ones(
         self, backend: Backend
     ) -> None:
         for hash_, name in (("h1", "w"), ("h2", "v")):
             await put_definition(backend, hash_, name)
         await backend.archive.delete_versions("w")
-        mine, accepted = (
+        refused, accepted = (
             make_creation("x1", "h1"),
             [make_creation(f"x{number}", "h2") for number in range(2, 6)],
         )
@@ -79,7 +81,7 @@ class StoredDefinitionRules(ConformanceFixtures):
         outcomes = await asyncio.gather(
             *(
                 backend.mailbox.send([command], requires_definition=True)
-                for command in (mine, *accepted)
+                for command in (refused, *accepted)
             ),
             return_exceptions=True,
         )
@@ -90,8 +92,10 @@ class StoredDefinitionRules(ConformanceFixtures):
             header.execution_id for header in accepted
         }
 
-    async def test_whoever_deletes_finds_all_that_were_begun_before(self, backend: Backend) -> None:
-        """Which of the two comes first is left to chance; that one of them does is not."""
+    async def test_after_a_deletion_every_execution_accepted_before_is_listed(
+        self, backend: Backend
+    ) -> None:
+        """The order of the submit and the deletion is random, but one of them must come first."""
         for number in range(RACES):
             await put_definition(backend, "h1")
             id_ = f"x{number}"
@@ -100,15 +104,15 @@ class StoredDefinitionRules(ConformanceFixtures):
                 sending, delete_and_check(backend, id_), return_exceptions=True
             )
 
-            is_begun = outcome is None
-            assert is_begun or isinstance(outcome, NotFoundError)
-            assert is_listed == is_begun
+            is_accepted = outcome is None
+            assert is_accepted or isinstance(outcome, NotFoundError)
+            assert is_listed == is_accepted
             header = await backend.archive.get_header(ExecutionId(id_))
-            assert (header is not None) == is_begun
+            assert (header is not None) == is_accepted
 
 
 async def delete_and_check(backend: Backend, id_: str) -> bool:
-    """Whether the execution was there when nobody could begin one any more."""
+    """Deletes the workflow; returns whether the execution was listed right after that."""
     await asyncio.sleep(0)
     await backend.archive.delete_versions("w")
     return await backend.archive.get_header(ExecutionId(id_)) is not None
@@ -128,7 +132,7 @@ def make_creation(id_: str, hash_: str) -> CreateExecution:
     )
 
 
-# -- dead letters are kept, listed page by page, and deleted -----------------------------------
+# -- dead letters are stored, listed page by page, and deleted ----------------------------------
 
 NODES = "abcdefgh"
 
@@ -161,7 +165,7 @@ class DeadLetterRules(ConformanceFixtures):
             odd,
         ]
 
-    async def test_dead_letters_are_read_page_by_page_also_those_of_one_moment(
+    async def test_dead_letters_with_the_same_time_are_read_page_by_page(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         letters = [
@@ -177,7 +181,7 @@ class DeadLetterRules(ConformanceFixtures):
         ages = [letter.rejected_at for letter in seen]
         assert ages == sorted(ages, reverse=True)
 
-    async def test_the_next_page_is_found_when_the_last_letter_is_gone(
+    async def test_the_next_page_is_found_after_the_last_letter_was_deleted(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         letters = [make_dead_letter(node, rejected_at=float(ord(node))) for node in "abcd"]
@@ -189,7 +193,7 @@ class DeadLetterRules(ConformanceFixtures):
 
         assert [letter.token.node_id for letter in second] == ["b", "a"]
 
-    async def test_dead_letters_are_wanted_by_queue_workflow_execution_and_age(
+    async def test_dead_letters_are_filtered_by_queue_workflow_execution_and_age(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [make_header("x1", workflow="v"), make_header("x12", workflow="w")]
@@ -211,7 +215,7 @@ class DeadLetterRules(ConformanceFixtures):
                 archive, DeadLetterFilter(queue="q", workflow="w", execution="x12")
             ),
             "none": await list_and_count(archive, DeadLetterFilter(queue="r", workflow="w")),
-            "unknown": await list_and_count(archive, DeadLetterFilter(queue="nobody")),
+            "unknown": await list_and_count(archive, DeadLetterFilter(queue="unknown")),
         }
 
         assert matches == {
@@ -226,7 +230,7 @@ class DeadLetterRules(ConformanceFixtures):
             "unknown": ("", 0),
         }
 
-    async def test_letters_are_deleted_once_and_others_stay(
+    async def test_dead_letters_are_deleted_once_and_others_stay(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         letters = [
@@ -237,7 +241,9 @@ class DeadLetterRules(ConformanceFixtures):
         await owner.commit(Commit(sequence=0, dead_letters=letters))
 
         deleted = [
-            await archive.delete_dead_letters([letters[0], letters[2], make_dead_letter("nobody")]),
+            await archive.delete_dead_letters(
+                [letters[0], letters[2], make_dead_letter("unknown")]
+            ),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters([]),

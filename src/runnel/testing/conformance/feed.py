@@ -1,4 +1,4 @@
-"""Rules for the feed: each reader gets every change, in order, at once, or a gap."""
+"""Rules for the feed: each reader gets every change, in order and at once, or learns of a gap."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ from runnel.testing.harness import Harness
 
 PENDING, RUNNING = ExecutionState.PENDING, ExecutionState.RUNNING
 COMPLETED = ExecutionState.COMPLETED
-# More than one entry of the feed takes.
+# More changes than one entry of the feed holds.
 MANY = 120
 
 
 class FeedRules(ConformanceFixtures):
-    async def test_the_end_is_behind_all_that_was_stored_before(
+    async def test_the_end_of_the_feed_is_after_all_stored_changes(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         await owner.commit(make_changes("x1"))
@@ -41,7 +41,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x2", None)]
 
-    async def test_a_store_in_which_nothing_was_stored_has_an_end(
+    async def test_the_feed_of_an_empty_store_has_an_end(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -50,7 +50,7 @@ class FeedRules(ConformanceFixtures):
         assert (list(page.changes), page.position, page.has_gap) == ([], end, False)
         assert await feed.end() == end
 
-    async def test_a_commit_tells_each_execution_once_with_the_state_of_its_header(
+    async def test_a_commit_publishes_each_execution_once_with_the_state_of_its_header(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -63,7 +63,7 @@ class FeedRules(ConformanceFixtures):
         assert sorted(states) == [("x1", RUNNING), ("x1.child.1", None), ("x2", RUNNING)]
 
     @pytest.mark.parametrize("state", ExecutionState)
-    async def test_each_state_is_told(
+    async def test_each_state_is_published(
         self, owner: LeaseOwner, feed: Feed, state: ExecutionState
     ) -> None:
         end = await feed.end()
@@ -72,7 +72,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x1", state)]
 
-    async def test_what_is_submitted_is_told_as_pending(
+    async def test_a_submitted_execution_is_published_as_pending(
         self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -81,7 +81,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x1", PENDING), ("x2", PENDING)]
 
-    async def test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again(
+    async def test_a_running_execution_that_is_submitted_again_is_not_published_as_pending(
         self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         await mailbox.send([make_creation("x1")])
@@ -92,7 +92,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x2", PENDING)]
 
-    async def test_a_child_that_a_commit_makes_is_told_as_pending(
+    async def test_a_child_that_a_commit_creates_is_published_as_pending(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -101,7 +101,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x1", None), ("x1.child.1", PENDING)]
 
-    async def test_concurrency_keys_and_timers_are_not_told(
+    async def test_concurrency_keys_and_timers_are_not_published(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -111,7 +111,7 @@ class FeedRules(ConformanceFixtures):
 
         assert await read_states(feed, end) == [("x1", None)]
 
-    async def test_a_commit_that_was_refused_is_not_told(
+    async def test_a_refused_commit_is_not_published(
         self, harness: Harness, owner: LeaseOwner, feed: Feed
     ) -> None:
         await take_over(harness, owner)
@@ -123,7 +123,7 @@ class FeedRules(ConformanceFixtures):
         assert await read_states(feed, end) == []
 
     @pytest.mark.parametrize("limit", [1, 7, MANY])
-    async def test_pages_hold_their_limit_and_join_without_loss(
+    async def test_pages_keep_their_limit_and_miss_no_change(
         self, owner: LeaseOwner, feed: Feed, limit: int
     ) -> None:
         position = await feed.end()
@@ -142,7 +142,9 @@ class FeedRules(ConformanceFixtures):
         assert changed == [*ids, "y1", "y2"]
         assert position == await feed.end()
 
-    async def test_reading_goes_on_behind_any_change(self, owner: LeaseOwner, feed: Feed) -> None:
+    async def test_reading_can_continue_after_any_change(
+        self, owner: LeaseOwner, feed: Feed
+    ) -> None:
         end = await feed.end()
         await owner.commit(make_changes("x1", "x2", "x3"))
         await owner.commit(make_changes("x4"))
@@ -152,7 +154,7 @@ class FeedRules(ConformanceFixtures):
         for number, change in enumerate(changes, start=1):
             assert await read_changes(feed, change.position) == changes[number:]
 
-    async def test_a_reader_that_waits_is_told_without_time_passing(
+    async def test_a_waiting_feed_reader_gets_a_commit_at_once(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -164,7 +166,7 @@ class FeedRules(ConformanceFixtures):
 
         assert [reading.result() for reading in readings] == 3 * [[("x1", None)]]
 
-    async def test_a_reader_that_waits_is_told_of_a_submit(
+    async def test_a_waiting_feed_reader_gets_a_submit_at_once(
         self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -176,7 +178,7 @@ class FeedRules(ConformanceFixtures):
 
         assert reading.result() == [("x1", PENDING)]
 
-    async def test_a_reader_of_the_feed_waits_as_long_as_it_said(
+    async def test_a_feed_reader_waits_for_its_full_time(
         self, clock: FakeClock, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -191,7 +193,7 @@ class FeedRules(ConformanceFixtures):
 
         assert (was_done_early, list(page.changes), page.position) == (False, [], end)
 
-    async def test_a_read_that_is_cancelled_loses_nothing(
+    async def test_a_cancelled_read_of_the_feed_loses_nothing(
         self, clock: FakeClock, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
@@ -220,7 +222,7 @@ class FeedRules(ConformanceFixtures):
         await owner.commit(make_changes("x3"))
         assert await read_states(feed, page.position) == [("x3", None)]
 
-    async def test_the_end_is_still_known_when_all_before_it_is_forgotten(
+    async def test_the_end_position_is_valid_after_all_earlier_entries_were_trimmed(
         self, harness: Harness, owner: LeaseOwner, feed: Feed
     ) -> None:
         await owner.commit(make_changes("x1"))
@@ -246,7 +248,7 @@ class FeedRules(ConformanceFixtures):
             "é",
         ],
     )
-    async def test_a_text_that_is_no_position_of_this_store_is_a_gap(
+    async def test_a_text_that_is_not_a_position_of_this_store_is_a_gap(
         self, owner: LeaseOwner, feed: Feed, text: str
     ) -> None:
         await owner.commit(make_changes("x1"))
@@ -256,10 +258,10 @@ class FeedRules(ConformanceFixtures):
         assert (page.has_gap, list(page.changes)) == (True, [])
         assert page.position == await feed.end()
 
-    async def test_the_position_of_another_entry_under_the_same_name_is_a_gap(
+    async def test_a_position_with_another_checksum_is_a_gap(
         self, owner: LeaseOwner, feed: Feed
     ) -> None:
-        """As in a store that was replaced by another one, or put back and went on otherwise."""
+        """A store that was replaced or rolled back has another entry under the same id."""
         await owner.commit(make_changes("x1"))
         entry, _, checksum = (await feed.end()).rpartition(".")
         other = FeedPosition(f"{entry}.{int(checksum, 16) ^ 1:x}")
@@ -268,7 +270,7 @@ class FeedRules(ConformanceFixtures):
 
         assert page.has_gap
 
-    async def test_nothing_is_missed_while_commits_and_submits_go_on(
+    async def test_no_change_is_missed_during_concurrent_commits_and_submits(
         self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         start = await feed.end()
@@ -276,13 +278,13 @@ class FeedRules(ConformanceFixtures):
 
         async def change() -> None:
             for first in range(0, len(ids), 8):
-                some = ids[first : first + 8]
-                await mailbox.send([make_creation(execution_id) for execution_id in some])
+                batch = ids[first : first + 8]
+                await mailbox.send([make_creation(execution_id) for execution_id in batch])
                 await owner.commit(
-                    make_changes(headers=[make_header(execution_id) for execution_id in some])
+                    make_changes(headers=[make_header(execution_id) for execution_id in batch])
                 )
-                await owner.commit(make_changes(*some))
-                ends = [make_header(execution_id, state=COMPLETED) for execution_id in some]
+                await owner.commit(make_changes(*batch))
+                ends = [make_header(execution_id, state=COMPLETED) for execution_id in batch]
                 await owner.commit(make_changes(headers=ends))
 
         async def read(limit: int) -> list[tuple[str, ExecutionState | None]]:
@@ -311,7 +313,7 @@ def make_changes(
     messages: Sequence[CreateExecution] = (),
     timers_set: Sequence[TimerRecord] = (),
 ) -> Commit:
-    """A commit with a history of each."""
+    """Builds a commit with one history entry per id."""
     histories = [
         HistoryRecord(aggregate_id=execution_id, entry=b"[1,1.0,[]]") for execution_id in ids
     ]
@@ -338,7 +340,7 @@ def make_creation(execution_id: str) -> CreateExecution:
 async def read_states(
     feed: Feed, after: FeedPosition, *, wait_s: float = 0
 ) -> list[tuple[str, ExecutionState | None]]:
-    """All behind the position, after waiting for the first; without a gap."""
+    """Returns all changes after the position, and waits for the first; fails if there is a gap."""
     changes = await read_changes(feed, after, wait_s=wait_s)
     return [(change.execution_id, change.state) for change in changes]
 

@@ -1,6 +1,6 @@
 """Rules for inboxes and timers.
 
-Messages arrive in order, are read once by a lease, and stay until they are consumed.
+Messages arrive in order. A lease reads each message once, and it stays until it is consumed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class InboxRules(ConformanceFixtures):
 
         assert await owner.read_commands() == sent
 
-    async def test_messages_sent_before_anybody_owns_the_partition_are_kept(
+    async def test_messages_sent_before_the_partition_has_an_owner_are_kept(
         self, store: Store, mailbox: Mailbox
     ) -> None:
         await mailbox.send([make_message("early")])
@@ -49,7 +49,7 @@ class InboxRules(ConformanceFixtures):
 
         assert await LeaseOwner(store, lease).read_commands() == [make_message("early")]
 
-    async def test_a_large_value_is_there_with_its_message(
+    async def test_the_blobs_of_a_message_are_stored_with_it(
         self, mailbox: Mailbox, owner: LeaseOwner, blobs: BlobStore
     ) -> None:
         await mailbox.send([make_message("a")], blobs={"x1/input/a": b"large", "x1/input/b": b""})
@@ -58,7 +58,9 @@ class InboxRules(ConformanceFixtures):
         assert await blobs.get("x1/input/a") == b"large"
         assert await blobs.get("x1/input/b") == b""
 
-    async def test_sending_nothing_is_fine(self, mailbox: Mailbox, owner: LeaseOwner) -> None:
+    async def test_sending_no_messages_is_allowed(
+        self, mailbox: Mailbox, owner: LeaseOwner
+    ) -> None:
         await mailbox.send([])
 
         assert await owner.read_commands() == []
@@ -81,7 +83,7 @@ class InboxRules(ConformanceFixtures):
 
         assert [len(first), len(second)] == [3, 2]
 
-    async def test_a_reader_that_waits_gets_the_message_without_time_passing(
+    async def test_a_waiting_inbox_reader_gets_a_message_at_once(
         self, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         async with asyncio.TaskGroup() as group:
@@ -91,7 +93,7 @@ class InboxRules(ConformanceFixtures):
 
         assert [entry.command for entry in reading.result()] == [make_message("a")]
 
-    async def test_a_reader_waits_as_long_as_it_said(
+    async def test_an_inbox_reader_waits_for_its_full_time(
         self, clock: FakeClock, owner: LeaseOwner
     ) -> None:
         async with asyncio.TaskGroup() as group:
@@ -102,7 +104,7 @@ class InboxRules(ConformanceFixtures):
 
         assert (was_done_early, list(reading.result())) == (False, [])
 
-    async def test_what_was_not_consumed_is_read_again_by_the_next_lease(
+    async def test_unconsumed_messages_are_read_again_by_the_next_lease(
         self, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         sent = [make_message(str(number)) for number in range(6)]
@@ -113,7 +115,7 @@ class InboxRules(ConformanceFixtures):
 
         assert await (await hand_over(owner)).read_commands() == sent[3:]
 
-    async def test_what_was_read_and_not_consumed_survives_the_death_of_the_owner(
+    async def test_read_but_unconsumed_messages_survive_the_death_of_the_owner(
         self, harness: Harness, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         await mailbox.send([make_message("a"), make_message("b")])
@@ -122,7 +124,7 @@ class InboxRules(ConformanceFixtures):
 
         assert await (await take_over(harness, owner)).read_commands() == [make_message("b")]
 
-    async def test_consuming_keeps_what_arrived_meanwhile(
+    async def test_consuming_keeps_messages_that_arrived_meanwhile(
         self, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         await mailbox.send([make_message("a")])
@@ -150,7 +152,9 @@ class InboxRules(ConformanceFixtures):
         assert consumed == sent
         assert await owner.read_commands() == []
 
-    async def test_messages_of_a_commit_arrive_at_their_aggregate(self, owner: LeaseOwner) -> None:
+    async def test_messages_of_a_commit_reach_the_inbox_of_their_aggregate(
+        self, owner: LeaseOwner
+    ) -> None:
         await owner.commit(Commit(sequence=0, messages=[make_message("a"), make_message("b")]))
 
         assert await owner.read_commands() == [make_message("a"), make_message("b")]
@@ -180,14 +184,14 @@ class InboxRules(ConformanceFixtures):
         await tasks.claim("w", None, limit=1, wait_s=0)
         await mailbox.send([make_message("before")])
         await tasks.report("w", [make_completion("a")])
-        await mailbox.send([make_message("behind")])
+        await mailbox.send([make_message("after")])
         entries = await owner.read(limit=2)
 
         await owner.consume(entries[-1].position)
 
-        assert await (await hand_over(owner)).read_commands() == [make_message("behind")]
+        assert await (await hand_over(owner)).read_commands() == [make_message("after")]
 
-    async def test_a_former_owner_takes_no_entry_away_from_the_current_one(
+    async def test_a_former_owner_takes_no_message_from_the_current_one(
         self, harness: Harness, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         current = await take_over(harness, owner)
@@ -215,7 +219,7 @@ class InboxRules(ConformanceFixtures):
         assert [*delivered, *unknown] == [make_token("a")]
 
 
-# -- timers are due in order, stay until cleared, and outlive their owner ----------------------
+# -- timers are due in order, stay until cleared, and survive their owner -----------------------
 
 
 class TimerRules(ConformanceFixtures):
@@ -226,7 +230,7 @@ class TimerRules(ConformanceFixtures):
 
         assert await list_due_nodes(owner, 10.0) == ["a", "b", "c"]
 
-    async def test_a_timer_is_due_at_its_time_and_not_before(self, owner: LeaseOwner) -> None:
+    async def test_a_timer_is_due_at_its_time_but_not_before(self, owner: LeaseOwner) -> None:
         await owner.commit(Commit(sequence=0, timers_set=[make_timer("a", due=2.0)]))
 
         assert await list_due_nodes(owner, 1.999) == []
@@ -248,7 +252,7 @@ class TimerRules(ConformanceFixtures):
 
         assert [timer.key.node_id for timer in due] == ["t0", "t1"]
 
-    async def test_setting_a_timer_again_moves_it(self, owner: LeaseOwner) -> None:
+    async def test_setting_a_timer_again_changes_its_time(self, owner: LeaseOwner) -> None:
         await owner.commit(Commit(sequence=0, timers_set=[make_timer("a", due=1.0, attempt=1)]))
         await owner.commit(Commit(sequence=0, timers_set=[make_timer("a", due=9.0, attempt=2)]))
 
@@ -267,7 +271,7 @@ class TimerRules(ConformanceFixtures):
 
         assert await owner.store.next_due(owner.lease) == 3.0
 
-    async def test_clearing_a_timer_that_is_not_set_is_fine(self, owner: LeaseOwner) -> None:
+    async def test_clearing_a_timer_that_is_not_set_is_allowed(self, owner: LeaseOwner) -> None:
         await owner.commit(Commit(sequence=0, timers_cleared=[make_timer_key("a")]))
 
         assert await owner.store.next_due(owner.lease) is None
@@ -281,7 +285,9 @@ class TimerRules(ConformanceFixtures):
 
         assert (first, await owner.store.next_due(owner.lease)) == (4.0, 7.0)
 
-    async def test_timers_outlive_their_owner(self, harness: Harness, owner: LeaseOwner) -> None:
+    async def test_timers_survive_the_death_of_their_owner(
+        self, harness: Harness, owner: LeaseOwner
+    ) -> None:
         timers = [make_timer("b", due=2.0, attempt=3), make_timer("a", due=1.0)]
         await owner.commit(Commit(sequence=0, timers_set=timers))
 
@@ -303,7 +309,7 @@ class TimerRules(ConformanceFixtures):
     ) -> None:
         assert await store.next_due(owner.lease) is None
 
-    async def test_a_timer_that_is_not_set_is_known_as_such(
+    async def test_the_store_reports_timers_that_are_not_set(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         timers = [make_timer("a", due=1.0), make_timer("b", due=2.0)]

@@ -1,6 +1,6 @@
 """Rules for records, blobs, rate tokens, cached results and request windows.
 
-A record is changed only by a caller that knows its revision, and by one of them at a time.
+Only a caller that knows the current revision of a record can change it.
 """
 
 import asyncio
@@ -55,7 +55,9 @@ class RecordRules(ConformanceFixtures):
         assert second > first
         assert record == Record(kind="one", key="k", data=b"", revision=second)
 
-    async def test_what_somebody_else_has_changed_is_not_replaced(self, records: Records) -> None:
+    async def test_a_record_that_was_changed_meanwhile_is_not_replaced(
+        self, records: Records
+    ) -> None:
         first = await records.put("one", "k", b"1", revision=0)
         second = await records.put("one", "k", b"2", revision=first)
 
@@ -70,7 +72,7 @@ class RecordRules(ConformanceFixtures):
             kind="one", key="k", data=b"2", revision=second
         )
 
-    async def test_what_is_gone_is_not_changed(self, records: Records) -> None:
+    async def test_a_deleted_record_can_not_be_changed(self, records: Records) -> None:
         revision = await records.put("one", "k", b"1", revision=0)
         await records.delete("one", "k")
 
@@ -80,7 +82,7 @@ class RecordRules(ConformanceFixtures):
         assert caught.value.found == 0
         assert await records.get("one", "k") is None
 
-    async def test_a_revision_does_not_come_back(self, records: Records) -> None:
+    async def test_a_revision_is_never_used_again(self, records: Records) -> None:
         former = await records.put("one", "k", b"1", revision=0)
         await records.delete("one", "k")
         current = await records.put("one", "k", b"2", revision=0)
@@ -100,7 +102,9 @@ class RecordRules(ConformanceFixtures):
         assert deleted == [True, False, False]
         assert [record.key for record in await records.list("one")] == ["kept"]
 
-    async def test_what_was_changed_since_is_not_deleted(self, records: Records) -> None:
+    async def test_a_record_that_was_changed_meanwhile_is_not_deleted(
+        self, records: Records
+    ) -> None:
         first = await records.put("one", "k", b"1", revision=0)
         second = await records.put("one", "k", b"2", revision=first)
 
@@ -123,14 +127,14 @@ class RecordRules(ConformanceFixtures):
         assert all(record.kind == "one" and record.data == record.key.encode() for record in listed)
         assert list(await records.list("none")) == []
 
-    async def test_a_page_begins_behind_a_key_that_is_gone(self, records: Records) -> None:
+    async def test_a_page_of_records_continues_after_a_deleted_key(self, records: Records) -> None:
         for key in ("a", "b", "c"):
             await records.put("one", key, b"", revision=0)
         await records.delete("one", "b")
 
         assert [record.key for record in await records.list("one", after="b")] == ["c"]
 
-    async def test_of_many_who_make_a_record_at_once_one_does(self, records: Records) -> None:
+    async def test_only_one_of_many_concurrent_creations_succeeds(self, records: Records) -> None:
         outcomes = await asyncio.gather(
             *(records.put("one", "k", b"%d" % n, revision=0) for n in range(WRITERS)),
             return_exceptions=True,
@@ -144,10 +148,10 @@ class RecordRules(ConformanceFixtures):
             kind="one", key="k", data=b"%d" % winner, revision=revision
         )
 
-    async def test_no_change_is_lost_however_many_make_one_at_once(self, records: Records) -> None:
+    async def test_no_concurrent_change_of_a_record_is_lost(self, records: Records) -> None:
         await records.put("one", "k", b"0", revision=0)
 
-        async def count_one() -> None:
+        async def increment() -> None:
             while True:
                 record = await records.get("one", "k")
                 assert record is not None
@@ -159,14 +163,14 @@ class RecordRules(ConformanceFixtures):
                     continue
                 return
 
-        await asyncio.gather(*(count_one() for _ in range(WRITERS * ROUNDS)))
+        await asyncio.gather(*(increment() for _ in range(WRITERS * ROUNDS)))
 
         record = await records.get("one", "k")
         assert record is not None
         assert int(record.data) == WRITERS * ROUNDS
 
 
-# -- blobs are stored whole, under any key -----------------------------------------------------
+# -- blobs are stored completely, under any key -------------------------------------------------
 
 BLOB_KEYS = [
     "x1/node/1",
@@ -194,18 +198,18 @@ class BlobRules(ConformanceFixtures):
 
         assert await blobs.get(key) == data
 
-    async def test_keys_that_look_alike_are_told_apart(self, blobs: BlobStore) -> None:
+    async def test_similar_keys_have_separate_blobs(self, blobs: BlobStore) -> None:
         for key in BLOB_KEYS:
             await blobs.put(key, key.encode())
 
         assert [(await blobs.get(key)).decode() for key in BLOB_KEYS] == BLOB_KEYS
 
-    async def test_an_empty_blob_is_a_blob(self, blobs: BlobStore) -> None:
+    async def test_an_empty_blob_is_stored(self, blobs: BlobStore) -> None:
         await blobs.put("x1/empty", b"")
 
         assert await blobs.get("x1/empty") == b""
 
-    async def test_putting_a_key_again_replaces_it_whole(self, blobs: BlobStore) -> None:
+    async def test_storing_a_blob_again_replaces_it_completely(self, blobs: BlobStore) -> None:
         await blobs.put("x1/a", b"a long first value")
         await blobs.put("x1/a", b"short")
 
@@ -217,7 +221,7 @@ class BlobRules(ConformanceFixtures):
 
         assert (caught.value.kind, caught.value.name) == ("blob", "x1/nothing")
 
-    async def test_deleting_by_prefix_leaves_the_others(self, blobs: BlobStore) -> None:
+    async def test_deleting_by_prefix_keeps_other_blobs(self, blobs: BlobStore) -> None:
         for key in ("x1/a", "x1/b/c", "x10/a", "x2/a"):
             await blobs.put(key, b"data")
 
@@ -227,7 +231,7 @@ class BlobRules(ConformanceFixtures):
         with pytest.raises(NotFoundError):
             await blobs.get("x1/b/c")
 
-    async def test_deleting_by_a_part_of_a_name_finds_all_that_begin_so(
+    async def test_a_prefix_without_a_slash_deletes_all_keys_that_begin_with_it(
         self, blobs: BlobStore
     ) -> None:
         for key in ("x1/a", "x10/a", "y/a"):
@@ -235,28 +239,28 @@ class BlobRules(ConformanceFixtures):
 
         assert await blobs.delete("x1") == 2
 
-    async def test_deleting_what_is_not_there_deletes_nothing(self, blobs: BlobStore) -> None:
-        assert await blobs.delete("nobody/") == 0
+    async def test_deleting_an_unknown_prefix_deletes_nothing(self, blobs: BlobStore) -> None:
+        assert await blobs.delete("unknown/") == 0
 
 
 # -- rate tokens come from buckets that all workers share --------------------------------------
 
-# A store with a clock of its own does not stand still between two calls.
+# A store with its own clock does not stand still between two calls.
 TOLERANCE_S = 0.1
 
 
 class RateLimitRules(ConformanceFixtures):
-    async def test_a_burst_passes_without_waiting(self, tasks: TaskQueue) -> None:
+    async def test_a_burst_of_tokens_needs_no_wait(self, tasks: TaskQueue) -> None:
         waits = [await take_token(tasks, burst=3) for _ in range(3)]
 
         assert waits == [0.0, 0.0, 0.0]
 
-    async def test_beyond_the_burst_tokens_come_at_the_rate(self, tasks: TaskQueue) -> None:
+    async def test_tokens_beyond_the_burst_are_issued_at_the_rate(self, tasks: TaskQueue) -> None:
         waits = [await take_token(tasks, rate=2.0, burst=1) for _ in range(4)]
 
         assert waits == pytest.approx([0.0, 0.5, 1.0, 1.5], abs=TOLERANCE_S)
 
-    async def test_a_wait_that_is_too_long_takes_no_token(self, tasks: TaskQueue) -> None:
+    async def test_no_token_is_taken_if_the_wait_is_too_long(self, tasks: TaskQueue) -> None:
         await take_token(tasks, rate=1.0, burst=1)
 
         refused = [await take_token(tasks, rate=1.0, burst=1, wait_s_max=0.5) for _ in range(3)]
@@ -264,7 +268,7 @@ class RateLimitRules(ConformanceFixtures):
         assert refused == pytest.approx([1.0, 1.0, 1.0], abs=TOLERANCE_S)
         assert await take_token(tasks, rate=1.0, burst=1) == pytest.approx(1.0, abs=TOLERANCE_S)
 
-    async def test_time_fills_the_bucket_up_to_its_burst(
+    async def test_the_bucket_refills_up_to_its_burst(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
         for _ in range(2):
@@ -275,7 +279,7 @@ class RateLimitRules(ConformanceFixtures):
         waits = [await take_token(tasks, rate=1.0, burst=2) for _ in range(3)]
         assert waits == pytest.approx([0.0, 0.0, 1.0], abs=TOLERANCE_S)
 
-    async def test_each_tag_has_a_bucket_of_its_own(self, tasks: TaskQueue) -> None:
+    async def test_each_tag_has_its_own_bucket(self, tasks: TaskQueue) -> None:
         await take_token(tasks, tag="a", burst=1)
 
         assert await take_token(tasks, tag="b", burst=1) == 0.0
@@ -287,13 +291,13 @@ async def take_token(
     return await tasks.take_token(tag, rate_per_second=rate, burst=burst, wait_s_max=wait_s_max)
 
 
-# -- cached results, which any worker may use until they expire --------------------------------
+# -- cached results, which any worker can use until they expire ---------------------------------
 
 DATA = b'{"n": 1}'
 
 
 class CachedResultRules(ConformanceFixtures):
-    async def test_a_result_is_found_by_its_key_until_its_time_is_over(
+    async def test_a_cached_result_is_found_until_it_expires(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
         await tasks.put_cached_result("k", DATA, ttl_s=60.0)
@@ -306,7 +310,7 @@ class CachedResultRules(ConformanceFixtures):
 
         assert results == [DATA, None, DATA, None]
 
-    async def test_a_result_that_is_kept_again_is_replaced_with_its_time(
+    async def test_storing_a_cached_result_again_replaces_it_and_its_expiry(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
         await tasks.put_cached_result("k", DATA, ttl_s=10.0)
@@ -317,20 +321,20 @@ class CachedResultRules(ConformanceFixtures):
         assert await tasks.get_cached_result("k") == b"2"
 
 
-# -- requests are counted in a sliding window, for all who share the store ---------------------
+# -- requests are counted in a sliding window, for all processes that share the store -----------
 
-# A store with a clock of its own does not stand still between two calls.
+# A store with its own clock does not stand still between two calls.
 WINDOW_TOLERANCE_S = 0.5
 WINDOW_S = 60.0
 
 
 class RequestWindowRules(ConformanceFixtures):
-    async def test_as_many_requests_as_allowed_are_admitted(self, backend: Backend) -> None:
+    async def test_requests_up_to_the_limit_are_admitted(self, backend: Backend) -> None:
         waits = [await admit_request(backend, limit=3) for _ in range(3)]
 
         assert waits == [0.0, 0.0, 0.0]
 
-    async def test_one_more_has_to_wait_until_the_first_leaves_the_window(
+    async def test_a_request_above_the_limit_waits_until_the_first_one_leaves_the_window(
         self, backend: Backend
     ) -> None:
         for _ in range(3):
@@ -350,7 +354,7 @@ class RequestWindowRules(ConformanceFixtures):
 
         assert waits == pytest.approx([0.0, WINDOW_S / 2], abs=WINDOW_TOLERANCE_S)
 
-    async def test_what_was_refused_is_not_counted(
+    async def test_refused_requests_are_not_counted(
         self, harness: Harness, backend: Backend
     ) -> None:
         await admit_request(backend, limit=1)
@@ -361,7 +365,7 @@ class RequestWindowRules(ConformanceFixtures):
 
         assert await admit_request(backend, limit=1) == 0.0
 
-    async def test_a_lower_limit_holds_at_once(self, backend: Backend) -> None:
+    async def test_a_lower_limit_applies_at_once(self, backend: Backend) -> None:
         for _ in range(3):
             await admit_request(backend, limit=3)
 
@@ -369,12 +373,12 @@ class RequestWindowRules(ConformanceFixtures):
             WINDOW_S, abs=WINDOW_TOLERANCE_S
         )
 
-    async def test_each_caller_has_a_window_of_its_own(self, backend: Backend) -> None:
+    async def test_each_caller_has_its_own_window(self, backend: Backend) -> None:
         await admit_request(backend, limit=1)
 
         assert await admit_request(backend, caller="another", limit=1) == 0.0
 
-    async def test_requests_at_once_are_counted_one_by_one(self, backend: Backend) -> None:
+    async def test_concurrent_requests_are_counted_separately(self, backend: Backend) -> None:
         waits = await asyncio.gather(*(admit_request(backend, limit=5) for _ in range(20)))
 
         assert waits.count(0.0) == 5

@@ -1,4 +1,4 @@
-"""Fixtures and values that all rules share: the backend, the owner of a partition, fake time."""
+"""Fixtures and values that all rules share: the backend, the owner of a partition, a fake clock."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ from runnel.ports.store import (
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.harness import Harness
 
-# -- the smallest values of each kind, which differ by a name ----------------------------------
+# -- minimal values of each kind, which differ only by a name -----------------------------------
 
 ROOT_ID = ExecutionId("x1")
 LIMIT_ID = "limit:gpu"
@@ -58,7 +58,7 @@ def make_completion(node: str, *, attempt: int = 1, output: str = "out") -> Task
 
 
 def make_message(text: str) -> CancelExecution:
-    """A command whose only point is that it can be recognized."""
+    """Builds a command that tests recognize by its text."""
     return CancelExecution(execution_id=ROOT_ID, reason=text)
 
 
@@ -106,7 +106,7 @@ READ_LIMIT = 1_000
 
 
 class LeaseOwner:
-    """Commits in sequence, as an orchestrator does."""
+    """Holds a lease and commits in sequence, as an orchestrator does."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self.store = store
@@ -115,7 +115,7 @@ class LeaseOwner:
         self.sequence = lease.sequence
 
     async def commit(self, commit: Commit) -> None:
-        """The sequence of `commit` is filled in."""
+        """Writes the commit with the next sequence; the sequence of `commit` is ignored."""
         numbered = Commit(
             **{name: getattr(commit, name) for name in Commit.__struct_fields__}
             | {"sequence": self.sequence + 1}
@@ -134,7 +134,7 @@ class LeaseOwner:
 
 
 class ConformanceFixtures:
-    """A backend's test class gives the `harness` fixture; asyncio_mode must be "auto"."""
+    """Fixtures of the suite. The test class of a backend provides the `harness` fixture."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -176,14 +176,14 @@ class ConformanceFixtures:
 
 
 async def take_over(harness: Harness, former: LeaseOwner, name: str = "two") -> LeaseOwner:
-    """The former owner dies, somebody else judges it dead and takes its partition."""
+    """Lets the former owner die; another process judges it dead and acquires its partition."""
     await harness.abandon_lease(former.lease)
     store = former.store
-    over = await store.observe(former.partition)
-    return LeaseOwner(store, await store.acquire(former.partition, name, expected=over))
+    record = await store.observe(former.partition)
+    return LeaseOwner(store, await store.acquire(former.partition, name, expected=record))
 
 
 async def hand_over(former: LeaseOwner, name: str = "two") -> LeaseOwner:
-    """The former owner gives its partition back in peace."""
+    """Lets the former owner release its partition, which another process acquires."""
     await former.store.release(former.lease)
     return LeaseOwner(former.store, await former.store.acquire(former.partition, name))

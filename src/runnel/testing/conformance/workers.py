@@ -1,6 +1,6 @@
 """Rules for lost tasks, and for the lists of workers and queues.
 
-A task whose worker is dead, or does not know of it, is lost once, and reported to its owner.
+A task is lost if its worker is dead or does not list it. It is reported once to its owner.
 """
 
 from runnel.core.commands import Command, TaskFailed, TaskLost
@@ -25,7 +25,7 @@ from runnel.testing.conformance.suite import (
 
 
 class LostTaskRules(ConformanceFixtures):
-    async def test_what_a_leaving_worker_holds_is_lost_at_once(
+    async def test_the_tasks_of_a_leaving_worker_are_lost_at_once(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(
@@ -38,7 +38,7 @@ class LostTaskRules(ConformanceFixtures):
         assert list_lost_nodes(await owner.read_commands()) == ["a", "b"]
         assert await claim_nodes(tasks, "other") == ["c"]
 
-    async def test_what_a_leaving_worker_holds_does_not_count_as_started(
+    async def test_the_tasks_of_a_leaving_worker_do_not_count_as_started(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -49,7 +49,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert get_started_flags(await owner.read_commands()) == {"a": False, "b": False}
 
-    async def test_what_a_dead_worker_holds_is_lost(
+    async def test_the_tasks_of_a_dead_worker_are_lost(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(
@@ -73,12 +73,12 @@ class LostTaskRules(ConformanceFixtures):
         assert counts == [1, 0]
         assert list_lost_nodes(await owner.read_commands()) == ["a"]
 
-    async def test_a_worker_nobody_knows_has_nothing_to_lose(self, store: Store) -> None:
-        nobody = WorkerRecord(worker="nobody", counter=1, holds=0)
+    async def test_an_unknown_worker_loses_no_tasks(self, store: Store) -> None:
+        unknown = WorkerRecord(worker="unknown", counter=1, holds=0)
 
-        assert await store.lose_worker_tasks(nobody) == 0
+        assert await store.lose_worker_tasks(unknown) == 0
 
-    async def test_a_worker_that_gave_a_sign_since_it_was_judged_loses_nothing(
+    async def test_a_worker_with_a_newer_heartbeat_loses_no_tasks(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -98,7 +98,7 @@ class LostTaskRules(ConformanceFixtures):
         assert list(await tasks.report("w", [make_completion("a")])) == [False]
         assert list_lost_nodes(await owner.read_commands()) == ["a"]
 
-    async def test_a_lost_task_tells_whether_it_had_started(
+    async def test_a_lost_task_shows_whether_it_had_started(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -109,7 +109,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert get_started_flags(await owner.read_commands()) == {"a": True, "b": False}
 
-    async def test_what_a_worker_holds_that_dies_while_it_drains_does_not_count_as_started(
+    async def test_the_tasks_of_a_worker_that_dies_while_draining_do_not_count_as_started(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
@@ -120,7 +120,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert get_started_flags(await owner.read_commands()) == {"a": False}
 
-    async def test_tasks_that_start_with_their_claim_have_started(
+    async def test_tasks_started_by_their_claim_count_as_started(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -130,7 +130,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert get_started_flags(await owner.read_commands()) == {"a": True, "b": True}
 
-    async def test_a_task_lost_by_missing_beats_has_killed_nobody(
+    async def test_a_task_missing_from_heartbeats_does_not_count_as_started(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -151,7 +151,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert list(await store.unknown_tasks(owner.partition, [make_token("a")])) == []
 
-    async def test_a_task_missing_in_two_beats_is_lost(
+    async def test_a_task_missing_from_two_heartbeats_is_lost(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -164,7 +164,7 @@ class LostTaskRules(ConformanceFixtures):
         assert (after_one, list_lost_nodes(await owner.read_commands())) == ([], ["a"])
         assert list(await tasks.report("w", [make_completion("b")])) == [True]
 
-    async def test_a_task_missing_in_one_beat_and_listed_in_the_next_is_kept(
+    async def test_a_task_missing_from_one_heartbeat_and_listed_in_the_next_is_kept(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -175,7 +175,7 @@ class LostTaskRules(ConformanceFixtures):
         assert await owner.read_commands() == []
         assert list(await tasks.report("w", [make_completion("a")])) == [True]
 
-    async def test_a_task_that_is_listed_is_kept_however_long_it_runs(
+    async def test_a_task_listed_in_every_heartbeat_is_kept(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -185,7 +185,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert await owner.read_commands() == []
 
-    async def test_a_beat_names_what_the_worker_should_stop(
+    async def test_the_reply_to_a_heartbeat_names_tasks_to_stop(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
@@ -196,7 +196,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert list(orders.stop) == [make_token("a"), make_token("c")]
 
-    async def test_the_beats_of_one_worker_do_not_touch_the_tasks_of_another(
+    async def test_the_heartbeats_of_a_worker_do_not_affect_the_tasks_of_another(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -206,7 +206,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert await owner.read_commands() == []
 
-    async def test_a_beat_moves_the_counter_and_tells_what_is_held(
+    async def test_a_heartbeat_changes_the_counter_and_the_number_of_held_tasks_is_listed(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -221,7 +221,7 @@ class LostTaskRules(ConformanceFixtures):
         assert before.counter != after.counter
         assert (before.holds, after.holds) == (1, 1)
 
-    async def test_a_worker_that_has_claimed_and_never_beaten_is_listed(
+    async def test_a_worker_that_claimed_without_a_heartbeat_is_listed(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
@@ -236,7 +236,7 @@ class LostTaskRules(ConformanceFixtures):
 
         assert [record.worker for record in await tasks.workers()] == ["other"]
 
-    async def test_a_dead_worker_that_comes_back_is_listed_as_alive(
+    async def test_a_dead_worker_that_returns_is_listed_as_alive(
         self, store: Store, tasks: TaskQueue
     ) -> None:
         await tasks.beat("w", [])
@@ -264,7 +264,7 @@ def get_started_flags(commands: list[Command | None]) -> dict[str, bool]:
 
 
 async def lose_tasks(store: Store, tasks: TaskQueue, worker: str) -> int:
-    """As whoever judges it by its last record; a worker that is not listed has none."""
+    """Reports the tasks of a worker as lost by its last record; an unlisted worker has none."""
     record = await find_record(tasks, worker)
     return 0 if record is None else await store.lose_worker_tasks(record)
 
@@ -298,13 +298,11 @@ WORKER_DESCRIPTION = WorkerInfo(
     ),
 )
 DRAINING_DESCRIPTION = WorkerInfo(is_draining=True)
-UNSERVED_ERROR = ErrorInfo(type="HandlerNotFoundError", message="nobody", retryable=False)
+UNSERVED_ERROR = ErrorInfo(type="HandlerNotFoundError", message="no worker", retryable=False)
 
 
 class WorkerRegistryRules(ConformanceFixtures):
-    async def test_a_worker_is_listed_with_all_that_it_says_of_itself(
-        self, tasks: TaskQueue
-    ) -> None:
+    async def test_a_worker_is_listed_with_its_info(self, tasks: TaskQueue) -> None:
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
 
         record = await find_record(tasks, "w")
@@ -312,7 +310,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert record is not None
         assert (record.about, record.state) == (WORKER_DESCRIPTION, WorkerState.ALIVE)
 
-    async def test_a_worker_that_drains_is_listed_so(self, tasks: TaskQueue) -> None:
+    async def test_a_draining_worker_is_listed_as_draining(self, tasks: TaskQueue) -> None:
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
 
         await tasks.beat("w", [], about=DRAINING_DESCRIPTION)
@@ -321,7 +319,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert record is not None
         assert record.state is WorkerState.DRAINING
 
-    async def test_a_dead_worker_is_listed_only_when_asked_for(
+    async def test_dead_workers_are_listed_only_on_request(
         self, store: Store, tasks: TaskQueue
     ) -> None:
         await tasks.beat("dead", [], about=WORKER_DESCRIPTION)
@@ -337,7 +335,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         }
         assert by_name["dead"].about == WORKER_DESCRIPTION
 
-    async def test_a_dead_worker_that_comes_back_is_listed_once(
+    async def test_a_dead_worker_that_returns_is_listed_once(
         self, store: Store, tasks: TaskQueue
     ) -> None:
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
@@ -347,14 +345,16 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         assert [str(record.state) for record in await tasks.workers(with_dead=True)] == ["alive"]
 
-    async def test_a_worker_that_left_is_gone(self, tasks: TaskQueue) -> None:
+    async def test_a_worker_that_left_is_not_listed_among_the_dead(self, tasks: TaskQueue) -> None:
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
 
         await tasks.leave("w")
 
         assert list(await tasks.workers(with_dead=True)) == []
 
-    async def test_dead_workers_do_not_gather(self, store: Store, tasks: TaskQueue) -> None:
+    async def test_the_number_of_listed_dead_workers_is_limited(
+        self, store: Store, tasks: TaskQueue
+    ) -> None:
         for number in range(120):
             await tasks.beat(f"w{number}", [])
             await lose_tasks(store, tasks, f"w{number}")
@@ -364,7 +364,9 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert len(names) == 100
         assert "w119" in names
 
-    async def test_a_worker_that_is_drained_is_told_with_each_beat(self, tasks: TaskQueue) -> None:
+    async def test_every_heartbeat_reply_asks_a_drained_worker_to_drain(
+        self, tasks: TaskQueue
+    ) -> None:
         before = await tasks.beat("w", [], about=WORKER_DESCRIPTION)
         await tasks.beat("other", [])
 
@@ -375,7 +377,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert [reply.drains for reply in replies] == [True, True]
         assert not (await tasks.beat("other", [])).drains
 
-    async def test_a_worker_that_is_drained_goes_on_with_what_it_holds(
+    async def test_a_drained_worker_finishes_its_tasks(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
@@ -386,15 +388,15 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert await tasks.beat("w", [make_token("a")]) == HeartbeatReply(stop=[], drains=True)
         assert list(await tasks.report("w", [make_completion("a")])) == [True]
 
-    async def test_nobody_who_is_not_there_is_drained(self, tasks: TaskQueue) -> None:
+    async def test_an_unknown_worker_can_not_be_drained(self, tasks: TaskQueue) -> None:
         await tasks.beat("left", [])
         await tasks.leave("left")
 
-        assert not await tasks.drain("nobody")
+        assert not await tasks.drain("unknown")
         assert not await tasks.drain("left")
         assert list(await tasks.workers()) == []
 
-    async def test_a_worker_that_was_drained_and_left_may_come_back(
+    async def test_a_worker_that_was_drained_and_left_can_return(
         self, store: Store, tasks: TaskQueue
     ) -> None:
         for name in ("left", "dead"):
@@ -407,7 +409,7 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         assert [reply.drains for reply in replies] == [False, False]
 
-    async def test_a_queue_shows_what_waits_in_it(
+    async def test_a_queue_is_listed_with_its_number_of_waiting_tasks(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         issued = [
@@ -423,7 +425,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert before == {"one": 1, "two": 2}
         assert await read_depths(tasks) == {"one": 1, "two": 1}
 
-    async def test_what_nobody_serves_fails_once(
+    async def test_a_task_of_an_unserved_queue_fails_once(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         issued = [make_task(name, queue="one") for name in "abc"] + [
@@ -442,10 +444,10 @@ class WorkerRegistryRules(ConformanceFixtures):
             make_token("b"),
             make_token("c"),
         ]
-        assert {report.error.message for report in failed} == {"nobody"}
+        assert {report.error.message for report in failed} == {"no worker"}
         assert await claim_nodes(tasks, "w") == ["other"]
 
-    async def test_what_was_rejected_is_known_until_its_failure_is_consumed(
+    async def test_a_rejected_task_is_known_until_its_failure_is_consumed(
         self, store: Store, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="one")]))
@@ -454,7 +456,7 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         assert list(await store.unknown_tasks(owner.partition, [make_token("a")])) == []
 
-    async def test_what_a_worker_has_claimed_is_not_rejected(
+    async def test_a_claimed_task_is_not_rejected(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="one")]))
@@ -463,7 +465,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert await reject_tasks(store) == 0
         assert list(await tasks.report("w", [make_completion("a")])) == [True]
 
-    async def test_what_has_not_waited_for_long_is_not_rejected(
+    async def test_a_task_that_waited_too_short_is_not_rejected(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="one")]))
@@ -473,7 +475,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert count == 0
         assert await claim_nodes(tasks, "w") == ["a"]
 
-    async def test_an_empty_queue_can_be_forgotten_and_comes_back_with_its_next_task(
+    async def test_a_forgotten_queue_returns_with_its_next_task(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await forget_empty_queue(store, tasks, owner)
@@ -484,7 +486,7 @@ class WorkerRegistryRules(ConformanceFixtures):
         assert forgotten == {}
         assert await claim_nodes(tasks, "w") == ["b"]
 
-    async def test_a_queue_that_comes_in_the_place_of_a_forgotten_one_is_served(
+    async def test_a_queue_that_replaces_a_forgotten_one_is_served(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await forget_empty_queue(store, tasks, owner)
@@ -505,7 +507,7 @@ class WorkerRegistryRules(ConformanceFixtures):
 
 
 async def forget_empty_queue(store: Store, tasks: TaskQueue, owner: LeaseOwner) -> None:
-    """The queue `one` had a task, and is empty and forgotten now."""
+    """Leaves the queue `one` empty and forgotten, after it had a task."""
     await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="one")]))
     await claim_nodes(tasks, "w")
     await claim_nodes(tasks, "w")

@@ -7,9 +7,10 @@ from runnel.core.codec import encode_entry
 from runnel.core.events import ExecutionStarted
 from runnel.core.ids import DefinitionHash
 from runnel.core.workflow import encode_workflow, hash_workflow
+from runnel.engine import graph_cache
 from runnel.engine.blob_cache import BlobCache
-from runnel.engine.orchestrator import aggregates
-from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
+from runnel.engine.graph_cache import GraphCache
+from runnel.engine.orchestrator.aggregates import AggregateCache
 from runnel.errors import BrokenInvariantError
 from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
@@ -24,7 +25,7 @@ def backend() -> MemoryBackend:
 async def test_a_graph_is_compiled_once_until_others_displace_it(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aggregates, "CACHED_GRAPHS_MAX", 2)
+    monkeypatch.setattr(graph_cache, "CACHED_GRAPHS_MAX", 2)
     definitions = [make_workflow(make_node(name)) for name in "abc"]
     a, b, c = hashes = [hash_workflow(definition) for definition in definitions]
     for hash_, definition in zip(hashes, definitions, strict=True):

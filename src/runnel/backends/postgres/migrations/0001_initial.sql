@@ -1,21 +1,22 @@
--- The first schema. A released migration is never changed: the next one has the next number.
+-- The first schema. The statements of a released migration never change; a change gets the next
+-- number.
 
--- One row: which pair of Redis and PostgreSQL this is, and how it is divided.
+-- One row: the name of this pair of Redis and PostgreSQL, and its number of partitions.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,
     partitions integer NOT NULL
 );
 
--- How far each partition is archived, and the epoch of the last who archived it.
+-- How far each partition is archived, and the epoch of the last archiver.
 CREATE TABLE cursors (
     partition integer PRIMARY KEY,
     sequence bigint NOT NULL DEFAULT 0,
     epoch bigint NOT NULL DEFAULT 0
 );
 
--- Where each life of Redis went on, by the epoch that began it: of a Redis that comes back from an
--- earlier life, only what is below all later ones is what happened.
+-- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis
+-- returns from an earlier incarnation, only its commits below all later incarnations are valid.
 CREATE TABLE lives (
     partition integer NOT NULL,
     epoch bigint NOT NULL,
@@ -31,7 +32,7 @@ CREATE TABLE definitions (
     UNIQUE (name, version)
 );
 
--- "C" sorts by bytes: then the ids of a tree follow each other, and a prefix is a range.
+-- The collation "C" sorts by bytes: the ids of a tree are adjacent, and a prefix is a range.
 CREATE TABLE executions (
     id text COLLATE "C" PRIMARY KEY,
     partition integer NOT NULL,
@@ -54,8 +55,8 @@ CREATE INDEX executions_by_workflow
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
--- Made from the events: the last known of each node, and of each item of a map (item -1 is the
--- node itself). A node that has not begun has no row.
+-- Derived from the events: the last known state of each node, and of each item of a map (item -1 is
+-- the node itself). A node that has not started has no row.
 CREATE TABLE node_executions (
     execution_id text COLLATE "C" NOT NULL,
     node_id text NOT NULL,
@@ -70,7 +71,7 @@ CREATE TABLE node_executions (
     PRIMARY KEY (execution_id, node_id, item)
 );
 
--- Append-only: what every commit did to every execution, as the engine wrote it.
+-- Append-only: the history entries of every commit, as the engine wrote them.
 CREATE TABLE audit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -82,7 +83,7 @@ CREATE TABLE audit_log (
 
 CREATE INDEX audit_log_by_aggregate ON audit_log (aggregate_id, sequence, ordinal);
 
--- The same of concurrency keys, while somebody holds or waits for them.
+-- The histories of concurrency keys that have holders or waiters.
 CREATE TABLE limit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -94,7 +95,8 @@ CREATE TABLE limit_log (
 
 CREATE INDEX limit_log_by_aggregate ON limit_log (aggregate_id);
 
--- What callers asked for. Applied once an archived event says so, or its execution is final.
+-- Commands of callers. A command is applied once an archived event shows it or its execution is
+-- final.
 CREATE TABLE commands (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     partition integer NOT NULL,

@@ -1,2 +1,2 @@
--- Of a rerun: the execution that it took over from.
+-- The execution that a rerun reuses results from.
 ALTER TABLE executions ADD COLUMN rerun_of text COLLATE "C";

@@ -1,4 +1,4 @@
--- What PostgreSQL would not take of a commit is kept, and stops nothing.
+-- Keeps entries that PostgreSQL refuses, so that they do not block the archive.
 CREATE TABLE set_aside (
     partition integer NOT NULL,
     sequence bigint NOT NULL,

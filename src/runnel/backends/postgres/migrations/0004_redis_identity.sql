@@ -1,3 +1,3 @@
--- Which Redis this is the archive of, and by which addresses it was named.
+-- The Redis that this archive belongs to, and its addresses.
 ALTER TABLE meta ADD COLUMN redis_id text;
 ALTER TABLE meta ADD COLUMN redis_places text[] NOT NULL DEFAULT '{}';

@@ -1,4 +1,4 @@
--- Small documents that people and services keep; a revision is never given twice.
+-- Small documents of users and services; a revision is never assigned twice.
 CREATE TABLE records (
     kind text COLLATE "C" NOT NULL,
     key bytea NOT NULL,

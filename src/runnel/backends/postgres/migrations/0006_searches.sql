@@ -1,5 +1,6 @@
--- What lists of executions are searched by.
--- Labels, of those that have any; jsonb has no zero character, which a label may have.
+-- Indexes for searches in lists of executions.
+-- The first one covers labels, for executions that have any. jsonb can't store NUL, which a label
+-- can contain.
 CREATE INDEX executions_by_label ON executions
     USING gin ((replace(labels, '\u0000', '\ufffd')::jsonb) jsonb_path_ops)
     WHERE labels <> '{}';

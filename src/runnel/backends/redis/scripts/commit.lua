@@ -1,276 +1,277 @@
--- Writes all of one commit, or nothing: Lua has no rollback, so everything is checked first.
--- KEYS  1 partition  2 its inbox  3 its timers  4 their attempts  5 its running executions  6 out
---       7 queues  8 waiting workers  9 headers  10 listed  11 ids  12 queues with dead letters
---       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
---       and 19 the partition's concurrency keys that have a history, 20 its journal, 21 its final
---       roots, 22 its final children, 23 the feed, and the prefix 24 hand
--- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
---       6 the position behind it  7 how the id of a concurrency key begins  8 how many entries the
---       journal may have (0: there is none); then ten lists, each its length in items and the items:
---       histories (aggregate, entry), headers (id, header, created_at, kind), closed (id),
---       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
---       attempt), messages (partition, message, then of an execution that it makes: id, header,
---       created_at), letters (queue, how many it keeps, letter, and ten fields of it), changes as the
---       feed has them (entry)
---       A header's kind: r running, p pending, f final, c final child.
--- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}, or
--- {2, its length} when the journal is full.
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce', 'sequence')
-local last = tonumber(now[3] or '0')
-if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3]) then
-  return {0, now[1] or '0', now[2] == ARGV[2] and 1 or 0, last}
+-- Writes one commit completely or not at all. Lua has no rollback, so all checks come first.
+-- ARGV: epoch, nonce, sequence, partition number, consumed position ('' for none), the position
+-- after it, the prefix of the aggregate id of a concurrency key, the maximum length of the journal
+-- (0 if there is none); then ten lists, each as its number of items and the items:
+--   1 histories (aggregate, entry)
+--   2 headers (id, header, created_at, kind: r running, p pending, f final root, c final child)
+--   3 closed aggregates (id)
+--   4 tasks (queue, token, task)
+--   5 dropped tasks (token)
+--   6 cleared timers (key)
+--   7 set timers (key, due, attempt)
+--   8 messages (partition, message, and of the execution that it creates, or '' each: id, header,
+--     created_at)
+--   9 dead letters (queue, the number of letters that it keeps, letter, and ten of its fields)
+--   10 changes (entry of the feed)
+-- Returns {1}; {0, current epoch, 1 if the nonce is current, last sequence} if the commit is
+-- refused; {2, length} if the journal is full.
+local partition, inbox, timers, timer_attempts, running, task_locations, known_queues,
+  waiting_workers, all_headers, ids_by_created_at, all_ids, letter_queues, history_prefix,
+  task_prefix, inbox_prefix, held_prefix, dropped_prefix, letter_prefix, concurrency_keys, journal,
+  ended_roots, ended_children, feed, push_prefix = unpack(KEYS)
+local epoch, nonce, sequence, partition_number, consumed, next_position, limit_prefix, journal_max =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+
+local current = redis.call('HMGET', partition, 'epoch', 'nonce', 'sequence')
+local last = tonumber(current[3] or '0')
+if current[1] ~= epoch or current[2] ~= nonce or last + 1 ~= tonumber(sequence) then
+  return {0, current[1] or '0', current[2] == nonce and 1 or 0, last}
 end
 
-local journal_max = tonumber(ARGV[8])
 if journal_max > 0 then
-  local length = redis.call('XLEN', KEYS[20])
+  local length = redis.call('XLEN', journal)
   if length >= journal_max then
     return {2, length}
   end
 end
 
--- The first and the last argument of each list.
-local lists, place = {}, 9
+-- The index of the first and of the last argument of each list.
+local lists, list_at = {}, 9
 for number, width in ipairs({2, 4, 1, 3, 1, 1, 3, 5, 13, 1}) do
-  local first = place + 1
-  place = first + tonumber(ARGV[place]) * width
-  lists[number] = {first, place - 1}
+  local first = list_at + 1
+  list_at = first + tonumber(ARGV[list_at]) * width
+  lists[number] = {first, list_at - 1}
 end
-local next_list = 0
-local function items()
-  next_list = next_list + 1
-  return lists[next_list][1], lists[next_list][2]
-end
+local HISTORIES, HEADERS, CLOSED, TASKS, DROPPED, CLEARED, SET, MESSAGES, LETTERS, CHANGES =
+  unpack(lists)
 
--- The first write: a server that refuses it has written nothing of the commit.
+-- The journal is the first write: a server that refuses it has written nothing of the commit.
 if journal_max > 0 then
   local fields = {}
-  for at = lists[1][1], lists[1][2], 2 do
+  for at = HISTORIES[1], HISTORIES[2], 2 do
     fields[#fields + 1] = 'h' .. ARGV[at]
     fields[#fields + 1] = ARGV[at + 1]
   end
-  for at = lists[2][1], lists[2][2], 4 do
+  for at = HEADERS[1], HEADERS[2], 4 do
     fields[#fields + 1] = 'x'
     fields[#fields + 1] = ARGV[at + 1]
   end
-  for at = lists[3][1], lists[3][2] do
+  for at = CLOSED[1], CLOSED[2] do
     fields[#fields + 1] = 'c'
     fields[#fields + 1] = ARGV[at]
   end
-  for at = lists[9][1], lists[9][2], 13 do
+  for at = LETTERS[1], LETTERS[2], 13 do
     fields[#fields + 1] = 'd'
     fields[#fields + 1] = ARGV[at + 2]
   end
   if #fields == 0 then
     fields = {'-', ''}
   end
-  redis.call('XADD', KEYS[20], ARGV[3] .. '-0', unpack(fields))
+  redis.call('XADD', journal, sequence .. '-0', unpack(fields))
 end
 
 local function index_execution(id, created_at)
-  redis.call('ZADD', KEYS[10], created_at, id)
-  redis.call('ZADD', KEYS[11], 0, id)
+  redis.call('ZADD', ids_by_created_at, created_at, id)
+  redis.call('ZADD', all_ids, 0, id)
 end
 
-local first, last_item = items()
-for at = first, last_item, 2 do
-  local id = ARGV[at]
-  redis.call('RPUSH', KEYS[13] .. id, ARGV[at + 1])
-  if string.sub(id, 1, #ARGV[7]) == ARGV[7] then
-    redis.call('SADD', KEYS[19], string.sub(id, #ARGV[7] + 1))
+for at = HISTORIES[1], HISTORIES[2], 2 do
+  local id, entry = ARGV[at], ARGV[at + 1]
+  redis.call('RPUSH', history_prefix .. id, entry)
+  if string.sub(id, 1, #limit_prefix) == limit_prefix then
+    redis.call('SADD', concurrency_keys, string.sub(id, #limit_prefix + 1))
   end
 end
 
--- Together: a call for each of them, and a line of each in the append-only file, costs more.
-local headers, running, others, ended = {}, {}, {}, {f = {}, c = {}}
-first, last_item = items()
-for at = first, last_item, 4 do
-  local id, kind = ARGV[at], ARGV[at + 3]
+-- Headers are written together: one call and one line in the append-only file for each costs more.
+local headers, running_ids, other_ids, ended = {}, {}, {}, {f = {}, c = {}}
+for at = HEADERS[1], HEADERS[2], 4 do
+  local id, header, created_at, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   headers[#headers + 1] = id
-  headers[#headers + 1] = ARGV[at + 1]
+  headers[#headers + 1] = header
   if kind == 'r' then
-    running[#running + 1] = ARGV[at + 2]
-    running[#running + 1] = id
+    running_ids[#running_ids + 1] = created_at
+    running_ids[#running_ids + 1] = id
   else
-    others[#others + 1] = id
+    other_ids[#other_ids + 1] = id
   end
   if journal_max > 0 and ended[kind] then
-    table.insert(ended[kind], ARGV[3])
+    table.insert(ended[kind], sequence)
     table.insert(ended[kind], id)
   end
 end
-if call_many('HSET', KEYS[9], headers) > 0 then
-  for at = first, last_item, 4 do
+if call_many('HSET', all_headers, headers) > 0 then
+  for at = HEADERS[1], HEADERS[2], 4 do
     index_execution(ARGV[at], ARGV[at + 2])
   end
 end
-call_many('ZADD', KEYS[5], running)
-call_many('ZREM', KEYS[5], others)
-call_many('ZADD', KEYS[21], ended.f)
-call_many('ZADD', KEYS[22], ended.c)
+call_many('ZADD', running, running_ids)
+call_many('ZREM', running, other_ids)
+call_many('ZADD', ended_roots, ended.f)
+call_many('ZADD', ended_children, ended.c)
 
-first, last_item = items()
-for at = first, last_item do
-  redis.call('DEL', KEYS[13] .. ARGV[at])
-  redis.call('SREM', KEYS[19], string.sub(ARGV[at], #ARGV[7] + 1))
+for at = CLOSED[1], CLOSED[2] do
+  local id = ARGV[at]
+  redis.call('DEL', history_prefix .. id)
+  redis.call('SREM', concurrency_keys, string.sub(id, #limit_prefix + 1))
 end
 
 local is_dropped = {}
-for at = lists[5][1], lists[5][2] do
+for at = DROPPED[1], DROPPED[2] do
   is_dropped[ARGV[at]] = true
 end
 
--- What a worker waits for is handed to it, the rest is queued. Issued before dropped: a task that is
--- issued and dropped by one commit ends dropped, so nobody gets it.
-local issued, queues, pools, count = {}, {}, {}, 0
+-- Tasks are pushed to waiting workers; the others are queued. They are issued before drops are
+-- applied: a task that the same commit issues and drops must end dropped, so no worker gets it.
+-- `unassigned` maps each queue to the argument indexes of its tasks that no worker has.
+local locations, queues, unassigned, unassigned_count = {}, {}, {}, 0
 local function queue_task(at)
+  local queue, token, task = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local entry = redis.call(
-    'XADD', KEYS[14] .. ARGV[at], '*', 't', ARGV[at + 1], 'p', ARGV[4], 'b', ARGV[at + 2])
-  issued[#issued + 1] = ARGV[at + 1]
-  issued[#issued + 1] = 'q' .. entry .. ' ' .. ARGV[at]
+    'XADD', task_prefix .. queue, '*', 't', token, 'p', partition_number, 'b', task)
+  locations[#locations + 1] = token
+  locations[#locations + 1] = 'q' .. entry .. ' ' .. queue
 end
 
-first, last_item = items()
-for at = first, last_item, 3 do
-  local pool = pools[ARGV[at]]
-  if not pool then
-    pool = {}
-    pools[ARGV[at]] = pool
-    queues[#queues + 1] = ARGV[at]
+for at = TASKS[1], TASKS[2], 3 do
+  local queue, token = ARGV[at], ARGV[at + 1]
+  local indexes = unassigned[queue]
+  if not indexes then
+    indexes = {}
+    unassigned[queue] = indexes
+    queues[#queues + 1] = queue
   end
-  if is_dropped[ARGV[at + 1]] then
+  if is_dropped[token] then
     queue_task(at)
   else
-    pool[#pool + 1] = at
-    count = count + 1
+    indexes[#indexes + 1] = at
+    unassigned_count = unassigned_count + 1
   end
 end
-call_many('SADD', KEYS[7], queues)
+call_many('SADD', known_queues, queues)
 
--- A worker that waits found its queues empty, and gets the first task for it that comes after that.
--- It is handed tasks once, and then asks for more itself. One that nobody hears any more is dead.
-local function hand_out(worker, wants, share, time)
-  local most, starts, names = string.match(wants, '^(%d+) (%d)(.*)$')
-  local left, bodies, taken, held = math.min(tonumber(most), share), {}, {}, {}
+-- Pushes tasks to a waiting worker. It found its queues empty, and gets the first tasks that arrive
+-- after that. It gets one push and claims further tasks itself. A worker without a subscriber is
+-- dead.
+local function push_tasks(worker, request, share, time)
+  local limit, starts, named_queues = string.match(request, '^(%d+) (%d)(.*)$')
+  local remaining, bodies, taken, held = math.min(tonumber(limit), share), {}, {}, {}
   for _, queue in ipairs(queues) do
-    local pool = pools[queue]
-    if names == '' or string.find(names, '\n' .. queue .. '\n', 1, true) then
-      taken[queue] = math.min(left, #pool)
-      left = left - taken[queue]
+    local indexes = unassigned[queue]
+    if named_queues == '' or string.find(named_queues, '\n' .. queue .. '\n', 1, true) then
+      taken[queue] = math.min(remaining, #indexes)
+      remaining = remaining - taken[queue]
       for number = 1, taken[queue] do
-        local at = pool[number]
+        local at = indexes[number]
         bodies[#bodies + 1] = ARGV[at + 2]
         held[#held + 1] = ARGV[at + 1]
-        held[#held + 1] = ARGV[4] .. ' ' .. starts .. '0'
+        held[#held + 1] = partition_number .. ' ' .. starts .. '0'
       end
     end
   end
   if #bodies == 0 then
     return
   end
-  redis.call('HDEL', KEYS[8], worker)
-  -- A refusal (the user may have no right to the channel) must not end a commit in its middle.
-  local words = time .. ' [' .. table.concat(bodies, ',') .. ']'
-  local heard = redis.pcall('PUBLISH', KEYS[24] .. worker, words)
-  if type(heard) == 'table' or heard == 0 then
+  redis.call('HDEL', waiting_workers, worker)
+  -- pcall: an error (the user may lack the right to the channel) must not end a commit half-way.
+  local payload = time .. ' [' .. table.concat(bodies, ',') .. ']'
+  local receivers = redis.pcall('PUBLISH', push_prefix .. worker, payload)
+  if type(receivers) == 'table' or receivers == 0 then
     return
   end
   for queue, number in pairs(taken) do
-    pools[queue] = tail(pools[queue], number + 1)
-    count = count - number
+    unassigned[queue] = tail(unassigned[queue], number + 1)
+    unassigned_count = unassigned_count - number
   end
-  call_many('HSET', KEYS[16] .. worker, held)
+  call_many('HSET', held_prefix .. worker, held)
   for number = 1, #held, 2 do
-    issued[#issued + 1] = held[number]
-    issued[#issued + 1] = 'w' .. worker
+    locations[#locations + 1] = held[number]
+    locations[#locations + 1] = 'w' .. worker
   end
 end
 
--- Of many that wait, some at random are enough most of the time: all of 1,000 took 1.6 ms.
-local SOME = 32
-local waiting = count > 0 and redis.call('HRANDFIELD', KEYS[8], SOME, 'WITHVALUES') or {}
+-- A random sample of the waiting workers is usually enough: reading all of 1,000 took 1.6 ms.
+local SAMPLE_SIZE = 32
+local waiting = unassigned_count > 0
+  and redis.call('HRANDFIELD', waiting_workers, SAMPLE_SIZE, 'WITHVALUES') or {}
 if #waiting > 0 then
-  local many = #waiting / 2
-  local are_some = many == SOME
-  if are_some then
-    many = redis.call('HLEN', KEYS[8])
+  local worker_count = #waiting / 2
+  local is_sample = worker_count == SAMPLE_SIZE
+  if is_sample then
+    worker_count = redis.call('HLEN', waiting_workers)
   end
-  local share, time = math.ceil(count / many), server_time()
-  while count > 0 and #waiting > 0 do
+  local share, time = math.ceil(unassigned_count / worker_count), server_time()
+  while unassigned_count > 0 and #waiting > 0 do
     for number = 1, #waiting, 2 do
-      if count > 0 then
-        hand_out(waiting[number], waiting[number + 1], share, time)
+      if unassigned_count > 0 then
+        push_tasks(waiting[number], waiting[number + 1], share, time)
       end
     end
-    waiting = are_some and count > 0 and redis.call('HGETALL', KEYS[8]) or {}
-    are_some = false
+    waiting = is_sample and unassigned_count > 0 and redis.call('HGETALL', waiting_workers) or {}
+    is_sample = false
   end
 end
 for _, queue in ipairs(queues) do
-  for _, at in ipairs(pools[queue]) do
+  for _, at in ipairs(unassigned[queue]) do
     queue_task(at)
   end
 end
-call_many('HSET', KEYS[6], issued)
+call_many('HSET', task_locations, locations)
 
 local dropped = {}
-first, last_item = items()
-for at = first, last_item do
+for at = DROPPED[1], DROPPED[2] do
   dropped[#dropped + 1] = ARGV[at]
 end
-drop_tasks(KEYS[6], KEYS[14], KEYS[16], KEYS[17], dropped)
+drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, dropped)
 
--- Cleared before set: a timer that one commit clears and sets ends set.
+-- Timers are cleared before others are set: a timer that the same commit clears and sets must end
+-- set.
 local cleared = {}
-first, last_item = items()
-for at = first, last_item do
+for at = CLEARED[1], CLEARED[2] do
   cleared[#cleared + 1] = ARGV[at]
 end
-call_many('ZREM', KEYS[3], cleared)
-call_many('HDEL', KEYS[4], cleared)
+call_many('ZREM', timers, cleared)
+call_many('HDEL', timer_attempts, cleared)
 
-local due, attempts = {}, {}
-first, last_item = items()
-for at = first, last_item, 3 do
-  due[#due + 1] = ARGV[at + 1]
-  due[#due + 1] = ARGV[at]
-  attempts[#attempts + 1] = ARGV[at]
-  attempts[#attempts + 1] = ARGV[at + 2]
+local due_times, attempts = {}, {}
+for at = SET[1], SET[2], 3 do
+  local key, due, attempt = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  due_times[#due_times + 1] = due
+  due_times[#due_times + 1] = key
+  attempts[#attempts + 1] = key
+  attempts[#attempts + 1] = attempt
 end
-call_many('ZADD', KEYS[3], due)
-call_many('HSET', KEYS[4], attempts)
+call_many('ZADD', timers, due_times)
+call_many('HSET', timer_attempts, attempts)
 
-local made = {}
-first, last_item = items()
-for at = first, last_item, 5 do
-  redis.call('XADD', KEYS[15] .. ARGV[at], '*', 'm', ARGV[at + 1])
-  local id = ARGV[at + 2]
-  if id ~= '' and redis.call('HSETNX', KEYS[9], id, ARGV[at + 3]) == 1 then
-    index_execution(id, ARGV[at + 4])
-    made[#made + 1] = id
+local created = {}
+for at = MESSAGES[1], MESSAGES[2], 5 do
+  local id, header, created_at = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  redis.call('XADD', inbox_prefix .. ARGV[at], '*', 'm', ARGV[at + 1])
+  if id ~= '' and redis.call('HSETNX', all_headers, id, header) == 1 then
+    index_execution(id, created_at)
+    created[#created + 1] = id
   end
 end
 
-first, last_item = items()
-for at = first, last_item, 13 do
+for at = LETTERS[1], LETTERS[2], 13 do
   local queue = ARGV[at]
-  redis.call('SADD', KEYS[12], queue)
+  redis.call('SADD', letter_queues, queue)
   redis.call(
-    'XADD', KEYS[18] .. queue, 'MAXLEN', '~', ARGV[at + 1], '*', 'execution_id', ARGV[at + 3],
+    'XADD', letter_prefix .. queue, 'MAXLEN', '~', ARGV[at + 1], '*', 'execution_id', ARGV[at + 3],
     'node_id', ARGV[at + 4], 'item', ARGV[at + 5], 'attempt', ARGV[at + 6], 'handler', ARGV[at + 7],
     'config', ARGV[at + 8], 'reason', ARGV[at + 9], 'original_message_id', ARGV[at + 10],
     'error', ARGV[at + 11], 'rejected_at', ARGV[at + 12], 'letter', ARGV[at + 2])
 end
 
-first, last_item = items()
-for at = first, last_item do
-  tell_feed(KEYS[23], ARGV[at])
+for at = CHANGES[1], CHANGES[2] do
+  add_feed_entry(feed, ARGV[at])
 end
-tell_pending(KEYS[23], made)
+add_pending_entries(feed, created)
 
-redis.call('HSET', KEYS[1], 'sequence', ARGV[3])
-if ARGV[5] ~= '' then
-  redis.call('HSET', KEYS[1], 'cursor', ARGV[5])
-  redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])
+redis.call('HSET', partition, 'sequence', sequence)
+if consumed ~= '' then
+  redis.call('HSET', partition, 'cursor', consumed)
+  redis.call('XTRIM', inbox, 'MINID', '=', next_position)
 end
 return {1}

@@ -1,11 +1,13 @@
--- Deletes a page of the blobs whose key begins so.
--- KEYS  1 keys of blobs, and the prefix 2 blob
--- ARGV  1 first key  2 last key, both as ZRANGEBYLEX takes them  3 how many at most
--- Returns {how many keys the page had, how many blobs were there}.
-local names = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
+-- Deletes one page of the blobs whose keys are in a range.
+-- ARGV: first key and last key (both in the syntax of ZRANGEBYLEX), the maximum number of blobs
+-- Returns {the number of keys in the page, the number of blobs that existed}.
+local blob_keys, blob_prefix = unpack(KEYS)
+local first, last, limit = unpack(ARGV)
+
+local names = redis.call('ZRANGEBYLEX', blob_keys, first, last, 'LIMIT', 0, limit)
 local deleted = 0
 for _, name in ipairs(names) do
-  deleted = deleted + redis.call('UNLINK', KEYS[2] .. name)
+  deleted = deleted + redis.call('UNLINK', blob_prefix .. name)
 end
-call_many('ZREM', KEYS[1], names)
+call_many('ZREM', blob_keys, names)
 return {#names, deleted}

@@ -1,10 +1,11 @@
--- All versions of a name up to its last are deleted; definitions stay, for executions of them.
--- KEYS  1 versions  2 deleted versions
--- ARGV  1 name
--- Returns how many there were.
-local last = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0)
-local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
-if last > before then
-  redis.call('HSET', KEYS[2], ARGV[1], last)
+-- Marks all versions of a workflow as deleted. The definitions stay, because executions need them.
+-- Returns the number of versions that were deleted.
+local versions, deleted_versions = unpack(KEYS)
+local name = ARGV[1]
+
+local last = tonumber(redis.call('HGET', versions, name) or 0)
+local last_deleted = tonumber(redis.call('HGET', deleted_versions, name) or 0)
+if last > last_deleted then
+  redis.call('HSET', deleted_versions, name, last)
 end
-return last - before
+return last - last_deleted

@@ -1,26 +1,29 @@
--- The headers of the newest executions behind a place, whether the execution there still is or not.
--- KEYS  1 listed  2 headers
--- ARGV  1 created_at and  2 id of the place  3 how many at most
+-- Lists the headers of the newest executions after a position. The execution at the position may
+-- have been deleted.
+-- ARGV: created_at and id of the position, the maximum number of headers
+local ids_by_created_at, headers = unpack(KEYS)
+local created_at, position_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- By bytes, as sorted sets do: Lua's own comparison follows the server's locale.
-local function is_below(one, other)
-  for at = 1, math.min(#one, #other) do
-    local left, right = string.byte(one, at), string.byte(other, at)
-    if left ~= right then
-      return left < right
+-- Compares bytes, as sorted sets do: the string comparison of Lua depends on the locale of the
+-- server.
+local function is_less(left, right)
+  for at = 1, math.min(#left, #right) do
+    local left_byte, right_byte = string.byte(left, at), string.byte(right, at)
+    if left_byte ~= right_byte then
+      return left_byte < right_byte
     end
   end
-  return #one < #other
+  return #left < #right
 end
 
-local function rank_behind(score, id)
-  local rank = redis.call('ZREVRANK', KEYS[1], id)
+local function find_rank_after(score, id)
+  local rank = redis.call('ZREVRANK', ids_by_created_at, id)
   if rank then
     return rank + 1
   end
-  local count = redis.call('ZCOUNT', KEYS[1], '(' .. score, '+inf')
-  for _, other in ipairs(redis.call('ZREVRANGEBYSCORE', KEYS[1], score, score)) do
-    if is_below(other, id) then
+  local count = redis.call('ZCOUNT', ids_by_created_at, '(' .. score, '+inf')
+  for _, other in ipairs(redis.call('ZREVRANGEBYSCORE', ids_by_created_at, score, score)) do
+    if is_less(other, id) then
       break
     end
     count = count + 1
@@ -28,12 +31,12 @@ local function rank_behind(score, id)
   return count
 end
 
-local first = rank_behind(ARGV[1], ARGV[2])
-local ids = redis.call('ZREVRANGE', KEYS[1], first, first + tonumber(ARGV[3]) - 1)
-local found = {}
-for _, header in ipairs(get_many(KEYS[2], ids)) do
+local first = find_rank_after(created_at, position_id)
+local ids = redis.call('ZREVRANGE', ids_by_created_at, first, first + limit - 1)
+local existing = {}
+for _, header in ipairs(get_many(headers, ids)) do
   if header then
-    found[#found + 1] = header
+    existing[#existing + 1] = header
   end
 end
-return found
+return existing

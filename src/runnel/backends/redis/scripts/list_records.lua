@@ -1,10 +1,13 @@
--- Records of a kind by key: keys and values, one after the other.
--- KEYS  1 records of the kind  2 their names
--- ARGV  1 behind which name, as ZRANGEBYLEX has it  2 how many
-local names = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], '+', 'LIMIT', 0, ARGV[2])
-local found = {}
-for number, value in ipairs(get_many(KEYS[1], names)) do
-  found[#found + 1] = names[number]
-  found[#found + 1] = value
+-- Lists the records of a kind by key: {key, value, key, value...}.
+-- ARGV: the key that the page starts after (in the syntax of ZRANGEBYLEX), the maximum number of
+-- records
+local records, record_names = unpack(KEYS)
+local after, limit = unpack(ARGV)
+
+local names = redis.call('ZRANGEBYLEX', record_names, after, '+', 'LIMIT', 0, limit)
+local pairs_of_page = {}
+for number, value in ipairs(get_many(records, names)) do
+  pairs_of_page[#pairs_of_page + 1] = names[number]
+  pairs_of_page[#pairs_of_page + 1] = value
 end
-return found
+return pairs_of_page

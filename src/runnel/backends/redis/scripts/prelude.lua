@@ -1,10 +1,10 @@
--- What several scripts share; put in front of each of them.
+-- Functions that several scripts share. Each script is sent with those that it uses.
 
--- `unpack` fails near 8,000 values.
+-- The maximum number of values per call: `unpack` fails near 8,000.
 local CHUNK = 1000
 
--- Calls `command key values...` as often as the number of values needs; CHUNK is even, so that
--- pairs stay together. Returns the sum of the answers.
+-- Calls `command key values...` in chunks and returns the sum of the replies. CHUNK is even, so
+-- that pairs of values stay together.
 local function call_many(command, key, values)
   local sum = 0
   for first = 1, #values, CHUNK do
@@ -14,103 +14,108 @@ local function call_many(command, key, values)
   return sum
 end
 
--- `HMGET key fields...`, for any number of fields: a list with false for each that is not there.
+-- Calls `HMGET key fields...` in chunks; the result has false for each field that does not exist.
 local function get_many(key, fields)
-  local found = {}
+  local values = {}
   for first = 1, #fields, CHUNK do
     local last = math.min(first + CHUNK - 1, #fields)
     for _, value in ipairs(redis.call('HMGET', key, unpack(fields, first, last))) do
-      found[#found + 1] = value
+      values[#values + 1] = value
     end
   end
-  return found
+  return values
 end
 
+-- Returns the values from the index `first` on.
 local function tail(values, first)
-  local found = {}
-  for place = first, #values do
-    found[#found + 1] = values[place]
+  local selected = {}
+  for at = first, #values do
+    selected[#selected + 1] = values[at]
   end
-  return found
+  return selected
 end
 
--- The id of the last entry that a stream ever had.
+-- Returns the id of the last entry that was ever added to a stream.
 local function last_entry(key)
   if redis.call('EXISTS', key) == 0 then
     return '0-0'
   end
-  local about = redis.call('XINFO', 'STREAM', key)
-  for at = 1, #about, 2 do
-    if about[at] == 'last-generated-id' then
-      return about[at + 1]
+  local info = redis.call('XINFO', 'STREAM', key)
+  for at = 1, #info, 2 do
+    if info[at] == 'last-generated-id' then
+      return info[at + 1]
     end
   end
 end
 
--- In seconds.
+-- Returns the time of the server in seconds, as text.
 local function server_time()
   local time = redis.call('TIME')
   return string.format('%s.%06d', time[1], time[2])
 end
 
--- Whether the store has an archive that is not this one ('' for none): one that was wiped has none.
+-- Returns whether the store has an archive and it is not this one ('' for none). A wiped store has
+-- none.
 local function has_other_archive(layout, incarnation)
-  local known = redis.call('HGET', layout, 'incarnation')
-  return known and known ~= incarnation
+  local stored = redis.call('HGET', layout, 'incarnation')
+  return stored and stored ~= incarnation
 end
 
--- The entries of the feed, its bounds and how a PENDING execution is told are those of feed_entries.py.
-local function tell_feed(feed, entry)
+-- Adds an entry to the feed. feed_log.py defines the format of entries and the limits used here.
+local function add_feed_entry(feed, entry)
   redis.call('XADD', feed, 'MAXLEN', '~', '10000', '*', 'c', entry)
 end
 
-local function tell_pending(feed, ids)
+-- Adds feed entries for executions that are now PENDING.
+local function add_pending_entries(feed, ids)
   for first = 1, #ids, 50 do
-    tell_feed(feed, 'p' .. table.concat(ids, '\np', first, math.min(first + 49, #ids)))
+    add_feed_entry(feed, 'p' .. table.concat(ids, '\np', first, math.min(first + 49, #ids)))
   end
 end
 
--- What a worker's hash says of a task: partition, '1' when it was started, beats missed.
+-- Parses the value of a held task: partition, '1' if the task was started, missed heartbeats.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
 
--- Queued tasks leave their stream, claimed ones their worker, which is told.
-local function drop_tasks(out, tasks, held, told, tokens)
-  for number, where in ipairs(get_many(out, tokens)) do
+-- Drops tasks: a queued task is deleted from its stream, a claimed one from its worker, which is
+-- notified.
+local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, tokens)
+  for number, location in ipairs(get_many(task_locations, tokens)) do
     local token = tokens[number]
-    if where and string.sub(where, 1, 1) == 'q' then
-      local entry, queue = string.match(where, '^q(%S+) (.*)$')
-      redis.call('XDEL', tasks .. queue, entry)
-    elseif where then
-      local worker = string.sub(where, 2)
-      redis.call('HDEL', held .. worker, token)
-      -- Bounded, should its worker never ask: a beat tells it the same.
-      redis.call('XADD', told .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
+    if location and string.sub(location, 1, 1) == 'q' then
+      local entry, queue = string.match(location, '^q(%S+) (.*)$')
+      redis.call('XDEL', task_prefix .. queue, entry)
+    elseif location then
+      local worker = string.sub(location, 2)
+      redis.call('HDEL', held_prefix .. worker, token)
+      -- Limited, in case the worker never reads it: the reply to a heartbeat says the same.
+      redis.call('XADD', dropped_prefix .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
     end
   end
-  call_many('HDEL', out, tokens)
+  call_many('HDEL', task_locations, tokens)
 end
 
--- Removes executions, with their blobs. Keys: 2 headers  3 listed  4 ids  5 final roots  6 final
--- children  7 keys of blobs  8 running executions, and the prefixes 9 history  10 blob.
+-- Removes executions with their blobs. The first key, the partition, is for the caller.
 local function forget_executions(keys, ids)
+  local _, headers, ids_by_created_at, all_ids, ended_roots, ended_children, blob_keys, running,
+    history_prefix, blob_prefix = unpack(keys)
   for _, id in ipairs(ids) do
-    redis.call('UNLINK', keys[9] .. id)
-    local names = redis.call('ZRANGEBYLEX', keys[7], '[' .. id .. '/', '(' .. id .. '0')
+    redis.call('UNLINK', history_prefix .. id)
+    local names = redis.call('ZRANGEBYLEX', blob_keys, '[' .. id .. '/', '(' .. id .. '0')
     for _, name in ipairs(names) do
-      redis.call('UNLINK', keys[10] .. name)
+      redis.call('UNLINK', blob_prefix .. name)
     end
-    call_many('ZREM', keys[7], names)
+    call_many('ZREM', blob_keys, names)
   end
-  call_many('HDEL', keys[2], ids)
-  for _, number in ipairs({3, 4, 5, 6, 8}) do
-    call_many('ZREM', keys[number], ids)
+  call_many('HDEL', headers, ids)
+  for _, index in ipairs({ids_by_created_at, all_ids, ended_roots, ended_children, running}) do
+    call_many('ZREM', index, ids)
   end
 end
 
--- The revision of a record; 0 when it is not there.
-local function revision_of(records, key)
-  local found = redis.call('HGET', records, key)
-  return found and tonumber(string.match(found, '^(%d+) ')) or 0
+-- Returns the revision of a record; 0 if it does not exist.
+local function read_revision(records, key)
+  local value = redis.call('HGET', records, key)
+  return value and tonumber(string.match(value, '^(%d+) ')) or 0
 end

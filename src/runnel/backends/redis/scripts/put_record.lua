@@ -1,12 +1,15 @@
--- Replaces a record that has the expected revision; 0 is for one that is not there.
--- KEYS  1 records of the kind  2 their names  3 the revision that was given last
--- ARGV  1 key  2 expected revision  3 data
--- Returns the new revision, or 0 and the one that was found.
-local found = revision_of(KEYS[1], ARGV[1])
-if found ~= tonumber(ARGV[2]) then
-  return {0, found}
+-- Replaces a record that has the expected revision; 0 is the revision of a record that does not
+-- exist.
+-- ARGV: key, expected revision, data Returns {the new revision, or 0 if the revision was another
+-- one; the revision before}.
+local records, record_names, last_revision = unpack(KEYS)
+local key, expected, data = unpack(ARGV)
+
+local current = read_revision(records, key)
+if current ~= tonumber(expected) then
+  return {0, current}
 end
-local revision = redis.call('INCR', KEYS[3])
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', revision) .. ARGV[3])
-redis.call('ZADD', KEYS[2], 0, ARGV[1])
-return {revision, found}
+local revision = redis.call('INCR', last_revision)
+redis.call('HSET', records, key, string.format('%.0f ', revision) .. data)
+redis.call('ZADD', record_names, 0, key)
+return {revision, current}

@@ -1,0 +1,124 @@
+-- Assigns queued tasks to a worker, shared fairly between the queues in the given order. A claim
+-- deletes the stream entries: a stream holds exactly the unclaimed tasks of its queue. If there is
+-- no task and the worker waits, the next commit with a matching task pushes it.
+-- ARGV: worker, the maximum number of tasks, '1' for all queues (also those that are not named),
+-- '1' if the tasks start now, else '0', '1' if the worker waits; then the names of queues.
+-- Returns {{task...}, {queue served...}, {queue...}, start of the wait}. The third list has the
+-- existing queues; it is empty if there was a task. The start of the wait is '0' for a worker that
+-- does not wait.
+local known_queues, waiting, task_locations, held_tasks, workers, heartbeat_counter, task_prefix =
+  unpack(KEYS)
+local worker, limit, takes_all_queues, starts, may_wait =
+  ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5] == '1'
+
+redis.call('HDEL', waiting, worker)
+local names = tail(ARGV, 6)
+local named_queues = ''
+if not takes_all_queues then
+  named_queues = '\n' .. table.concat(names, '\n') .. '\n'
+end
+
+-- Returns whether `names` are exactly the existing queues. The number alone is not enough: a new
+-- queue may have replaced one that was forgotten.
+local function are_all_queues()
+  if redis.call('SCARD', known_queues) ~= #names then
+    return false
+  end
+  for first = 1, #names, CHUNK do
+    local last = math.min(first + CHUNK - 1, #names)
+    for _, exists in ipairs(redis.call('SMISMEMBER', known_queues, unpack(names, first, last))) do
+      if exists == 0 then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+if takes_all_queues and not are_all_queues() then
+  local is_named = {}
+  for _, name in ipairs(names) do
+    is_named[name] = true
+  end
+  -- A queue that is not named was never served, so it comes first.
+  local ordered = {}
+  local exists = {}
+  for _, name in ipairs(redis.call('SMEMBERS', known_queues)) do
+    exists[name] = true
+    if not is_named[name] then
+      ordered[#ordered + 1] = name
+    end
+  end
+  -- A queue that no longer exists was empty for a long time and was forgotten.
+  for _, name in ipairs(names) do
+    if exists[name] then
+      ordered[#ordered + 1] = name
+    end
+  end
+  names = ordered
+end
+
+-- A named queue without recent tasks has no stream, so it is not read.
+local existing = names
+if not takes_all_queues and #names > 1 then
+  existing = {}
+  for number, exists in ipairs(redis.call('SMISMEMBER', known_queues, unpack(names))) do
+    if exists == 1 then
+      existing[#existing + 1] = names[number]
+    end
+  end
+end
+
+local remaining, bodies, locations, held = tonumber(limit), {}, {}, {}
+local function take(name, count)
+  local key = task_prefix .. name
+  local entries, ids = redis.call('XRANGE', key, '-', '+', 'COUNT', count), {}
+  for number, entry in ipairs(entries) do
+    local fields = entry[2]
+    local token, partition, body = fields[2], fields[4], fields[6]
+    ids[number] = entry[1]
+    bodies[#bodies + 1] = body
+    locations[#locations + 1] = token
+    locations[#locations + 1] = 'w' .. worker
+    held[#held + 1] = token
+    held[#held + 1] = partition .. ' ' .. starts .. '0'
+  end
+  call_many('XDEL', key, ids)
+  remaining = remaining - #ids
+  return #ids
+end
+
+local served, not_exhausted = {}, {}
+for number, name in ipairs(existing) do
+  if remaining <= 0 then
+    break
+  end
+  local share = math.max(1, math.floor(remaining / (#existing - number + 1)))
+  local taken = take(name, share)
+  if taken > 0 then
+    served[#served + 1] = name
+  end
+  if taken == share then
+    not_exhausted[#not_exhausted + 1] = name
+  end
+end
+for _, name in ipairs(not_exhausted) do
+  if remaining > 0 then
+    take(name, remaining)
+  end
+end
+
+local waits, since = #bodies == 0 and may_wait, '0'
+if waits then
+  since = server_time()
+  redis.call('HSET', waiting, worker, limit .. ' ' .. starts .. named_queues)
+end
+if (waits or #bodies > 0) and redis.call('HEXISTS', workers, worker) == 0 then
+  redis.call('HSET', workers, worker, redis.call('INCR', heartbeat_counter))
+end
+if #bodies > 0 then
+  call_many('HSET', task_locations, locations)
+  call_many('HSET', held_tasks, held)
+  return {bodies, served, {}, since}
+end
+return {{}, {}, names, since}

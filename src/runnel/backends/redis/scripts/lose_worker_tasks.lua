@@ -1,0 +1,32 @@
+-- Removes a worker; each task that it held becomes TaskLost.
+-- ARGV: worker, the number of the judged heartbeat ('' if the worker shuts down itself), the
+-- message TaskLost before its token, after it for a started task, after it for a task that was not
+-- started, the number of dead workers to keep.
+-- Returns the number of lost tasks; 0 if the worker has sent a heartbeat since it was judged.
+local workers, held_tasks, task_locations, dropped, worker_info, dead, drained, waiting,
+  inbox_prefix = unpack(KEYS)
+local worker, judged_heartbeat, lost_before, lost_after_start, lost_without_start, dead_max =
+  unpack(ARGV)
+
+if judged_heartbeat ~= '' and redis.call('HGET', workers, worker) ~= judged_heartbeat then
+  return 0
+end
+local held, lost = redis.call('HGETALL', held_tasks), {}
+for at = 1, #held, 2 do
+  local token = held[at]
+  local partition, started = parse_held(held[at + 1])
+  local message_end = started == '1' and lost_after_start or lost_without_start
+  redis.call('XADD', inbox_prefix .. partition, '*', 'm', lost_before .. token .. message_end)
+  lost[#lost + 1] = token
+end
+call_many('HDEL', task_locations, lost)
+if judged_heartbeat ~= '' then
+  local info = redis.call('HGET', worker_info, worker) or ''
+  redis.call('XADD', dead, 'MAXLEN', dead_max, '*', 'w', worker, 'a', info)
+end
+redis.call('HDEL', workers, worker)
+redis.call('HDEL', worker_info, worker)
+redis.call('SREM', drained, worker)
+redis.call('HDEL', waiting, worker)
+redis.call('DEL', held_tasks, dropped)
+return #lost

@@ -1,0 +1,20 @@
+-- Marks the tasks that the worker still holds as started.
+-- ARGV: the worker if it stops waiting for pushed tasks, else ''; then tokens
+-- Returns 1 or 0 for each token; 0 if the worker no longer holds the task.
+local held_tasks, waiting = unpack(KEYS)
+local waiting_worker = ARGV[1]
+
+if waiting_worker ~= '' then
+  redis.call('HDEL', waiting, waiting_worker)
+end
+local tokens, is_held, started = tail(ARGV, 2), {}, {}
+for number, value in ipairs(get_many(held_tasks, tokens)) do
+  is_held[number] = value and 1 or 0
+  if value then
+    local partition, _, missed = parse_held(value)
+    started[#started + 1] = tokens[number]
+    started[#started + 1] = partition .. ' 1' .. missed
+  end
+end
+call_many('HSET', held_tasks, started)
+return is_held

@@ -1,0 +1,10 @@
+-- Removes an orchestrator that shuts down, or that was judged dead and has sent no heartbeat since.
+-- ARGV: orchestrator, the number of the judged heartbeat ('' if the orchestrator shuts down itself)
+local orchestrators = KEYS[1]
+local orchestrator, judged_heartbeat = unpack(ARGV)
+
+if judged_heartbeat == ''
+  or redis.call('HGET', orchestrators, orchestrator) == judged_heartbeat then
+  redis.call('HDEL', orchestrators, orchestrator)
+end
+return 1

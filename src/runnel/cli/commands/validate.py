@@ -1,0 +1,15 @@
+"""`runnel validate FILE`"""
+
+from runnel.cli.options import StoreLocation, WorkflowFile, configure
+from runnel.cli.render.text import format_count
+from runnel.cli.session.inputs import load_graph
+
+
+def validate(file: WorkflowFile) -> None:
+    """Check a workflow file and print all of its problems.
+
+    Functions that a document names are not imported: a missing one is reported by
+    [bold]runnel run[/bold]. A Python file is imported.
+    """
+    graph = load_graph(file, configure(StoreLocation()))
+    print(f"ok: {format_count(len(graph), 'node')}, {format_count(len(graph.layers()), 'layer')}")

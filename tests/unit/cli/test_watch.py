@@ -1,0 +1,165 @@
+"""A command that watches a foreign execution shows all of it, whatever the store does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from runnel.cli.render.progress import ExecutionProgress
+from runnel.cli.session import watch
+from runnel.cli.session.open_client import ClientSession
+from runnel.cli.session.watch import MissingProcessWarning, WatchSession
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.workflow import SkipReason
+from runnel.errors import StoreError
+from runnel.testing.clock import FakeClock, settle
+from runnel.views import Timestamp
+from runnel.views.execution import ExecutionView, HistoryEvent
+from tests.core_driver import make_node, make_workflow
+
+FLOW = make_workflow(make_node("a"), make_node("b", "a"))
+EXECUTION = ExecutionId("x1")
+
+
+def event(name: str, **fields: Any) -> HistoryEvent:
+    return HistoryEvent(at=Timestamp(1.0), event=name, fields=fields)
+
+
+HISTORY = [
+    event("ExecutionStarted"),
+    event("NodeSkipped", node="a", reason=SkipReason.CONDITION_FALSE.value),
+    event("NodeSkipped", node="b", reason=SkipReason.CONDITION_FALSE.value),
+    event("ExecutionFinished", state="COMPLETED"),
+]
+
+
+class BreakingClient:
+    """A client of a server that breaks after each event of `breaks_after`."""
+
+    def __init__(
+        self, history: Sequence[HistoryEvent], *, breaks_after: Sequence[int] = ()
+    ) -> None:
+        self.history = history
+        self.breaks = list(breaks_after)
+        self.starts: list[int] = []
+        self.may_end = asyncio.Event()
+
+    async def follow(
+        self, _execution_id: ExecutionId, *, after: int = 0
+    ) -> AsyncIterator[HistoryEvent]:
+        self.starts.append(after)
+        for number, each in enumerate(self.history[after:], start=after + 1):
+            yield each
+            if number in self.breaks:
+                self.breaks.remove(number)
+                raise StoreError("away")
+        await self.may_end.wait()
+
+    async def get(self, execution_id: ExecutionId) -> ExecutionView:
+        return ExecutionView(
+            execution_id=execution_id,
+            workflow=FLOW.name,
+            version=1,
+            status=ExecutionState.FAILED,
+            output=None,
+            error="it could not be created",
+            nodes={},
+            input=None,
+            created_at=Timestamp(1.0),
+            started_at=None,
+            finished_at=Timestamp(1.0),
+            parent_id=None,
+            rerun_of=None,
+            labels={},
+        )
+
+
+class RecordedWarning:
+    def __init__(self) -> None:
+        self.checks = 0
+
+    async def check(self, _execution_id: ExecutionId, _warn: Callable[[str], None]) -> None:
+        self.checks += 1
+
+
+class SilentView:
+    def __init__(self) -> None:
+        self.shown: list[NodeState] = []
+        self.messages: list[str] = []
+        self.is_closed = False
+
+    def add(self, progress: ExecutionProgress) -> None: ...
+
+    def show_changes(self, progress: ExecutionProgress) -> None:
+        self.shown += [line.state for line in progress.changed]
+        progress.changed.clear()
+
+    def refresh(self) -> None: ...
+
+    def print_message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class WatchHarness:
+    def __init__(self, client: BreakingClient) -> None:
+        self.client = client
+        self.clock = FakeClock()
+        self.view = SilentView()
+        self.warning = RecordedWarning()
+        self.progress = ExecutionProgress(EXECUTION, FLOW)
+        session = ClientSession(
+            client=cast("Any", client),
+            clock=self.clock,
+            has_workers=True,
+            build_operations=cast("Any", None),
+        )
+        warning = cast("MissingProcessWarning", self.warning)
+        self.session = WatchSession(session, self.progress, self.view, warning)
+
+
+@pytest.fixture(autouse=True)
+def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would go to the stderr of this process from then on."""
+    monkeypatch.setattr(watch, "show_logs", lambda _hide: None)
+
+
+async def test_a_stream_that_breaks_continues_after_the_last_event() -> None:
+    harness = WatchHarness(BreakingClient(HISTORY, breaks_after=[1, 3]))
+    harness.client.may_end.set()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(harness.session.run())
+        await harness.clock.advance(2.0)
+
+    assert harness.client.starts == [0, 1, 3]
+    assert harness.view.shown == [NodeState.SKIPPED, NodeState.SKIPPED]
+    assert (harness.progress.state, harness.view.is_closed) == (ExecutionState.COMPLETED, True)
+    assert harness.session.interruption is None
+
+
+async def test_an_execution_without_an_event_ends_as_the_store_says() -> None:
+    harness = WatchHarness(BreakingClient([]))
+    harness.client.may_end.set()
+
+    await harness.session.run()
+
+    assert harness.progress.state is ExecutionState.FAILED
+    assert harness.progress.error == "it could not be created"
+
+
+async def test_missing_processes_are_looked_for_once_a_second_while_no_event_comes() -> None:
+    harness = WatchHarness(BreakingClient(HISTORY[:2]))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(harness.session.run())
+        await harness.clock.advance(1.0)
+        after_news = harness.warning.checks
+        await harness.clock.advance(3.0)
+        harness.client.may_end.set()
+        await settle()
+        await harness.clock.advance(1.0)
+
+    assert (after_news, harness.warning.checks) == (0, 3)
