@@ -27,13 +27,13 @@ from tests.redis_postgres import open_archived_engine
 
 KINDS = ("memory", "sqlite", "redis", "archived")
 BOTH = ("sqlite", "archived")
-"""What people have: enough where routes only show what is tested on every backend elsewhere."""
+"""The two usual deployments, for routes whose behaviour other tests check on every backend."""
 BASE = "http://localhost"
 
 
 @dataclass(kw_only=True)
 class ApiUnderTest:
-    """`http` is a client without a token; `work` is what the handler `work` does."""
+    """An API and its engine: `http` has no token, `work` is the handler named `work`."""
 
     http: httpx.AsyncClient
     site: AppState
@@ -50,7 +50,7 @@ class ApiUnderTest:
         return view.token
 
     async def get(self, path: str, **given: Any) -> Any:
-        """The body of an answer that must be good."""
+        """Returns the JSON body; fails the test unless the status is a success."""
         return await self.call("GET", path, **given)
 
     async def post(self, path: str, body: Any = None, **given: Any) -> Any:
@@ -63,10 +63,10 @@ class ApiUnderTest:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json()
 
-    async def ended(self, execution_id: str) -> Any:
-        found = await self.get(f"/v1/executions/{execution_id}/wait", params={"timeout": 60})
-        assert found["finished_at"] is not None, f"{execution_id} is {found['status']}"
-        return found
+    async def wait_for_end(self, execution_id: str) -> Any:
+        execution = await self.get(f"/v1/executions/{execution_id}/wait", params={"timeout": 60})
+        assert execution["finished_at"] is not None, f"{execution_id} is {execution['status']}"
+        return execution
 
 
 @asynccontextmanager
@@ -80,7 +80,7 @@ async def open_api(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> AsyncIterator[ApiUnderTest]:
-    """With an engine that runs what is submitted."""
+    """Opens an API with an engine that runs the submitted workflows."""
     work, settings = WorkHandler(), settings or Settings()
     async with AsyncExitStack() as stack:
         client, backend, clock = await _open_engine(stack, kind, request, folder, work)
@@ -106,8 +106,10 @@ _routes: list[BaseRoute] = []
 
 
 def _reuse_routes(app: FastAPI) -> list[BaseRoute]:
-    """Those of the first app: FastAPI makes each anew when it is first called, which takes as long
-    as many a test, and they hold nothing of an app.
+    """Returns the routes of the first app of this process.
+
+    FastAPI builds a route at its first call, which takes as long as many a test. The routes hold
+    no state of an app.
     """
     _routes[:] = _routes or app.router.routes
     return _routes

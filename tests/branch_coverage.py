@@ -1,4 +1,4 @@
-"""Fails when the last run of the tests left out too much of the core or of the engine."""
+"""Fails when the last test run covered too few branches of the core or of the engine."""
 
 import json
 import sys
@@ -7,23 +7,23 @@ from tempfile import TemporaryDirectory
 
 from coverage import Coverage
 
-# Per cent; may only go up.
+# Per cent. These limits may only rise.
 BRANCHES_MIN = 95.0
 PACKAGES = ("core", "engine")
 
 
 def main() -> None:
-    """Exits with a sentence when a package is below the limit."""
+    """Exits with a message if a package is below its limit."""
     with TemporaryDirectory() as folder:
         taken = {package: measure_branch_coverage(package, Path(folder)) for package in PACKAGES}
-    found = ", ".join(f"{package} {share:.1f} %" for package, share in taken.items())
+    summary = ", ".join(f"{package} {share:.1f} %" for package, share in taken.items())
     if min(taken.values()) < BRANCHES_MIN:
-        sys.exit(f"expected tests for at least {BRANCHES_MIN:g} % of the branches, got: {found}")
-    sys.stdout.write(f"branches: {found}\n")
+        sys.exit(f"expected tests for at least {BRANCHES_MIN:g} % of the branches, got: {summary}")
+    sys.stdout.write(f"branches: {summary}\n")
 
 
 def measure_branch_coverage(package: str, folder: Path) -> float:
-    """Branches alone, in per cent: lines are easier to reach and would make it look better."""
+    """Returns the covered branches in per cent. Lines do not count: they are easier to reach."""
     report = folder / f"{package}.json"
     measured = Coverage()
     measured.load()

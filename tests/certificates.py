@@ -1,4 +1,4 @@
-"""Certificates for servers on loopback, made when they are needed."""
+"""Creates TLS certificates for servers on loopback, on demand."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ def openssl(missing_part: MissingPart) -> str:
 
 
 def make_certificate(openssl: str, folder: Path, *, host: str = "localhost", days: int = 2) -> Path:
-    """Signed by itself, with its key in the same file."""
+    """Creates a self-signed certificate with its key in the same file."""
     path = folder / "certificate.pem"
     names = ["-subj", "/CN=test", "-addext", f"subjectAltName=DNS:{host}"]
     new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, "-keyout", str(path)]

@@ -1,4 +1,4 @@
-"""What holds for the whole suite: a time budget for each part, and no part left out in silence."""
+"""Rules of the whole suite: each part has a time budget, and every skipped part is reported."""
 
 import gc
 import os
@@ -21,9 +21,8 @@ hypothesis.settings.register_profile("whole", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)  # for make check
 hypothesis.settings.load_profile("whole")
 
-# Seconds of test time in each folder of tests/, added up over all workers. They begin in this
-# order: who has nothing left to do takes from the end of the others' lists, and what is there when
-# all lists are short had better be quick.
+# Seconds of test time in each folder of tests/, added up over all workers. The folders run in this
+# order. An idle worker takes tests from the end of another worker's list, so quick tests come last.
 BUDGET_S = {
     "simulation": 400,
     "performance": 30,
@@ -36,7 +35,8 @@ BUDGET_S = {
     "architecture": 25,
     "unit": 60,
 }
-# Over its budget a part is named; over this much of it, which no busy machine explains, it fails.
+# A part over its budget is reported. Over this multiple of it the run fails: a busy machine alone
+# does not explain that.
 SLACK = 2.0
 MISSING = "missing part: "
 
@@ -44,9 +44,9 @@ MissingPart = Callable[[str, str], NoReturn]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that runs this in the background lets it ignore SIGINT, and all that it starts.
+    # A shell that starts pytest in the background makes it and its children ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not hasattr(config, "workerinput"):  # only the process that sees every report keeps count
+    if not hasattr(config, "workerinput"):  # only the controller sees every report
         factor = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
         is_strict = os.environ.get("CI", "").lower() in {"1", "true"}
         config.pluginmanager.register(TimeBudget(factor=factor, is_strict=is_strict), "ledger")
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Nothing of it is ever garbage: to look for some takes a fifth of the time."""
+    """Collects the tests without garbage collection, which took 20 % of the time."""
     gc.disable()
     try:
         return (yield)
@@ -77,9 +77,9 @@ def no_forks_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def missing_part() -> MissingPart:
-    """`missing_part(name, why)` skips a test whose server or binary cannot be had.
+    """`missing_part(name, why)` skips a test whose server or binary is not available.
 
-    The name is listed loudly at the end of the run, and with CI=true the run fails.
+    The end of the run lists the name in bold, and with CI=true the run fails.
     """
 
     def skip(name: str, why: str) -> NoReturn:
@@ -90,7 +90,7 @@ def missing_part() -> MissingPart:
 
 @pytest.fixture
 def redis_url(request: pytest.FixtureRequest) -> str | None:
-    """Of an empty server, for a test whose parameter `kind` is redis; None for any other."""
+    """Returns the URL of an empty Redis if the test's parameter `kind` is redis, else None."""
     if request.node.callspec.params["kind"] != "redis":
         return None
     server: RedisServer = request.getfixturevalue("shared_redis")
@@ -99,7 +99,7 @@ def redis_url(request: pytest.FixtureRequest) -> str | None:
 
 
 class TimeBudget:
-    """Adds up the time of each part; a run that went far over its budget is a failure."""
+    """Adds up the time of each part, and fails a run that is far over a budget."""
 
     def __init__(self, *, factor: float, is_strict: bool) -> None:
         self._factor = factor
@@ -131,7 +131,7 @@ class TimeBudget:
         return is_over or (self._is_strict and bool(self._missing))
 
     def over_budget(self, *, slack: float = 1.0) -> list[str]:
-        """One sentence for each part that took longer than it may, or that has no budget."""
+        """Returns one sentence for each part that exceeded its budget or has none."""
         return [
             line
             for part, spent_s in sorted(self._spent_s.items())
@@ -148,11 +148,11 @@ class TimeBudget:
 
     def _note_missing(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):
-            _, found, reason = report.longrepr[2].partition(MISSING)
-            if found:
+            _, marker, reason = report.longrepr[2].partition(MISSING)
+            if marker:
                 self._missing.add(reason)
 
 
 def get_part(nodeid: str) -> str:
-    """The folder of tests/ that a test lives in."""
+    """Returns the folder of tests/ that contains the test."""
     return nodeid.removeprefix("tests/").partition("/")[0]

@@ -1,7 +1,7 @@
-"""Commands of `runnel` in forks of a process that has imported it: as separate as a start of the
-program, each with a pid, streams and signals of its own, without the cold start.
+"""Runs commands of `runnel` in forks of a process that has already imported it.
 
-A start of `python -m runnel` takes 0.4 to 0.6 s of processor time, a fork 0.02 (2026-11).
+Each command is as isolated as a new process: it has its own pid, streams and signals. A start of
+`python -m runnel` takes 0.4 to 0.6 s of processor time, a fork 0.02 s (2026-11).
 """
 
 import atexit
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).parents[1]
-# What commands import late: a fork has it already.
+# Modules that commands import lazily. A fork inherits them.
 PRELOADED = ("runnel.api", "runnel.authoring", "runnel.backends", "runnel.cli", "runnel.core")
 PRELOADED_ALONE = (
     "jsonschema",
@@ -41,7 +41,7 @@ _ANSWER_BYTES_MAX = 20
 
 
 class Streams(NamedTuple):
-    """File descriptors, which the caller closes."""
+    """File descriptors of a command; the caller closes them."""
 
     input: int
     out: int
@@ -55,7 +55,7 @@ class CommandResult(NamedTuple):
 
 
 class ForkedCommand:
-    """One command that runs. Its exit code is minus the signal that ended it, as elsewhere."""
+    """A running command. After a signal, its exit code is the negative signal number."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.pid = int(connection.recv(_ANSWER_BYTES_MAX))
@@ -63,28 +63,28 @@ class ForkedCommand:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Returns the exit code, or None while the command runs."""
         if self._code is None and select.select([self.connection], [], [], 0)[0]:
-            self.ended(self.connection.recv(_ANSWER_BYTES_MAX))
+            self.record_end(self.connection.recv(_ANSWER_BYTES_MAX))
         return self._code
 
     def wait(self, timeout_s: float) -> int:
-        """Raises TimeoutError."""
+        """Returns the exit code, or raises TimeoutError if the command still runs."""
         if self._code is None and not select.select([self.connection], [], [], timeout_s)[0]:
-            raise TimeoutError(f"it has not ended within {timeout_s:g} s")
+            raise TimeoutError(f"the command has not ended within {timeout_s:g} s")
         code = self.poll()
         if code is None:
-            raise AssertionError("it has ended without an exit code")
+            raise AssertionError("the command has ended without an exit code")
         return code
 
-    def ended(self, answer: bytes) -> int:
-        """To be told by who read the answer from the connection."""
+    def record_end(self, answer: bytes) -> int:
+        """Stores the exit code that was read from the connection, and closes the connection."""
         self._code = int(answer)
         self.connection.close()
         return self._code
 
     def send(self, number: signal.Signals) -> None:
-        """To one that has ended: nothing."""
+        """Sends a signal; does nothing if the command has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -93,7 +93,7 @@ class ForkedCommand:
 
 
 class ForkServer:
-    """The process that is forked, as seen by a test."""
+    """The test's handle of the process that forks for each command."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="forks-")
@@ -109,13 +109,17 @@ class ForkServer:
             )
 
     def end(self) -> None:
-        self._process.communicate()  # the end of its stdin ends it
+        self._process.communicate()  # the server exits at the end of its stdin
         self._folder.cleanup()
 
     def begin(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], streams: Streams
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: Streams,
     ) -> ForkedCommand:
-        order = {"words": words, "folder": str(folder), "environment": dict(environment)}
+        order = {"words": arguments, "folder": str(folder), "environment": dict(environment)}
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.connect(self._address)
@@ -127,30 +131,30 @@ class ForkServer:
 
     def run(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
         *,
         deadline_s: float,
     ) -> CommandResult:
-        """It has nothing to read. Raises TimeoutError, and then it has been killed."""
+        """Runs a command with an empty stdin; at the deadline, kills it and raises TimeoutError."""
         out, err = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            fork = self.begin(words, folder, environment, Streams(nothing, out[1], err[1]))
+            fork = self.begin(arguments, folder, environment, Streams(nothing, out[1], err[1]))
         finally:
             for number in (nothing, out[1], err[1]):
                 os.close(number)
         try:
-            said = _read_pipes((out[0], err[0]), deadline_s)
-            return CommandResult(fork.wait(deadline_s), *said)
+            output = _read_pipes((out[0], err[0]), deadline_s)
+            return CommandResult(fork.wait(deadline_s), *output)
         finally:
             fork.kill()
 
 
 @cache
 def get_fork_server() -> ForkServer:
-    """One for all tests of this process, started when it is first needed."""
+    """Returns the server that all tests of this process share; the first call starts it."""
     return ForkServer()
 
 
@@ -161,35 +165,35 @@ def stop_fork_server() -> None:
 
 
 def _read_pipes(pipes: Sequence[int], deadline_s: float) -> list[str]:
-    """What comes out of each until all are closed at the other end; then they are closed here."""
-    found = dict.fromkeys(pipes, b"")
+    """Reads each pipe to its end, closes them all and returns their texts."""
+    received = dict.fromkeys(pipes, b"")
     is_open = set(pipes)
     end = time.monotonic() + deadline_s
     try:
         while is_open:
             ready, _, _ = select.select(is_open, [], [], max(0.0, end - time.monotonic()))
             if not ready:
-                raise TimeoutError(f"only said within {deadline_s:g} s: {found}")
+                raise TimeoutError(f"incomplete output after {deadline_s:g} s: {received}")
             for number in ready:
                 data = os.read(number, 65_536)
-                found[number] += data
+                received[number] += data
                 if not data:
                     is_open.remove(number)
     finally:
         for number in pipes:
             os.close(number)
-    return [found[number].decode() for number in pipes]
+    return [received[number].decode() for number in pipes]
 
 
-# -- the process that is forked --------------------------------------------------------------------
+# -- the server process, which forks for each command ----------------------------------------------
 
 
 def main(listener: socket.socket) -> None:
-    """Until the end of its stdin, which is that of the tests."""
+    """Serves commands until its stdin ends, which happens when the tests end."""
     for name in (*PRELOADED_ALONE, *chain.from_iterable(map(list_modules, PRELOADED))):
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # a fork need not look at it again
+    gc.freeze()  # the garbage collector of a fork skips these objects
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         _reap_children()
         connection, _ = listener.accept()
@@ -201,18 +205,18 @@ def main(listener: socket.socket) -> None:
 
 def list_modules(package: str) -> Iterator[str]:
     path = importlib.import_module(package).__path__
-    return (found.name for found in pkgutil.walk_packages(path, f"{package}."))
+    return (module.name for module in pkgutil.walk_packages(path, f"{package}."))
 
 
 def _reap_children() -> None:
-    """Those of `_serve_command` that have ended."""
+    """Reaps the forks of `main` that have ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
 
 
 def _serve_command(connection: socket.socket) -> NoReturn:
-    """One command, from its order to its exit code."""
+    """Reads one order, runs its command and sends the pid and then the exit code."""
     message, streams, _, _ = socket.recv_fds(connection, _ORDER_BYTES_MAX, len(Streams._fields))
     command = os.fork()
     if command == 0:
@@ -223,22 +227,22 @@ def _serve_command(connection: socket.socket) -> NoReturn:
     connection.send(str(command).encode())
     _, status = os.waitpid(command, 0)
     connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os.kill(os.getpid(), signal.SIGKILL)  # so that a measurement of coverage does not count it
-    raise AssertionError("nothing survives that")
+    os.kill(os.getpid(), signal.SIGKILL)  # no exit handlers run, so coverage does not count it
+    raise AssertionError("the process has survived SIGKILL")
 
 
 def _run_command(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
     from runnel.cli.main import run_command
 
-    # Whoever runs the tests by `nohup` ignores it, and so would all that they start.
+    # Under `nohup` the tests ignore SIGHUP, and a child inherits that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    for number, given in enumerate(streams):
-        os.dup2(given, number)
-        os.close(given)
-    # New ones: those of before the fork remember what kind of file theirs was.
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    # The streams from before the fork still have the settings of their former files.
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False, buffering=1)
@@ -247,7 +251,7 @@ def _run_command(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """As Python ends, but for tidying its memory: 65 of the 80 ms that a command takes here."""
+    """Exits as Python does, but does not free memory, which takes 65 of the 80 ms of a command."""
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - it waits for threads
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to call them
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Backends of two real servers, for tests."""
+"""Opens backends and engines on a real Redis and a real PostgreSQL."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,7 @@
-"""A real HTTP server on loopback whose answers are bytes: right, slow, broken or malicious ones."""
+"""A real HTTP server on loopback that sends bytes which the test has chosen.
+
+The answers may be correct, slow, broken or malicious.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +24,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """`is_last` closes the connection after it; `hangs` keeps it open and says nothing more."""
+    """`is_last` closes the connection after the answer; `hangs` keeps it open and sends no more."""
 
     data: bytes = b""
     is_last: bool = False
@@ -29,7 +32,7 @@ class ScriptedAnswer:
 
 
 def make_answer(status: int = 200, body: bytes = b"", **headers: str) -> ScriptedAnswer:
-    """A proper one; `content_type` stands for the header Content-Type."""
+    """Returns a well-formed answer; the keyword `content_type` sets the header Content-Type."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     lines = {"content-length": str(len(body)), **named}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -43,12 +46,12 @@ def make_json_answer(body: bytes, status: int = 200, **headers: str) -> Scripted
 
 @dataclass
 class ScriptedServer:
-    """Each request for a path gets the next of its answers; the last one goes on for ever."""
+    """Sends the answers of a path one after another, then repeats the last one."""
 
     port: int = 0
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    client_left: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _answers: dict[str, list[ScriptedAnswer]] = field(default_factory=lambda: defaultdict(list))
 
@@ -56,12 +59,12 @@ class ScriptedServer:
         return f"http://{host}:{self.port}{path}"
 
     def says(self, path: str, *answers: ScriptedAnswer) -> str:
-        """Returns the URL."""
+        """Sets the answers of a path and returns its URL."""
         self._answers[path] = list(answers)
         return self.url(path)
 
-    def goes_on(self, data: bytes) -> None:
-        """Says more on all connections that are open."""
+    def send_more(self, data: bytes) -> None:
+        """Sends `data` on all open connections."""
         for writer in self._writers:
             writer.write(data)
 
@@ -72,16 +75,16 @@ class ScriptedServer:
         try:
             while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
-                found = self._next(request.target.partition("?")[0])
-                writer.write(found.data)
+                answer = self._next(request.target.partition("?")[0])
+                writer.write(answer.data)
                 await writer.drain()
-                if found.hangs:
-                    await reader.read()  # until the other side has had enough
-                    self.left.set()
-                if found.is_last or found.hangs:
+                if answer.hangs:
+                    await reader.read()  # until the client closes the connection
+                    self.client_left.set()
+                if answer.is_last or answer.hangs:
                     return
         except ConnectionError:
-            self.left.set()
+            self.client_left.set()
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -93,11 +96,11 @@ class ScriptedServer:
 
 @asynccontextmanager
 async def open_scripted_server() -> AsyncIterator[ScriptedServer]:
-    odd = ScriptedServer()
-    server = await asyncio.start_server(odd.serve, LOOPBACK, 0)
-    odd.port = server.sockets[0].getsockname()[1]
+    scripted = ScriptedServer()
+    server = await asyncio.start_server(scripted.serve, LOOPBACK, 0)
+    scripted.port = server.sockets[0].getsockname()[1]
     try:
-        yield odd
+        yield scripted
     finally:
         server.close()
 

@@ -1,4 +1,4 @@
-"""A workflow from a text, in YAML or JSON."""
+"""Loads a workflow from a YAML or JSON text."""
 
 from runnel.authoring.documents import ResolveWorkflow, read_document
 from runnel.authoring.documents.files import parse_data

@@ -14,7 +14,7 @@ from runnel.errors import Skip, SoftTimeoutError
 
 
 class PickyError(Exception):
-    """An exception that pickle could not make again: its constructor wants two arguments."""
+    """An exception that pickle can't restore, because its constructor needs two arguments."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} {second}")
@@ -63,14 +63,14 @@ def leave() -> None:
 
 
 def spin(file: str) -> None:
-    """Says who it is, then never ends and never waits."""
+    """Writes its pid to the file, then runs for ever without waiting."""
     Path(file).write_text(str(os.getpid()))
     while True:
         pass
 
 
-def spin_without_letting_go(file: str) -> None:
-    """As `spin`, but no other thread of the process gets a turn."""
+def spin_without_switching_threads(file: str) -> None:
+    """Runs like `spin`, and lets no other thread of the process run."""
     sys.setswitchinterval(1e6)
     spin(file)
 
@@ -90,7 +90,7 @@ def soft() -> str:
 
 
 def soft_by_itself() -> str:
-    """As `soft`, but without anybody to send the signal."""
+    """Runs like `soft`, but sends itself the signal."""
     try:
         os.kill(os.getpid(), SOFT_TIMEOUT_SIGNAL)
         return soft()

@@ -1,4 +1,4 @@
-"""A client without an engine, for tests of what it leaves in the store."""
+"""A client without an engine, for tests of the commands that a client stores."""
 
 from runnel.backends.memory import MemoryBackend
 from runnel.client.store_client import StoreClient
@@ -8,7 +8,7 @@ from runnel.testing.clock import FakeClock, FakeIds
 
 
 class ClientWithoutEngine:
-    """A client of a store that nobody runs: what it leaves there can be looked at."""
+    """A client on a store without an engine, so stored commands stay there for inspection."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -1,8 +1,7 @@
 """One process of a deployment on Redis: `orchestrator` or `worker`, the server's URL, a name.
 
-A worker may be given the queues that it serves.
-It says each thing that telemetry is told, by name; SIGTERM ends it in good order. Times are those
-of a deployment of three-second leases, so that a test need not wait for long.
+Further arguments name the queues that a worker serves. The process prints the name of each
+telemetry event, and SIGTERM stops it cleanly. Leases last three seconds, so that tests are quick.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ PARTITIONS = 8
 
 
 class PrintingTelemetry(NullTelemetry):
-    """Says each event and the partition, worker or orchestrator that it is about."""
+    """Prints each event with its partition, worker or orchestrator."""
 
     def event(self, name: str, **fields: object) -> None:
         about = [fields[key] for key in ("partition", "worker", "orchestrator") if key in fields]
@@ -57,19 +56,19 @@ async def main(role: str, url: str, name: str, *queues: str) -> None:
 
 
 async def orchestrate(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
-    clock, told = RealClock(), PrintingTelemetry()
+    clock, telemetry = RealClock(), PrintingTelemetry()
     parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
         blobs=backend.blobs,
         clock=clock,
         ids=RandomIdGenerator(),
-        telemetry=told,
+        telemetry=telemetry,
     )
     orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
-    reaper = Reaper(backend.store, backend.tasks, clock, told, dead_after_s=DEAD_AFTER_S)
+    reaper = Reaper(backend.store, backend.tasks, clock, telemetry, dead_after_s=DEAD_AFTER_S)
     unserved = UnservedQueueService(
-        backend.store, backend.tasks, clock, told, unserved_s=UNSERVED_S
+        backend.store, backend.tasks, clock, telemetry, unserved_s=UNSERVED_S
     )
     watchdog = Watchdog(parts, orchestrator, sweep_s=SWEEP_S, repair_after_s=REPAIR_AFTER_S)
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Decorated workflows that the tests run; `notes` is a file in which tasks say that they ran."""
+"""Decorated workflows that the tests run. Tasks append a line to the file `notes` when they run."""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
 """A process that starts a private server and waits: `redis` or `postgres`, `paused` or `running`.
 
-It says which processes there are, and where the server's folder is.
+It prints the pids of the processes and the folder of the server.
 """
 
 import sys
@@ -17,7 +17,7 @@ def main(kind: str, state: str) -> None:
         pids = [pid, *list_children(pid)]
         if state == "paused":
             server.pause()
-        say(" ".join(str(each) for each in pids))
+        say(" ".join(str(pid) for pid in pids))
         say(str(server.folder))
         sys.stdin.read()
 

@@ -1,4 +1,4 @@
-"""Workers that call services: what they may reach, what they get, and how they fail."""
+"""Helpers for tests of workers that call external services."""
 
 from typing import Any
 
@@ -14,10 +14,12 @@ HANDLER = "call_external_service"
 
 
 def make_worker(*allowed: str, clock: RealClock | None = None) -> WorkerHarness:
-    """A worker that may reach these addresses besides public ones; its calls wait by `clock`."""
+    """Returns a worker that may also call the given private addresses; its calls use `clock`."""
     stage = WorkerHarness(RealClock())
-    means = HandlerEnvironment(addresses=AddressPermissions(allowed), clock=clock or stage.clock)
-    stage.handlers = create_builtin_registry(means)
+    handler_environment = HandlerEnvironment(
+        addresses=AddressPermissions(allowed), clock=clock or stage.clock
+    )
+    stage.handlers = create_builtin_registry(handler_environment)
     return stage
 
 

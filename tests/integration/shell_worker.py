@@ -1,4 +1,4 @@
-"""A worker with one task of the handler `shell`, to be killed: `shell_worker.py COMMAND`."""
+"""A worker that runs one `shell` task until the test kills it: `shell_worker.py COMMAND`."""
 
 import asyncio
 import sys

@@ -1,9 +1,9 @@
 """A process that shares a data directory: `own` owns a partition, `send` sends one message.
 
-`fork` owns one too, then forks a child that knows nothing of it and waits to be killed.
+`fork` owns one too, then forks a child that does nothing and waits to be killed.
 
-Its clock stands still, so whatever it gets while it waits, it got by being told. Only pauses are
-real: the other process may be writing to the database at the same moment.
+The clock of the process stands still, so a waiting call returns only after a notification. Only
+sleeps take real time, because the other process may hold the write lock of the database.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Connections on which a request does not arrive in time are closed; others are left alone."""
+"""The server closes a connection whose request does not arrive in time, and no other."""
 
 import asyncio
 import json
@@ -32,10 +32,10 @@ async def api(
 
 
 @asynccontextmanager
-async def connected(
+async def open_connection(
     api: ApiUnderTest,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """To a server of its own, on a socket."""
+    """Starts a server on a socket and connects to it."""
     listening = listen("127.0.0.1", 0)
     role = ApiRole("api", api.app, api.site, listening)
     stops = StopEvents(asyncio.Event(), asyncio.Event())
@@ -59,10 +59,10 @@ async def connected(
         LIVE + b"GET /health/live HTTP/1.1\r\n",
     ],
 )
-async def test_a_request_that_does_not_arrive_is_not_waited_for(
+async def test_a_connection_without_a_complete_request_is_closed(
     api: ApiUnderTest, sent: bytes
 ) -> None:
-    async with connected(api) as (reader, writer):
+    async with open_connection(api) as (reader, writer):
         writer.write(sent)
         answered = await reader.read()
 
@@ -70,11 +70,11 @@ async def test_a_request_that_does_not_arrive_is_not_waited_for(
     assert b"HTTP/1.1 5" not in answered
 
 
-async def test_an_answer_that_takes_longer_is_waited_for(api: ApiUnderTest) -> None:
+async def test_a_slow_answer_does_not_close_the_connection(api: ApiUnderTest) -> None:
     node = {"id": "ask", "handler": "wait_for_signal", "config": {"signal": "go"}}
     held = await api.post("/v1/workflow", {"name": "held", "nodes": [node]})
     path = f"/v1/executions/{held['execution_id']}/wait?timeout=1"
-    async with connected(api) as (reader, writer):
+    async with open_connection(api) as (reader, writer):
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         waited = await reader.readuntil(b"\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -83,7 +83,7 @@ async def test_an_answer_that_takes_longer_is_waited_for(api: ApiUnderTest) -> N
 
 
 def test_answers_are_sent_without_delay() -> None:
-    """TCP_NODELAY is set by asyncio on sockets of this kind only, and so on connections."""
+    """TCP_NODELAY needs this protocol: asyncio sets the option only on sockets that have it."""
     with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
@@ -95,45 +95,47 @@ def test_answers_are_sent_without_delay() -> None:
 @pytest.mark.parametrize(
     "sent", [b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"]
 )
-async def test_what_is_no_request_is_refused_as_a_problem(api: ApiUnderTest, sent: bytes) -> None:
-    async with connected(api) as (reader, writer):
+async def test_a_malformed_request_is_answered_with_a_problem(
+    api: ApiUnderTest, sent: bytes
+) -> None:
+    async with open_connection(api) as (reader, writer):
         writer.write(sent)
         answer = await reader.read()
 
     head, _, body = answer.partition(b"\r\n\r\n")
-    found = json.loads(body)
+    problem = json.loads(body)
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in head.lower()
-    assert (found["status"], found["code"]) == (400, "malformed_request")
+    assert (problem["status"], problem["code"]) == (400, "malformed_request")
 
 
-async def test_a_body_that_breaks_off_in_nonsense_is_refused_once(
+async def test_a_body_with_an_invalid_chunk_is_refused_once(
     api: ApiUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = HEAD.replace(b"application/json", b"text/plain")
-    async with connected(api) as (reader, writer):
+    async with open_connection(api) as (reader, writer):
         writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n" + NO_CHUNK)
         answer = await reader.read()
 
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert answer.count(b"\r\n\r\n") == 1
-    assert errors_of(caplog) == []
+    assert list_errors(caplog) == []
 
 
-async def test_nonsense_behind_an_answer_ends_the_connection_without_a_word(
+async def test_an_invalid_chunk_after_the_answer_closes_the_connection_silently(
     api: ApiUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = HEAD.replace(b"application/json", b"text/plain")
-    async with connected(api) as (reader, writer):
+    async with open_connection(api) as (reader, writer):
         writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
         answer = await reader.readuntil(b"\r\n")
         writer.write(NO_CHUNK)
-        rest = await reader.read()
+        remainder = await reader.read()
 
     assert answer == b"HTTP/1.1 415 Unsupported Media Type\r\n"
-    assert rest.count(b"\r\n\r\n") == 1
-    assert errors_of(caplog) == []
+    assert remainder.count(b"\r\n\r\n") == 1
+    assert list_errors(caplog) == []
 
 
-def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+def list_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

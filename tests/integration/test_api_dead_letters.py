@@ -39,18 +39,18 @@ async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def failed(api: ApiUnderTest, document: dict[str, Any], times: int = 1) -> list[str]:
-    """The ids of executions that have left a dead letter each, the oldest first."""
+async def run_failing(api: ApiUnderTest, document: dict[str, Any], times: int = 1) -> list[str]:
+    """Runs failing executions until each has a dead letter; returns their ids, oldest first."""
     await api.post("/v1/workflows", document)
     ids = []
     for _ in range(times):
         api.work.failures["parse"] = [ValueError("no year")]
-        begun = await api.post(f"/v1/workflows/{document['name']}/run")
-        ids.append(begun["execution_id"])
-        assert (await api.ended(ids[-1]))["status"] == "FAILED"
+        execution = await api.post(f"/v1/workflows/{document['name']}/run")
+        ids.append(execution["execution_id"])
+        assert (await api.wait_for_end(ids[-1]))["status"] == "FAILED"
 
     async def listed() -> bool | None:
-        names = [each["execution_id"] for each in (await api.get("/v1/dead-letters"))["items"]]
+        names = [letter["execution_id"] for letter in (await api.get("/v1/dead-letters"))["items"]]
         return set(ids) <= set(names) or None
 
     await wait_for_value(listed, every_s=0.02, deadline_s=10.0)
@@ -58,7 +58,7 @@ async def failed(api: ApiUnderTest, document: dict[str, Any], times: int = 1) ->
 
 
 async def test_a_dead_letter_is_listed_counted_and_read(api: ApiUnderTest) -> None:
-    (execution_id,) = await failed(api, workflow("bills"))
+    (execution_id,) = await run_failing(api, workflow("bills"))
 
     page = await api.get("/v1/dead-letters")
     name = page["items"][0]["name"]
@@ -74,34 +74,34 @@ async def test_a_dead_letter_is_listed_counted_and_read(api: ApiUnderTest) -> No
     assert await api.get("/v1/dead-letters/count") == {"count": 1}
 
 
-async def test_dead_letters_come_in_pages_and_by_filter(api: ApiUnderTest) -> None:
-    bills = await failed(api, workflow("bills"), 3)
-    (other,) = await failed(api, workflow("other"))
+async def test_dead_letters_are_listed_in_pages_and_by_filter(api: ApiUnderTest) -> None:
+    bills = await run_failing(api, workflow("bills"), 3)
+    (other,) = await run_failing(api, workflow("other"))
 
     first = await api.get("/v1/dead-letters", params={"limit": 2})
-    rest = await api.get("/v1/dead-letters", params={"limit": 2, "after": first["next"]})
+    second = await api.get("/v1/dead-letters", params={"limit": 2, "after": first["next"]})
 
-    pages = [each["execution_id"] for each in first["items"] + rest["items"]]
+    pages = [letter["execution_id"] for letter in first["items"] + second["items"]]
     assert pages == [other, *reversed(bills)]
-    for given, ids in (
+    for params, ids in (
         ({"workflow": "other"}, [other]),
         ({"execution": bills[0]}, bills[:1]),
         ({"queue": "work"}, pages),
         ({"queue": "inbox"}, []),
     ):
-        items = (await api.get("/v1/dead-letters", params=given))["items"]
-        counted = await api.get("/v1/dead-letters/count", params=given)
-        assert [each["execution_id"] for each in items] == ids
+        items = (await api.get("/v1/dead-letters", params=params))["items"]
+        counted = await api.get("/v1/dead-letters/count", params=params)
+        assert [letter["execution_id"] for letter in items] == ids
         assert counted == {"count": len(ids)}
 
 
 async def test_a_dead_letter_is_retried_with_another_config(api: ApiUnderTest) -> None:
-    (execution_id,) = await failed(api, workflow("bills"))
+    (execution_id,) = await run_failing(api, workflow("bills"))
 
     retried = await api.post(
         f"/v1/dead-letters/{execution_id}/parse/retry", {"configs": {"parse": {"year": 2026}}}
     )
-    ended = await api.ended(retried["execution_id"])
+    ended = await api.wait_for_end(retried["execution_id"])
 
     assert retried["rerun_of"] == execution_id
     assert retried["letters"] == [f"{execution_id}/parse"]
@@ -111,40 +111,40 @@ async def test_a_dead_letter_is_retried_with_another_config(api: ApiUnderTest) -
 
 
 async def test_all_dead_letters_of_a_filter_are_retried(api: ApiUnderTest) -> None:
-    bills = await failed(api, workflow("bills"), 3)
-    (other,) = await failed(api, workflow("other"))
+    bills = await run_failing(api, workflow("bills"), 3)
+    (other,) = await run_failing(api, workflow("other"))
 
-    some = await api.post("/v1/dead-letters/retry", {"workflow": "bills", "limit": 2})
-    more = await api.post("/v1/dead-letters/retry", {"workflow": "bills", "limit": 2})
+    first_batch = await api.post("/v1/dead-letters/retry", {"workflow": "bills", "limit": 2})
+    second_batch = await api.post("/v1/dead-letters/retry", {"workflow": "bills", "limit": 2})
 
-    both = some["retried"] + more["retried"]
-    assert [each["rerun_of"] for each in both] == bills
-    assert (some["left"], more["left"], some["refused"]) == (1, 0, [])
-    for each in both:
-        assert (await api.ended(each["execution_id"]))["status"] == "COMPLETED"
-    left = (await api.get("/v1/dead-letters"))["items"]
-    assert [each["execution_id"] for each in left] == [other]
+    reruns = first_batch["retried"] + second_batch["retried"]
+    assert [rerun["rerun_of"] for rerun in reruns] == bills
+    assert (first_batch["left"], second_batch["left"], first_batch["refused"]) == (1, 0, [])
+    for rerun in reruns:
+        assert (await api.wait_for_end(rerun["execution_id"]))["status"] == "COMPLETED"
+    remaining = (await api.get("/v1/dead-letters"))["items"]
+    assert [letter["execution_id"] for letter in remaining] == [other]
 
 
-async def test_dead_letters_are_purged_one_by_one_or_by_filter(api: ApiUnderTest) -> None:
-    bills = await failed(api, workflow("bills"), 2)
-    (other,) = await failed(api, workflow("other"))
+async def test_dead_letters_are_purged_by_name_or_by_filter(api: ApiUnderTest) -> None:
+    bills = await run_failing(api, workflow("bills"), 2)
+    (other,) = await run_failing(api, workflow("other"))
 
-    one = await api.call("DELETE", f"/v1/dead-letters/{bills[0]}/parse")
-    none = await api.post("/v1/dead-letters/purge", {"older_than_s": 3600})
-    some = await api.post("/v1/dead-letters/purge", {"workflow": "bills"})
-    rest = await api.post("/v1/dead-letters/purge", {"all": True})
+    by_name = await api.call("DELETE", f"/v1/dead-letters/{bills[0]}/parse")
+    by_age = await api.post("/v1/dead-letters/purge", {"older_than_s": 3600})
+    by_workflow = await api.post("/v1/dead-letters/purge", {"workflow": "bills"})
+    of_all = await api.post("/v1/dead-letters/purge", {"all": True})
 
-    assert [each["purged"] for each in (one, none, some, rest)] == [1, 0, 1, 1]
+    assert [answer["purged"] for answer in (by_name, by_age, by_workflow, of_all)] == [1, 0, 1, 1]
     assert await api.get("/v1/dead-letters") == NONE
     assert (await api.get(f"/v1/executions/{other}"))["status"] == "FAILED"
 
 
-async def test_one_of_several_that_can_not_be_retried_is_refused_and_the_others_are(
+async def test_a_letter_that_can_not_be_retried_does_not_stop_the_others(
     local: ApiUnderTest, tmp_path: Path
 ) -> None:
-    (good,) = await failed(local, workflow("bills"))
-    await put(tmp_path, [letter("gone", 1.0)])
+    (good,) = await run_failing(local, workflow("bills"))
+    await store_letters(tmp_path, [make_letter("gone", 1.0)])
 
     answer = await local.post("/v1/dead-letters/retry", {"all": True})
 
@@ -154,37 +154,37 @@ async def test_one_of_several_that_can_not_be_retried_is_refused_and_the_others_
     assert retried["rerun_of"] == good
 
 
-async def test_no_page_misses_a_letter_of_the_same_moment(
+async def test_pages_contain_every_letter_even_with_equal_timestamps(
     local: ApiUnderTest, tmp_path: Path
 ) -> None:
-    letters = [letter(f"e{number}", 5.0 + number // 3) for number in range(9)]
-    await put(tmp_path, letters)
-    archive, after, seen = local.backend.archive, None, []
+    letters = [make_letter(f"e{number}", 5.0 + number // 3) for number in range(9)]
+    await store_letters(tmp_path, letters)
+    archive, after, execution_ids = local.backend.archive, None, []
 
     for _ in range(9):
         page, after = await read_letter_page(archive, DeadLetterFilter(limit=2), after=after)
-        seen += [each.token.execution_id for each in page]
+        execution_ids += [letter.token.execution_id for letter in page]
         await archive.delete_dead_letters(page[:1])
         if after is None:
             break
 
     assert after is None
-    assert set(seen) == {each.token.execution_id for each in letters}
-    assert len(seen) == len(letters)
+    assert set(execution_ids) == {letter.token.execution_id for letter in letters}
+    assert len(execution_ids) == len(letters)
 
 
-async def test_when_the_last_letter_of_a_page_is_gone_those_of_its_moment_come_again(
+async def test_a_deleted_page_end_repeats_the_letters_with_its_timestamp(
     local: ApiUnderTest, tmp_path: Path
 ) -> None:
-    letters = [letter(name, 5.0) for name in "abc"] + [letter("old", 1.0)]
-    await put(tmp_path, letters)
+    letters = [make_letter(name, 5.0) for name in "abc"] + [make_letter("old", 1.0)]
+    await store_letters(tmp_path, letters)
     archive = local.backend.archive
     page, after = await read_letter_page(archive, DeadLetterFilter(limit=2), after=None)
 
     await archive.delete_dead_letters(page[1:])
 
-    rest, _ = await read_letter_page(archive, DeadLetterFilter(limit=5), after=after)
-    assert {each.token.execution_id for each in rest} == {"a", "c", "old"}
+    remaining, _ = await read_letter_page(archive, DeadLetterFilter(limit=5), after=after)
+    assert {letter.token.execution_id for letter in remaining} == {"a", "c", "old"}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ async def test_when_the_last_letter_of_a_page_is_gone_those_of_its_moment_come_a
 async def test_a_bad_request_changes_nothing(
     local: ApiUnderTest, tmp_path: Path, request_: tuple[str, str], body: Any, status: int
 ) -> None:
-    await put(tmp_path, [letter("a", 5.0)])
+    await store_letters(tmp_path, [make_letter("a", 5.0)])
 
     answer = await local.http.request(*request_, json=body)
 
@@ -220,7 +220,7 @@ async def test_a_bad_request_changes_nothing(
 async def test_the_config_of_a_child_can_not_be_changed(
     local: ApiUnderTest, tmp_path: Path
 ) -> None:
-    await put(tmp_path, [letter("root.child", 5.0)])
+    await store_letters(tmp_path, [make_letter("root.child", 5.0)])
 
     answer = await local.http.post(
         "/v1/dead-letters/root.child/n/retry", json={"configs": {"n": {}}}
@@ -245,7 +245,7 @@ async def test_only_an_operator_may_retry_and_purge(
     assert (refused.status_code, allowed.status_code, read.status_code) == (403, 200, 200)
 
 
-def letter(execution_id: str, at: float) -> DeadLetter:
+def make_letter(execution_id: str, at: float) -> DeadLetter:
     token = TaskToken(ExecutionId(execution_id), NodeId("n"), -1, 1, Nonce("x"))
     return DeadLetter(
         token=token,
@@ -259,8 +259,8 @@ def letter(execution_id: str, at: float) -> DeadLetter:
     )
 
 
-async def put(folder: Path, letters: list[DeadLetter]) -> None:
-    """As another process that uses the data directory leaves them."""
+async def store_letters(folder: Path, letters: list[DeadLetter]) -> None:
+    """Stores dead letters as another process with the same data directory does."""
     backend = await SqliteBackend.open(
         folder, clock=RealClock(), ids=RandomIdGenerator(), durability="process"
     )

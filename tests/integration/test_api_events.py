@@ -1,4 +1,4 @@
-"""What happens is told as it happens, and nothing is missed by who comes back."""
+"""Event streams over HTTP: they report changes as they happen, and a reconnect misses none."""
 
 import asyncio
 import json
@@ -33,54 +33,54 @@ class Message(NamedTuple):
 
 
 class ApiOnSocket:
-    """An API behind a real socket: without one, a stream that has no end is never sent."""
+    """An API on a real socket: the in-process transport never sends a stream without an end."""
 
     def __init__(self, api: ApiUnderTest, http: httpx.AsyncClient) -> None:
         self.api = api
         self.http = http
 
-    async def begin(self) -> str:
+    async def start_execution(self) -> str:
         return str((await self.api.post("/v1/workflows/waiting/run"))["execution_id"])
 
-    async def let_go(self, execution_id: str) -> None:
+    async def send_signal(self, execution_id: str) -> None:
         await self.api.post(f"/v1/executions/{execution_id}/signal", {"name": "go", "payload": 1})
 
     @asynccontextmanager
-    async def following(
+    async def follow(
         self, path: str, last: str | None = None
     ) -> AsyncIterator[AsyncIterator[Message]]:
         headers = {} if last is None else {"Last-Event-ID": last}
         async with self.http.stream("GET", path, headers=headers) as answer:
             assert answer.status_code == 200, await answer.aread()
             assert answer.headers["content-type"].startswith("text/event-stream")
-            yield _messages(answer)
+            yield _parse_messages(answer)
 
-    async def all_of(self, execution_id: str, last: str | None = None) -> list[Message]:
-        async with self.following(f"/v1/executions/{execution_id}/events", last) as messages:
-            return [each async for each in messages]
+    async def read_stream(self, execution_id: str, last: str | None = None) -> list[Message]:
+        async with self.follow(f"/v1/executions/{execution_id}/events", last) as messages:
+            return [message async for message in messages]
 
 
-async def _messages(answer: httpx.Response) -> AsyncIterator[Message]:
-    found: dict[str, str] = {}
+async def _parse_messages(answer: httpx.Response) -> AsyncIterator[Message]:
+    fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
         name, _, value = line.partition(": ")
         if line:
-            found[name] = value
-        elif "event" in found:
-            yield Message(found["id"], found["event"], json.loads(found["data"]))
-            found = {}
+            fields[name] = value
+        elif "event" in fields:
+            yield Message(fields["id"], fields["event"], json.loads(fields["data"]))
+            fields = {}
 
 
 @pytest.fixture(params=KINDS)
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiOnSocket]:
     async with open_api(request.param, request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
-        async with serving(api) as http:
+        async with serve(api) as http:
             yield ApiOnSocket(api, http)
 
 
 @asynccontextmanager
-async def serving(api: ApiUnderTest) -> AsyncIterator[httpx.AsyncClient]:
+async def serve(api: ApiUnderTest) -> AsyncIterator[httpx.AsyncClient]:
     config = uvicorn.Config(api.app, port=0, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
@@ -99,51 +99,51 @@ async def serving(api: ApiUnderTest) -> AsyncIterator[httpx.AsyncClient]:
         await task
 
 
-async def next_of(messages: AsyncIterator[Message]) -> Message:
+async def read_next(messages: AsyncIterator[Message]) -> Message:
     async with asyncio.timeout(DEADLINE_S):
         return await anext(messages)
 
 
 async def test_an_execution_is_followed_to_its_end(stage: ApiOnSocket) -> None:
-    execution_id = await stage.begin()
-    async with stage.following(f"/v1/executions/{execution_id}/events") as messages:
-        first = await next_of(messages)
-        await stage.let_go(execution_id)
+    execution_id = await stage.start_execution()
+    async with stage.follow(f"/v1/executions/{execution_id}/events") as messages:
+        first = await read_next(messages)
+        await stage.send_signal(execution_id)
         async with asyncio.timeout(DEADLINE_S):
-            rest = [each async for each in messages]
+            remaining = [message async for message in messages]
 
     assert first.event == "ExecutionCreated"
-    assert rest[-2].event == "ExecutionFinished"
-    assert (rest[-1].event, rest[-1].data) == ("end", {"status": "COMPLETED"})
+    assert remaining[-2].event == "ExecutionFinished"
+    assert (remaining[-1].event, remaining[-1].data) == ("end", {"status": "COMPLETED"})
 
 
-async def test_who_comes_back_goes_on_behind_the_last_message(stage: ApiOnSocket) -> None:
-    execution_id = await stage.begin()
-    await stage.let_go(execution_id)
-    await stage.api.ended(execution_id)
+async def test_a_reconnect_continues_after_the_last_message(stage: ApiOnSocket) -> None:
+    execution_id = await stage.start_execution()
+    await stage.send_signal(execution_id)
+    await stage.api.wait_for_end(execution_id)
 
-    whole = await stage.all_of(execution_id)
-    rest = await stage.all_of(execution_id, whole[2].id)
-    unknown = await stage.all_of(execution_id, "whatever")
-    over = await stage.http.get(
-        f"/v1/executions/{execution_id}/events", headers={"Last-Event-ID": whole[-1].id}
+    all_messages = await stage.read_stream(execution_id)
+    after_third = await stage.read_stream(execution_id, all_messages[2].id)
+    unknown = await stage.read_stream(execution_id, "whatever")
+    after_last = await stage.http.get(
+        f"/v1/executions/{execution_id}/events", headers={"Last-Event-ID": all_messages[-1].id}
     )
 
-    assert rest == whole[3:]
-    assert unknown == whole
-    assert over.status_code == 204
+    assert after_third == all_messages[3:]
+    assert unknown == all_messages
+    assert after_last.status_code == 204
 
 
-async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
+async def test_reconnects_after_the_end_read_the_history_once(
     stage: ApiOnSocket,
 ) -> None:
-    execution_id = ExecutionId(await stage.begin())
-    await stage.let_go(execution_id)
-    await stage.api.ended(execution_id)
+    execution_id = ExecutionId(await stage.start_execution())
+    await stage.send_signal(execution_id)
+    await stage.api.wait_for_end(execution_id)
     archive, site = stage.api.backend.archive, stage.api.site
     loads = 0
 
-    class Counting:
+    class CountingArchive:
         async def load(self, of: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
             nonlocal loads
             loads += 1
@@ -151,109 +151,119 @@ async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
 
     source = HistorySource(
         client=site.client,
-        archive=cast("Archive", Counting()),
+        archive=cast("Archive", CountingArchive()),
         clock=site.clock,
         stopping=site.stopping,
     )
-    stories = HistoryCache(source)
-    at_once = await asyncio.gather(*(stories.count_messages(execution_id) for _ in range(20)))
-    later = await stories.count_messages(execution_id)
+    cache = HistoryCache(source)
+    at_once = await asyncio.gather(*(cache.count_messages(execution_id) for _ in range(20)))
+    later = await cache.count_messages(execution_id)
 
     history = (await stage.api.get(f"/v1/executions/{execution_id}/history"))["items"]
     assert {*at_once, later} == {len(history)}
     assert loads == 1
 
 
-async def test_every_execution_that_changes_is_told(stage: ApiOnSocket) -> None:
-    async with stage.following("/v1/events") as messages:
-        hello = await next_of(messages)
-        execution_id = await stage.begin()
-        await stage.let_go(execution_id)
-        found: list[Message] = []
-        while not found or found[-1].data["status"] != "COMPLETED":
-            found.append(await next_of(messages))
-    states = [each.data["status"] for each in found if each.data["status"] is not None]
-    async with stage.following("/v1/events", hello.id) as again:
-        assert (await next_of(again)).event == "hello"
-        told = [await next_of(again) for _ in found]
+async def test_the_event_stream_reports_every_changed_execution(stage: ApiOnSocket) -> None:
+    async with stage.follow("/v1/events") as messages:
+        hello = await read_next(messages)
+        execution_id = await stage.start_execution()
+        await stage.send_signal(execution_id)
+        changes: list[Message] = []
+        while not changes or changes[-1].data["status"] != "COMPLETED":
+            changes.append(await read_next(messages))
+    states = [change.data["status"] for change in changes if change.data["status"] is not None]
+    async with stage.follow("/v1/events", hello.id) as again:
+        assert (await read_next(again)).event == "hello"
+        repeated = [await read_next(again) for _ in changes]
 
     assert hello.event == "hello"
-    assert {each.data["execution_id"] for each in found} == {execution_id}
+    assert {change.data["execution_id"] for change in changes} == {execution_id}
     assert list(dict.fromkeys(states)) == ["PENDING", "RUNNING", "COMPLETED"]
-    assert told == found
+    assert repeated == changes
 
 
-async def test_a_place_that_is_not_known_any_more_is_a_gap(stage: ApiOnSocket) -> None:
-    async with stage.following("/v1/events", "nowhere") as messages:
-        found = [await next_of(messages) for _ in range(2)]
+async def test_an_unknown_position_of_the_event_stream_is_reported_as_a_gap(
+    stage: ApiOnSocket,
+) -> None:
+    async with stage.follow("/v1/events", "nowhere") as messages:
+        received = [await read_next(messages) for _ in range(2)]
 
-    assert [each.event for each in found] == ["hello", "gap"]
+    assert [message.event for message in received] == ["hello", "gap"]
 
 
-async def test_changes_come_in_pages_too(stage: ApiOnSocket) -> None:
+async def test_changes_can_be_read_in_pages(stage: ApiOnSocket) -> None:
     start = await stage.api.get("/v1/changes")
-    execution_id = await stage.begin()
+    execution_id = await stage.start_execution()
 
     page = await stage.api.get("/v1/changes", params={"after": start["position"], "wait": 10})
-    none = await stage.api.get("/v1/changes", params={"after": "nowhere"})
+    unknown = await stage.api.get("/v1/changes", params={"after": "nowhere"})
 
     assert page["items"][0]["execution_id"] == execution_id
-    assert (none["items"], none["has_gap"]) == ([], True)
+    assert (unknown["items"], unknown["has_gap"]) == ([], True)
 
 
-async def test_an_execution_is_read_once_for_all_who_follow_it(
+async def test_followers_of_an_execution_share_its_reads(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
-        async with serving(api) as http:
+        async with serve(api) as http:
             stage = ApiOnSocket(api, http)
-            execution_id = await stage.begin()
-            reads = _counted_reads(api, monkeypatch)
+            execution_id = await stage.start_execution()
+            reads = _count_reads(api, monkeypatch)
             async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-                following = [group.create_task(stage.all_of(execution_id)) for _ in range(50)]
+                following = [group.create_task(stage.read_stream(execution_id)) for _ in range(50)]
                 while api.site.stream_count < len(following):
                     await asyncio.wait(following, timeout=0.01)
-                await stage.let_go(execution_id)
-            told = [each.result() for each in following]
-        left = api.site.stream_count
+                await stage.send_signal(execution_id)
+            streams = [task.result() for task in following]
+        open_streams = api.site.stream_count
 
-    assert told[0][-1].data == {"status": "COMPLETED"}
-    assert all(each == told[0] for each in told)
-    assert len(reads) < 2 * len(told)  # one each to begin with, and a few for all
-    assert left == 0
+    assert streams[0][-1].data == {"status": "COMPLETED"}
+    assert all(stream == streams[0] for stream in streams)
+    assert len(reads) < 2 * len(streams)  # one for each follower at the start, then shared ones
+    assert open_streams == 0
 
 
-def _counted_reads(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _count_reads(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     archive = api.backend.archive
-    load, found = archive.load, list[str]()
+    load, reads = archive.load, list[str]()
 
     async def counted(execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        found.append(execution_id)
+        reads.append(execution_id)
         return await load(execution_id, after=after)
 
     monkeypatch.setattr(archive, "load", counted)
-    return found
+    return reads
 
 
 async def test_streams_end_with_the_server(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
-        async with serving(api) as http:
+        async with serve(api) as http:
             stage = ApiOnSocket(api, http)
-            execution_id = await stage.begin()
+            execution_id = await stage.start_execution()
             path = f"/v1/executions/{execution_id}/events"
-            async with stage.following(path) as one, stage.following("/v1/events") as all_:
-                await next_of(one)
-                await next_of(all_)
+            async with (
+                stage.follow(path) as execution_stream,
+                stage.follow("/v1/events") as change_stream,
+            ):
+                await read_next(execution_stream)
+                await read_next(change_stream)
                 api.site.stopping.set()
                 async with asyncio.timeout(DEADLINE_S):
-                    rest = [each async for each in one], [each async for each in all_]
+                    remaining = (
+                        [message async for message in execution_stream],
+                        [message async for message in change_stream],
+                    )
 
-    assert all(message.event != "end" for messages in rest for message in messages)
+    assert all(message.event != "end" for messages in remaining for message in messages)
 
 
-async def test_following_nothing_is_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_following_an_unknown_execution_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     async with open_api("memory", request, tmp_path) as api:
         answer = await api.http.get("/v1/executions/nope/events")
 

@@ -48,7 +48,7 @@ async def test_a_workflow_is_submitted_then_triggered_then_read(api: ApiUnderTes
     triggered = await api.post(
         f"/v1/workflow/trigger/{execution_id}", {"input_params": {"name": "Ada"}}
     )
-    ended = await api.ended(execution_id)
+    ended = await api.wait_for_end(execution_id)
 
     assert (submitted["status"], held["status"]) == ("PENDING", "PENDING")
     assert triggered == {"execution_id": execution_id, "status": triggered["status"]}
@@ -71,13 +71,15 @@ async def test_a_second_trigger_is_a_conflict_unless_it_has_the_same_key(api: Ap
     assert other.json()["code"] == "wrong_state"
 
 
-async def test_both_steps_are_one_for_a_stored_workflow(api: ApiUnderTest) -> None:
+async def test_a_stored_workflow_is_submitted_and_triggered_by_one_request(
+    api: ApiUnderTest,
+) -> None:
     stored = await api.post("/v1/workflows", HELLO)
 
-    begun = await api.post(
+    execution = await api.post(
         "/v1/workflows/hello/run", {"input": {"name": "Bo"}, "labels": {"a": "b"}}
     )
-    ended = await api.ended(begun["execution_id"])
+    ended = await api.wait_for_end(execution["execution_id"])
 
     assert (stored["name"], stored["version"], stored["nodes"]) == ("hello", 1, 2)
     assert ended["output"] == {"said": "Hello Bo!"}
@@ -98,7 +100,7 @@ async def test_a_run_with_the_same_key_is_the_same_execution(api: ApiUnderTest) 
         "/v1/workflows/hello/run", json={"input": {"name": "Bo"}}, headers=key
     )
 
-    assert len({each["execution_id"] for each in runs}) == 1
+    assert len({run["execution_id"] for run in runs}) == 1
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
 
 
@@ -113,11 +115,13 @@ async def test_a_changed_workflow_is_its_next_version_and_both_can_be_run(
     listed = await api.get("/v1/workflows")
     versions = await api.get("/v1/workflows/hello/versions")
     first = await api.get("/v1/workflows/hello", params={"version": 1})
-    begun = await api.post("/v1/workflows/hello/run", {"version": 1, "input": {"name": "Ada"}})
-    ended = await api.ended(begun["execution_id"])
+    execution = await api.post("/v1/workflows/hello/run", {"version": 1, "input": {"name": "Ada"}})
+    ended = await api.wait_for_end(execution["execution_id"])
 
-    assert [(each["name"], each["version"]) for each in listed["items"]] == [("hello", 2)]
-    assert [each["version"] for each in versions["items"]] == [2, 1]
+    assert [(workflow["name"], workflow["version"]) for workflow in listed["items"]] == [
+        ("hello", 2)
+    ]
+    assert [version["version"] for version in versions["items"]] == [2, 1]
     assert first["document"] == HELLO
     assert (ended["version"], ended["output"]) == (1, {"said": "Hello Ada!"})
 
@@ -128,28 +132,32 @@ async def test_executions_are_listed_in_pages(api: ApiUnderTest) -> None:
         (await api.post("/v1/workflows/hello/run", {"input": {"name": "Ada"}}))["execution_id"]
         for _ in range(5)
     ]
-    for each in ids:
-        await api.ended(each)
+    for id_ in ids:
+        await api.wait_for_end(id_)
 
     first = await api.get("/v1/executions", params={"limit": 2})
     second = await api.get("/v1/executions", params={"limit": 2, "after": first["next"]})
     last = await api.get("/v1/executions", params={"limit": 2, "after": second["next"]})
 
-    pages = [[each["execution_id"] for each in page["items"]] for page in (first, second, last)]
+    pages = [
+        [execution["execution_id"] for execution in page["items"]] for page in (first, second, last)
+    ]
     assert pages == [ids[:-3:-1], ids[2:0:-1], ids[:1]]
     assert last["next"] is None
 
 
 async def test_an_execution_is_signalled_and_cancelled(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", WAITING)
-    told, ended = [(await api.post("/v1/workflows/waiting/run"))["execution_id"] for _ in range(2)]
+    signalled, ended = [
+        (await api.post("/v1/workflows/waiting/run"))["execution_id"] for _ in range(2)
+    ]
 
-    await api.post(f"/v1/executions/{told}/signal", {"name": "go", "payload": {"by": "ada"}})
+    await api.post(f"/v1/executions/{signalled}/signal", {"name": "go", "payload": {"by": "ada"}})
     await api.post(f"/v1/executions/{ended}/cancel", {"reason": "enough"})
-    views = [await api.ended(each) for each in (told, ended)]
-    late = await api.http.post(f"/v1/executions/{told}/cancel")
+    views = [await api.wait_for_end(id_) for id_ in (signalled, ended)]
+    late = await api.http.post(f"/v1/executions/{signalled}/cancel")
 
-    assert [each["status"] for each in views] == ["COMPLETED", "CANCELLED"]
+    assert [view["status"] for view in views] == ["COMPLETED", "CANCELLED"]
     assert views[0]["output"] == {"by": "ada"}
     assert "enough" in views[1]["error"]
     assert late.status_code == 409
@@ -160,16 +168,16 @@ async def test_a_failed_execution_is_rerun_from_where_it_failed(api: ApiUnderTes
     once = {**HELLO["nodes"][1], "retry": {"max_retries": 0}}
     await api.post("/v1/workflows", {**HELLO, "nodes": [HELLO["nodes"][0], once]})
     first = (await api.post("/v1/workflows/hello/run", {"input": {"name": "Ada"}}))["execution_id"]
-    failed = await api.ended(first)
+    failed = await api.wait_for_end(first)
 
-    begun = await api.post(f"/v1/executions/{first}/rerun")
-    ended = await api.ended(begun["execution_id"])
-    told = await api.get(f"/v1/executions/{first}/history")
+    rerun = await api.post(f"/v1/executions/{first}/rerun")
+    ended = await api.wait_for_end(rerun["execution_id"])
+    history = await api.get(f"/v1/executions/{first}/history")
 
     assert (failed["status"], ended["status"]) == ("FAILED", "COMPLETED")
     assert ended["rerun_of"] == first
     assert api.work.calls == ["shout", "shout"]
-    assert told["items"][0]["event"] == "ExecutionCreated"
+    assert history["items"][0]["event"] == "ExecutionCreated"
 
 
 async def test_a_wait_ends_when_the_execution_does(api: ApiUnderTest) -> None:
@@ -181,13 +189,13 @@ async def test_a_wait_ends_when_the_execution_does(api: ApiUnderTest) -> None:
         api.get(f"/v1/executions/{execution_id}/wait", params={"timeout": 30})
     )
     await api.post(f"/v1/executions/{execution_id}/signal", {"name": "go"})
-    found = await waiting
+    execution = await waiting
 
     assert early["finished_at"] is None
-    assert found["status"] == "COMPLETED"
+    assert execution["status"] == "COMPLETED"
 
 
-async def test_whoever_waits_is_answered_when_the_server_ends(local: ApiUnderTest) -> None:
+async def test_a_waiting_request_is_answered_when_the_server_stops(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", WAITING)
     execution_id = (await local.post("/v1/workflows/waiting/run"))["execution_id"]
 
@@ -200,7 +208,7 @@ async def test_whoever_waits_is_answered_when_the_server_ends(local: ApiUnderTes
     assert (await waiting)["status"] in {"PENDING", "RUNNING"}
 
 
-async def test_the_same_paths_answer_under_api(local: ApiUnderTest) -> None:
+async def test_the_paths_also_work_under_the_prefix_api(local: ApiUnderTest) -> None:
     execution_id = (await local.post("/api/workflow", HELLO))["execution_id"]
 
     assert (await local.get(f"/api/workflow/{execution_id}"))["status"] == "PENDING"
@@ -225,8 +233,8 @@ async def test_a_child_workflow_is_found_by_its_name(local: ApiUnderTest) -> Non
     await local.post("/v1/workflows", HELLO)
     await local.post("/v1/workflows", above)
 
-    begun = await local.post("/v1/workflows/above/run")
-    ended = await local.ended(begun["execution_id"])
+    execution = await local.post("/v1/workflows/above/run")
+    ended = await local.wait_for_end(execution["execution_id"])
 
     assert unknown.status_code == 422
     assert "there is no workflow 'hello'" in unknown.json()["detail"]
@@ -244,16 +252,16 @@ async def test_a_graph_is_drawn_as_data_and_as_text(local: ApiUnderTest) -> None
     assert text.text.startswith("flowchart TD")
 
 
-async def test_a_name_may_hold_a_slash(local: ApiUnderTest) -> None:
+async def test_the_name_of_a_workflow_may_contain_a_slash(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", {**HELLO, "name": "team/hello"})
 
-    begun = await local.post("/v1/workflows/team%2Fhello/run", {"input": {"name": "Di"}})
+    execution = await local.post("/v1/workflows/team%2Fhello/run", {"input": {"name": "Di"}})
 
     assert (await local.get("/v1/workflows/team%2Fhello"))["name"] == "team/hello"
-    assert (await local.ended(begun["execution_id"]))["output"] == {"said": "Hello Di!"}
+    assert (await local.wait_for_end(execution["execution_id"]))["output"] == {"said": "Hello Di!"}
 
 
-async def test_every_problem_of_a_workflow_has_its_place(local: ApiUnderTest) -> None:
+async def test_every_problem_of_a_workflow_names_its_path(local: ApiUnderTest) -> None:
     wrong = {
         "name": "wrong",
         "nodes": [
@@ -266,14 +274,14 @@ async def test_every_problem_of_a_workflow_has_its_place(local: ApiUnderTest) ->
 
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
-    assert [each["path"] for each in answer.json()["errors"]] == [
+    assert [problem["path"] for problem in answer.json()["errors"]] == [
         "$.nodes[0].retry",
         "$.nodes[1]",
         "$.nodes[1]",
     ]
 
 
-async def test_an_input_is_judged_when_it_is_given(local: ApiUnderTest) -> None:
+async def test_an_input_is_validated_when_it_is_sent(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", CHECKED)
 
     answer = await local.http.post("/v1/workflows/checked/run", json={"input": {}})

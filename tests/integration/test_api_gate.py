@@ -1,4 +1,4 @@
-"""What the gate makes of odd requests, and of stores that are away."""
+"""The access guard with unusual requests, and with stores that do not answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -31,13 +31,13 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 
 
 @pytest.mark.parametrize("origin", ["http://[::1", "httpx://localhost", "http://localhost/", ""])
-async def test_a_page_that_is_none_is_a_foreign_one(api: ApiUnderTest, origin: str) -> None:
+async def test_an_invalid_origin_counts_as_foreign(api: ApiUnderTest, origin: str) -> None:
     answer = await api.http.get("/v1/server", headers={"Origin": origin})
 
     assert (answer.status_code, answer.json()["code"]) == (403, "foreign_request")
 
 
-async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(
+async def test_a_body_with_two_lengths_is_refused_and_closes_its_connection(
     api: ApiUnderTest,
 ) -> None:
     answer = await api.http.post(
@@ -50,7 +50,7 @@ async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(
     assert answer.headers["connection"] == "close"
 
 
-async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(
+async def test_a_client_that_disconnects_during_its_request_causes_no_server_error(
     api: ApiUnderTest,
 ) -> None:
     headers = {"host": "localhost", "content-type": "application/json", "content-length": "9"}
@@ -81,14 +81,14 @@ async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(
     assert sent[0]["status"] == 400
 
 
-async def test_a_path_with_a_slash_too_many_is_not_there(api: ApiUnderTest) -> None:
-    """A redirect would lead to whatever Host the request has named."""
+async def test_a_path_with_a_trailing_slash_is_not_redirected(api: ApiUnderTest) -> None:
+    """A redirect would use the Host header of the request, which an attacker may choose."""
     answer = await api.http.get("/v1/server/")
 
     assert answer.status_code == 404
 
 
-async def test_a_stranger_is_not_told_which_webhooks_there_are(
+async def test_an_anonymous_caller_does_not_learn_names_of_webhooks(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     async with open_api("memory", request, tmp_path, is_open=False) as api:
@@ -107,19 +107,19 @@ async def test_a_stranger_is_not_told_which_webhooks_there_are(
     assert "payroll" not in answer.text
 
 
-async def test_all_doors_are_closed_while_too_much_waits(
+async def test_every_request_that_adds_work_is_refused_while_a_queue_is_full(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Also those for webhooks, for what is held, and for what is run again."""
+    """Webhooks, triggers of held executions and reruns are refused as well."""
     settings = Settings(queue_tasks_max=2)
     document = {"name": "hello", "nodes": [{"id": "a", "handler": "output"}]}
     async with open_api("memory", request, tmp_path, settings=settings) as api:
         held = (await api.post("/v1/workflow", document))["execution_id"]
         ended = (await api.post("/v1/workflows/hello/run"))["execution_id"]
-        await api.ended(ended)
+        await api.wait_for_end(ended)
         hook = "/v1/workflows/hello/triggers/webhook"
         await api.call("PUT", hook, json={"kind": "none"})
-        api.site._depths = {"tasks:slow": 3}  # noqa: SLF001 - as if it had just looked
+        api.site._depths = {"tasks:slow": 3}  # noqa: SLF001 - as if it had just read them
         api.site._depths_read_at = api.site.clock.monotonic() + 1_000  # noqa: SLF001
 
         answers = [
@@ -129,7 +129,7 @@ async def test_all_doors_are_closed_while_too_much_waits(
             await api.http.post(hook),
         ]
 
-    assert [each.json()["code"] for each in answers] == ["overloaded"] * 4
+    assert [answer.json()["code"] for answer in answers] == ["overloaded"] * 4
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(
@@ -148,29 +148,29 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     async with open_api("memory", request, tmp_path, is_open=False) as api:
         token = await api.token(Scope.READ)
         token_id = token.split("_")[1]
-        told = aiter(api.site.make_stream_response(beats(), token_id=token_id).body_iterator)
-        first = await anext(told)
+        chunks = aiter(api.site.make_stream_response(beats(), token_id=token_id).body_iterator)
+        first = await anext(chunks)
         await api.tokens.revoke(token_id)
-        rest = [each async for each in told]
+        remaining = [chunk async for chunk in chunks]
 
-    assert (first, rest) == (b": ", [])
+    assert (first, remaining) == (b": ", [])
     assert ended.is_set()
 
 
-# -- a store that is away ----------------------------------------------------------------------
+# -- a store that does not answer --------------------------------------------------------------
 
 
 class SlowRecords:
-    """Those of a store that says after a while that it is away, once it is."""
+    """Records of a store. While `is_away`, a list waits for `answers` and raises StoreError."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._records = backend.records
         self.is_away = False
-        self.asked = 0
+        self.reads = 0
         self.answers = asyncio.Event()
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        self.asked += 1
+        self.reads += 1
         if self.is_away:
             await self.answers.wait()
             raise StoreError("away")
@@ -186,8 +186,8 @@ class SlowRecords:
         return await self._records.delete(kind, key, revision=revision)
 
 
-class Door:
-    """A guard whose clock and store a test has in its hands."""
+class GuardHarness:
+    """A guard with a clock and a store that the test controls."""
 
     def __init__(self, *, is_open: bool) -> None:
         self.clock = FakeClock(1_700_000_000.0)
@@ -197,34 +197,34 @@ class Door:
         self.guard = Guard(self.tokens, backend.windows, AccessRules(is_open=is_open, per_minute=2))
 
 
-async def test_whether_a_process_lives_is_told_while_its_store_does_not_answer() -> None:
-    door = Door(is_open=True)
-    door.records.is_away = True
+async def test_liveness_is_answered_while_the_store_does_not_respond() -> None:
+    harness = GuardHarness(is_open=True)
+    harness.records.is_away = True
 
-    caller = await door.guard.admit("/health/live", LOCAL, "127.0.0.1")
+    caller = await harness.guard.admit("/health/live", LOCAL, "127.0.0.1")
 
-    assert (caller.scopes, door.records.asked) == (None, 0)
+    assert (caller.scopes, harness.records.reads) == (None, 0)
 
 
-async def test_one_request_asks_a_store_that_is_away_and_the_others_go_on() -> None:
-    door = Door(is_open=False)
-    token = (await door.tokens.create("ci", [Scope.READ])).token
+async def test_only_one_request_waits_for_an_unresponsive_store() -> None:
+    harness = GuardHarness(is_open=False)
+    token = (await harness.tokens.create("ci", [Scope.READ])).token
     headers = {**LOCAL, "authorization": f"Bearer {token}"}
-    await door.guard.admit("/v1/server", headers, "127.0.0.1")
-    door.records.is_away = True
-    await door.clock.advance(REFRESH_INTERVAL_S)
-    asked = door.records.asked
+    await harness.guard.admit("/v1/server", headers, "127.0.0.1")
+    harness.records.is_away = True
+    await harness.clock.advance(REFRESH_INTERVAL_S)
+    reads_before = harness.records.reads
 
-    first = asyncio.create_task(door.guard.admit("/v1/server", headers, "127.0.0.1"))
+    first = asyncio.create_task(harness.guard.admit("/v1/server", headers, "127.0.0.1"))
     await asyncio.sleep(0)
-    others = [await door.guard.admit("/v1/server", headers, "127.0.0.1") for _ in range(3)]
-    door.records.answers.set()
+    callers = [await harness.guard.admit("/v1/server", headers, "127.0.0.1") for _ in range(3)]
+    harness.records.answers.set()
 
-    assert {each.name for each in (*others, await first)} == {"ci"}
-    assert door.records.asked == asked + 1
-    await door.clock.advance(CACHE_AGE_S_MAX + 1)
+    assert {caller.name for caller in (*callers, await first)} == {"ci"}
+    assert harness.records.reads == reads_before + 1
+    await harness.clock.advance(CACHE_AGE_S_MAX + 1)
     with pytest.raises(StoreError):
-        await door.guard.admit("/v1/server", headers, "127.0.0.1")
+        await harness.guard.admit("/v1/server", headers, "127.0.0.1")
 
 
 # -- one caller with many addresses --------------------------------------------------------------
@@ -239,11 +239,11 @@ async def test_one_request_asks_a_store_that_is_away_and_the_others_go_on() -> N
     ],
 )
 async def test_the_addresses_of_one_network_are_counted_together(addresses: Sequence[str]) -> None:
-    door = Door(is_open=False)
+    harness = GuardHarness(is_open=False)
     for address in addresses[:2]:
-        await door.guard.admit("/v1/server", LOCAL, address)
+        await harness.guard.admit("/v1/server", LOCAL, address)
 
     with pytest.raises(TooManyRequestsError):
-        await door.guard.admit("/v1/server", LOCAL, addresses[2])
-    await door.guard.admit("/v1/server", LOCAL, "2001:db8:1:3::1")
-    await door.guard.admit("/v1/server", LOCAL, "unknown")
+        await harness.guard.admit("/v1/server", LOCAL, addresses[2])
+    await harness.guard.admit("/v1/server", LOCAL, "2001:db8:1:3::1")
+    await harness.guard.admit("/v1/server", LOCAL, "unknown")

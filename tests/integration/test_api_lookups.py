@@ -1,4 +1,4 @@
-"""What programs look up over HTTP, and tokens, the same on every backend."""
+"""Lookups and tokens over HTTP, the same on every backend."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,56 +26,56 @@ async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield opened
 
 
-async def begun(api: ApiUnderTest, document: dict[str, Any], given: Any = None) -> str:
+async def start_execution(api: ApiUnderTest, document: dict[str, Any], input_: Any = None) -> str:
     await api.post("/v1/workflows", document)
-    answer = await api.post(f"/v1/workflows/{document['name']}/run", {"input": given})
+    answer = await api.post(f"/v1/workflows/{document['name']}/run", {"input": input_})
     return str(answer["execution_id"])
 
 
-async def test_executions_are_found_by_their_ids_and_by_how_these_begin(api: ApiUnderTest) -> None:
-    one, two = await begun(api, WAITING), await begun(api, WAITING)
+async def test_executions_are_found_by_id_and_by_id_prefix(api: ApiUnderTest) -> None:
+    first, second = await start_execution(api, WAITING), await start_execution(api, WAITING)
 
-    both = await api.get("/v1/executions/lookup", params={"id": [one, "none", two]})
-    beginning = await api.get("/v1/executions/lookup", params={"begins": one[:-1]})
+    by_id = await api.get("/v1/executions/lookup", params={"id": [first, "none", second]})
+    beginning = await api.get("/v1/executions/lookup", params={"begins": first[:-1]})
     nothing = await api.get("/v1/executions/lookup", params={"begins": "zzz"})
 
-    assert {each["execution_id"] for each in both["items"]} == {one, two}
-    assert [each["execution_id"] for each in beginning["items"]] == [one]
+    assert {execution["execution_id"] for execution in by_id["items"]} == {first, second}
+    assert [execution["execution_id"] for execution in beginning["items"]] == [first]
     assert nothing == {"items": []}
 
 
-async def test_the_content_of_an_execution_is_found_by_its_hash(api: ApiUnderTest) -> None:
-    execution_id = await begun(api, WAITING)
-    (found,) = (await api.get("/v1/executions"))["items"]
+async def test_the_definition_of_an_execution_is_found_by_its_hash(api: ApiUnderTest) -> None:
+    execution_id = await start_execution(api, WAITING)
+    (execution,) = (await api.get("/v1/executions"))["items"]
 
-    definition = await api.get(f"/v1/definitions/{found['workflow_definition_id']}")
+    definition = await api.get(f"/v1/definitions/{execution['workflow_definition_id']}")
     missing = await api.http.get("/v1/definitions/none")
 
-    assert found["execution_id"] == execution_id
+    assert execution["execution_id"] == execution_id
     assert definition["document"] == WAITING
     assert (definition["name"], definition["version"], definition["nodes"]) == ("waiting", 1, 1)
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_an_execution_is_decided_in_a_partition_that_somebody_owns(api: ApiUnderTest) -> None:
-    execution_id = await begun(api, WAITING)
+async def test_the_partition_of_an_execution_is_shown_with_its_owner(api: ApiUnderTest) -> None:
+    execution_id = await start_execution(api, WAITING)
 
-    found = await api.get(f"/v1/executions/{execution_id}/partition")
+    located = await api.get(f"/v1/executions/{execution_id}/partition")
     partitions = (await api.get("/v1/partitions"))["items"]
 
-    owners = {each["partition"]: each["owner"] for each in partitions}
-    assert owners[found["partition"]] == found["owner"] is not None
+    owners = {partition["partition"]: partition["owner"] for partition in partitions}
+    assert owners[located["partition"]] == located["owner"] is not None
 
 
-async def test_lists_of_workflows_have_documents_if_asked_for(api: ApiUnderTest) -> None:
+async def test_lists_of_workflows_have_documents_on_request(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", WAITING)
 
     plain = await api.get("/v1/workflows")
-    whole = await api.get("/v1/workflows", params={"documents": True})
+    with_documents = await api.get("/v1/workflows", params={"documents": True})
     versions = await api.get("/v1/workflows/waiting/versions", params={"documents": True})
 
     assert plain["items"][0]["document"] is None
-    assert whole["items"][0]["document"] == versions["items"][0]["document"] == WAITING
+    assert with_documents["items"][0]["document"] == versions["items"][0]["document"] == WAITING
 
 
 @pytest.mark.parametrize(
@@ -87,49 +87,53 @@ async def test_lists_of_workflows_have_documents_if_asked_for(api: ApiUnderTest)
         "/v1/definitions/%00",
     ],
 )
-async def test_a_text_that_no_store_takes_finds_nothing(api: ApiUnderTest, path: str) -> None:
+async def test_a_lookup_with_a_null_byte_finds_nothing(api: ApiUnderTest, path: str) -> None:
     answer = await api.http.get(path)
 
     assert answer.status_code in {200, 404, 422}, answer.text
     assert answer.json().get("items", []) == []
 
 
-async def test_the_server_says_what_it_is(closed: ApiUnderTest) -> None:
+async def test_the_server_shows_its_engine_and_version(closed: ApiUnderTest) -> None:
     token = await closed.token(Scope.READ)
 
-    found = await closed.get("/v1/server", headers={"Authorization": f"Bearer {token}"})
+    server = await closed.get("/v1/server", headers={"Authorization": f"Bearer {token}"})
 
-    assert found["engine"] == "embedded"
-    assert found["version"].count(".") == 2
+    assert server["engine"] == "embedded"
+    assert server["version"].count(".") == 2
 
 
-async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: ApiUnderTest) -> None:
+async def test_an_administrator_can_create_list_and_revoke_a_token(closed: ApiUnderTest) -> None:
     boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
-    wanted = {"name": "ci", "scopes": ["run"], "days": 90, "per_minute": 5}
+    new_token = {"name": "ci", "scopes": ["run"], "days": 90, "per_minute": 5}
 
-    made = await closed.post("/v1/tokens", wanted, headers=boss)
+    made = await closed.post("/v1/tokens", new_token, headers=boss)
     listed = (await closed.get("/v1/tokens", headers=boss))["items"]
     ci = {"Authorization": f"Bearer {made['token']}"}
     allowed = await closed.http.get("/v1/executions", headers=ci)
     refused = [
         await closed.http.get("/v1/tokens", headers=ci),
-        await closed.http.post("/v1/tokens", json=wanted, headers=ci),
+        await closed.http.post("/v1/tokens", json=new_token, headers=ci),
         await closed.http.delete(f"/v1/tokens/{made['id']}", headers=ci),
     ]
     revoked = await closed.http.delete(f"/v1/tokens/{made['id']}", headers=boss)
     again = await closed.http.delete(f"/v1/tokens/{made['id']}", headers=boss)
 
-    (found,) = [each for each in listed if each["id"] == made["id"]]
-    assert (found["name"], found["scopes"], found["per_minute"]) == ("ci", ["run"], 5)
+    (listed_token,) = [token for token in listed if token["id"] == made["id"]]
+    assert (listed_token["name"], listed_token["scopes"], listed_token["per_minute"]) == (
+        "ci",
+        ["run"],
+        5,
+    )
     assert "secret" not in json.dumps(listed)
     assert made["token"] not in json.dumps(listed)
     assert allowed.status_code == 200
-    assert [each.status_code for each in refused] == [403, 403, 403]
+    assert [answer.status_code for answer in refused] == [403, 403, 403]
     assert (revoked.status_code, again.status_code) == (204, 404)
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "new_token",
     [
         {},
         {"name": "", "scopes": ["run"]},
@@ -142,12 +146,12 @@ async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Ap
         {"name": "x" * 101, "scopes": ["run"]},
     ],
 )
-async def test_a_token_that_makes_no_sense_is_refused(
-    closed: ApiUnderTest, wanted: dict[str, Any]
+async def test_an_invalid_token_request_is_refused(
+    closed: ApiUnderTest, new_token: dict[str, Any]
 ) -> None:
     boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
 
-    answer = await closed.http.post("/v1/tokens", json=wanted, headers=boss)
+    answer = await closed.http.post("/v1/tokens", json=new_token, headers=boss)
 
     assert answer.status_code == 422
     assert len(await closed.tokens.list()) == 1

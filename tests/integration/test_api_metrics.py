@@ -1,4 +1,4 @@
-"""`/metrics`: what happened in this process, and what the store holds, on every backend."""
+"""`/metrics` shows the counters of this process and the gauges of the store, on every backend."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -15,7 +15,7 @@ from tests.api import BOTH, ApiUnderTest, open_api
 from tests.metric_samples import Samples, parse_metric_types, parse_samples
 from tests.waiting import wait_for_value
 
-found = partial(wait_for_value, every_s=0.05, deadline_s=15.0)
+wait_for = partial(wait_for_value, every_s=0.05, deadline_s=15.0)
 
 ONE: dict[str, Any] = {"name": "one", "nodes": [{"id": "a", "handler": "work", "config": {"n": 1}}]}
 
@@ -48,38 +48,38 @@ async def test_queues_workers_partitions_and_letters_are_read_from_the_store(
     gate = api.work.gate("a")
     many = {**ONE, "nodes": [{"id": "a", "handler": "work", "for_each": "{{ input.items }}"}]}
     await api.post("/v1/workflows", many)
-    begun = await api.post("/v1/workflows/one/run", {"input": {"items": list(range(200))}})
+    execution = await api.post("/v1/workflows/one/run", {"input": {"items": list(range(200))}})
 
     async def waiting() -> Samples | None:
-        seen = await scrape(api)
-        depths = seen.get("runnel_queue_depth", {})
-        is_settled = depths.get(("work",)) and not seen["runnel_partitions_orphaned"][()]
-        return seen if is_settled and seen["runnel_workers"]["alive",] else None
+        samples = await scrape(api)
+        depths = samples.get("runnel_queue_depth", {})
+        is_settled = depths.get(("work",)) and not samples["runnel_partitions_orphaned"][()]
+        return samples if is_settled and samples["runnel_workers"]["alive",] else None
 
-    seen = await found(waiting)
+    samples = await wait_for(waiting)
     gate.set()
-    await api.ended(begun["execution_id"])
+    await api.wait_for_end(execution["execution_id"])
 
-    assert 0 < seen["runnel_queue_depth"]["work",] <= 200
-    assert seen["runnel_queue_oldest_seconds"]["work",] >= 0
-    assert sum(seen["runnel_workers"].values()) == 1
-    assert seen["runnel_tasks_held"][()] >= 16
-    assert len(seen["runnel_partitions_owned"]) == 1
-    assert seen["runnel_dead_letters"] == {(): 0}
-    assert seen["runnel_inbox_unread_seconds"][()] >= 0
-    assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 1}
+    assert 0 < samples["runnel_queue_depth"]["work",] <= 200
+    assert samples["runnel_queue_oldest_seconds"]["work",] >= 0
+    assert sum(samples["runnel_workers"].values()) == 1
+    assert samples["runnel_tasks_held"][()] >= 16
+    assert len(samples["runnel_partitions_owned"]) == 1
+    assert samples["runnel_dead_letters"] == {(): 0}
+    assert samples["runnel_inbox_unread_seconds"][()] >= 0
+    assert samples["runnel_store_up"] == {("archive",): 1, ("store",): 1}
 
 
-async def test_a_dead_letter_is_seen(api: ApiUnderTest) -> None:
+async def test_metrics_count_dead_letters(api: ApiUnderTest) -> None:
     api.work.failures["a"] = [ValueError("odd")]
     await api.post("/v1/workflows", ONE)
-    begun = await api.post("/v1/workflows/one/run")
-    await api.ended(begun["execution_id"])
+    execution = await api.post("/v1/workflows/one/run")
+    await api.wait_for_end(execution["execution_id"])
 
     async def letters() -> bool | None:
         return (await scrape(api))["runnel_dead_letters"] == {(): 1} or None
 
-    assert await found(letters)
+    assert await wait_for(letters)
 
 
 async def test_requests_are_counted_by_the_template_of_their_path(local: ApiUnderTest) -> None:
@@ -89,28 +89,28 @@ async def test_requests_are_counted_by_the_template_of_their_path(local: ApiUnde
     await local.http.get("/v1/workers", headers={"Host": "evil.example"})
     await local.http.request("FROB", "/v1/workers")
 
-    seen = await scrape(local)
+    samples = await scrape(local)
 
-    counted = seen["runnel_http_requests_total"]
+    counted = samples["runnel_http_requests_total"]
     template = "/executions/{execution_id}"
     assert counted["GET", template, "404"] == 3
     assert counted["GET", "none", "404"] == 1
     assert counted["GET", "none", "403"] == 1
     assert counted["POST", "none", "415"] == 1
     assert counted["other", "/workers", "405"] == 1
-    assert seen["runnel_http_request_duration_seconds_count"]["GET", template] == 3
-    assert seen["runnel_http_requests_under_way"] == {(): 1}
+    assert samples["runnel_http_request_duration_seconds_count"]["GET", template] == 3
+    assert samples["runnel_http_requests_under_way"] == {(): 1}
 
 
-async def test_the_store_is_asked_once_in_a_while(
+async def test_scrapes_share_one_cached_read_of_the_store(
     local: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    reads: list[int] = []
     tasks = local.backend.tasks
     queues = tasks.queues
 
     async def counted() -> Any:
-        asked.append(1)
+        reads.append(1)
         return await queues()
 
     monkeypatch.setattr(tasks, "queues", counted)
@@ -118,10 +118,10 @@ async def test_the_store_is_asked_once_in_a_while(
     for _ in range(5):
         await scrape(local)
 
-    assert len(asked) == 1
+    assert len(reads) == 1
 
 
-async def test_a_store_that_is_away_is_not_up_and_says_nothing(
+async def test_metrics_of_an_unreachable_store_are_absent_and_it_is_not_up(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api("memory", request, tmp_path) as api:
@@ -130,15 +130,15 @@ async def test_a_store_that_is_away_is_not_up_and_says_nothing(
             raise StoreError("Redis: it is away")
 
         monkeypatch.setattr(api.backend.tasks, "workers", away)
-        seen = await scrape(api)
+        samples = await scrape(api)
         text = (await api.http.get("/metrics")).text
 
-    assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 0}
-    assert "runnel_workers" not in seen
+    assert samples["runnel_store_up"] == {("archive",): 1, ("store",): 0}
+    assert "runnel_workers" not in samples
     assert parse_metric_types(text)["runnel_workers"] == "gauge"
 
 
-async def test_with_tokens_metrics_need_one_and_are_not_limited(
+async def test_a_guarded_server_requires_a_token_for_metrics_and_does_not_limit_them(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = Settings(token_requests_per_minute=1)
@@ -149,4 +149,4 @@ async def test_with_tokens_metrics_need_one_and_are_not_limited(
         often = [await scrape(api, headers=token) for _ in range(5)]
 
     assert without.status_code == 401
-    assert all("runnel_store_up" in each for each in often)
+    assert all("runnel_store_up" in samples for samples in often)

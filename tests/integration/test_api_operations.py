@@ -1,4 +1,4 @@
-"""What an operator sees and does over HTTP, the same on every backend."""
+"""Views and commands of an operator over HTTP, the same on every backend."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -11,7 +11,7 @@ from runnel.views.token import Scope
 from tests.api import BOTH, ApiUnderTest, open_api
 from tests.waiting import wait_for_value
 
-found = partial(wait_for_value, every_s=0.02, deadline_s=10.0)
+wait_for = partial(wait_for_value, every_s=0.02, deadline_s=10.0)
 
 WORK: dict[str, Any] = {
     "name": "one",
@@ -21,12 +21,12 @@ KEYED: dict[str, Any] = {
     "name": "keyed",
     "nodes": [
         {
-            "id": each,
+            "id": node_id,
             "handler": "work",
             "concurrency_key": "printer",
             "concurrency_limit": 1,
         }
-        for each in ("a", "b")
+        for node_id in ("a", "b")
     ],
 }
 
@@ -43,144 +43,148 @@ async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield opened
 
 
-async def run(api: ApiUnderTest, document: Any) -> str:
+async def start_execution(api: ApiUnderTest, document: Any) -> str:
     await api.post("/v1/workflows", document)
-    begun = await api.post(f"/v1/workflows/{document['name']}/run")
-    return str(begun["execution_id"])
+    execution = await api.post(f"/v1/workflows/{document['name']}/run")
+    return str(execution["execution_id"])
 
 
-async def test_a_worker_is_listed_with_what_it_runs_and_since_when(api: ApiUnderTest) -> None:
+async def test_a_worker_is_listed_with_its_running_tasks_and_their_start(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
-    execution_id = await run(api, WORK)
+    execution_id = await start_execution(api, WORK)
     await api.work.entered["a"].wait()
 
     async def running() -> Any:
-        (seen,) = (await api.get("/v1/workers"))["items"]
-        return seen if seen["tasks"] else None
+        (worker,) = (await api.get("/v1/workers"))["items"]
+        return worker if worker["tasks"] else None
 
-    seen = await found(running)
-    alone = await api.get(f"/v1/workers/{seen['worker']}")
+    worker = await wait_for(running)
+    alone = await api.get(f"/v1/workers/{worker['worker']}")
     gate.set()
 
-    (task,) = seen["tasks"]
-    assert (seen["state"], seen["holds"], seen["concurrency"]) == ("alive", 1, 16)
+    (task,) = worker["tasks"]
+    assert (worker["state"], worker["holds"], worker["concurrency"]) == ("alive", 1, 16)
     assert (task["execution_id"], task["node_id"], task["item"]) == (execution_id, "a", None)
     assert (task["workflow"], task["handler"], task["attempt"]) == ("one", "work", 1)
-    assert task["started_at"] >= seen["claimed_at"] >= seen["started_at"]
-    assert alone["worker"] == seen["worker"]
-    assert (await api.ended(execution_id))["status"] == "COMPLETED"
+    assert task["started_at"] >= worker["claimed_at"] >= worker["started_at"]
+    assert alone["worker"] == worker["worker"]
+    assert (await api.wait_for_end(execution_id))["status"] == "COMPLETED"
 
 
-async def test_a_worker_that_is_drained_finishes_what_it_runs_and_leaves(api: ApiUnderTest) -> None:
+async def test_a_drained_worker_finishes_its_tasks_and_leaves(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
-    execution_id = await run(api, WORK)
+    execution_id = await start_execution(api, WORK)
     await api.work.entered["a"].wait()
     (worker,) = (await api.get("/v1/workers"))["items"]
 
-    told = await api.post(f"/v1/workers/{worker['worker']}/drain")
+    drained = await api.post(f"/v1/workers/{worker['worker']}/drain")
 
     async def state() -> list[str]:
-        return [each["state"] for each in (await api.get("/v1/workers"))["items"]]
+        return [entry["state"] for entry in (await api.get("/v1/workers"))["items"]]
 
-    await found(lambda: _is(state, ["draining"]))
+    await wait_for(lambda: matches(state, ["draining"]))
     gate.set()
-    await found(lambda: _is(state, []))
-    assert told == {"worker": worker["worker"]}
+    await wait_for(lambda: matches(state, []))
+    assert drained == {"worker": worker["worker"]}
     assert api.work.calls == ["a"]
     nodes = (await api.get(f"/v1/executions/{execution_id}"))["nodes"]
     assert nodes["a"]["state"] in {"COMPLETED", "QUEUED", "RUNNING"}
 
 
-async def test_a_queue_shows_what_waits_and_who_takes_it(api: ApiUnderTest) -> None:
+async def test_a_queue_shows_its_waiting_tasks_and_its_workers(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
     many = {
         "name": "many",
         "nodes": [{"id": "a", "handler": "work", "for_each": "{{ input.items }}"}],
     }
     await api.post("/v1/workflows", many)
-    begun = await api.post("/v1/workflows/many/run", {"input": {"items": list(range(200))}})
+    execution = await api.post("/v1/workflows/many/run", {"input": {"items": list(range(200))}})
 
     async def waiting() -> Any:
-        seen = {each["queue"]: each for each in (await api.get("/v1/queues"))["items"]}
-        return seen.get("work") if seen.get("work", {}).get("waiting") else None
+        queue = {queue["queue"]: queue for queue in (await api.get("/v1/queues"))["items"]}
+        return queue.get("work") if queue.get("work", {}).get("waiting") else None
 
-    seen = await found(waiting)
+    queue = await wait_for(waiting)
     gate.set()
 
-    assert (seen["workers"], seen["problem"]) == (1, "")
-    assert 0 < seen["waiting"] <= 200
-    assert seen["oldest_s"] >= 0
-    assert (await api.ended(begun["execution_id"]))["status"] == "COMPLETED"
+    assert (queue["workers"], queue["problem"]) == (1, "")
+    assert 0 < queue["waiting"] <= 200
+    assert queue["oldest_s"] >= 0
+    assert (await api.wait_for_end(execution["execution_id"]))["status"] == "COMPLETED"
 
 
-async def test_a_concurrency_key_shows_who_holds_it_and_who_waits(api: ApiUnderTest) -> None:
-    gates = [api.work.gate(each) for each in ("a", "b")]
-    execution_id = await run(api, KEYED)
+async def test_a_concurrency_key_shows_its_holders_and_waiters(api: ApiUnderTest) -> None:
+    gates = [api.work.gate(node_id) for node_id in ("a", "b")]
+    execution_id = await start_execution(api, KEYED)
 
     async def contended() -> Any:
-        seen = (await api.get("/v1/limits"))["items"]
-        return seen[0] if seen and seen[0]["waiting"] else None
+        limit = (await api.get("/v1/limits"))["items"]
+        return limit[0] if limit and limit[0]["waiting"] else None
 
-    seen = await found(contended)
-    behind = await api.get("/v1/limits", params={"after": "printer"})
+    limit = await wait_for(contended)
+    next_page = await api.get("/v1/limits", params={"after": "printer"})
     for gate in gates:
         gate.set()
 
-    assert (seen["key"], seen["holding"], seen["waiting"]) == ("printer", 1, 1)
-    ((holder,), (waiter,)) = (seen["holders"], seen["waiters"])
+    assert (limit["key"], limit["holding"], limit["waiting"]) == ("printer", 1, 1)
+    ((holder,), (waiter,)) = (limit["holders"], limit["waiters"])
     assert {holder["node_id"], waiter["node_id"]} == {"a", "b"}
     assert {holder["execution_id"], waiter["execution_id"]} == {execution_id}
     assert holder["limit"] == 1
-    assert behind == {"items": [], "next": None}
-    assert (await api.ended(execution_id))["status"] == "COMPLETED"
+    assert next_page == {"items": [], "next": None}
+    assert (await api.wait_for_end(execution_id))["status"] == "COMPLETED"
     assert (await api.get("/v1/limits"))["items"] == []
 
 
-async def test_a_partition_shows_who_decides_for_it(api: ApiUnderTest) -> None:
-    execution_id = await run(api, WORK)
-    await api.ended(execution_id)
+async def test_a_partition_shows_its_owner(api: ApiUnderTest) -> None:
+    execution_id = await start_execution(api, WORK)
+    await api.wait_for_end(execution_id)
 
     async def settled() -> Any:
-        seen = (await api.get("/v1/partitions"))["items"]
-        is_done = all(each["owner"] and not each["unarchived"] for each in seen)
-        return seen if is_done else None
+        partitions = (await api.get("/v1/partitions"))["items"]
+        is_done = all(
+            partition["owner"] and not partition["unarchived"] for partition in partitions
+        )
+        return partitions if is_done else None
 
-    seen = await found(settled)
+    partitions = await wait_for(settled)
 
-    assert [each["partition"] for each in seen] == sorted(each["partition"] for each in seen)
-    assert {each["epoch"] for each in seen} <= {1, 2}
-    assert not any(each["is_silent"] or each["problem"] for each in seen)
-    assert all(each["unread_s"] < 5 for each in seen)
+    assert [partition["partition"] for partition in partitions] == sorted(
+        partition["partition"] for partition in partitions
+    )
+    assert {partition["epoch"] for partition in partitions} <= {1, 2}
+    assert not any(partition["is_silent"] or partition["problem"] for partition in partitions)
+    assert all(partition["unread_s"] < 5 for partition in partitions)
 
 
-async def test_a_server_is_ready_while_somebody_decides_and_somebody_works(
+async def test_a_server_is_ready_while_an_orchestrator_and_a_worker_run(
     api: ApiUnderTest,
 ) -> None:
     async def ready() -> Any:
-        seen = await api.get("/health/ready")
-        return seen if seen["status"] == "ready" else None
+        health = await api.get("/health/ready")
+        return health if health["status"] == "ready" else None
 
-    seen = await found(ready)
+    health = await wait_for(ready)
 
-    assert seen["parts"] == dict.fromkeys(("store", "archive", "orchestrators", "workers"))
+    assert health["parts"] == dict.fromkeys(("store", "archive", "orchestrators", "workers"))
 
 
-async def test_a_server_without_workers_is_degraded_and_ready(api: ApiUnderTest) -> None:
+async def test_a_server_without_workers_is_degraded_but_ready(api: ApiUnderTest) -> None:
     (worker,) = (await api.get("/v1/workers"))["items"]
     await api.post(f"/v1/workers/{worker['worker']}/drain")
 
     async def degraded() -> Any:
         answer = await api.http.get("/health/ready")
-        seen = answer.json()
-        # They are given back one after the other.
-        is_alone = str(seen["parts"]["orchestrators"]).startswith("no orchestrator")
-        is_alone = is_alone and seen["parts"]["workers"] is not None
-        return (answer.status_code, seen) if is_alone else None
+        health = answer.json()
+        # The partitions are released one after another.
+        is_alone = str(health["parts"]["orchestrators"]).startswith("no orchestrator")
+        is_alone = is_alone and health["parts"]["workers"] is not None
+        return (answer.status_code, health) if is_alone else None
 
-    status, seen = await found(degraded)
+    status, health = await wait_for(degraded)
 
-    assert (status, seen["status"]) == (200, "degraded")
-    assert seen["parts"] == {
+    assert (status, health["status"]) == (200, "degraded")
+    assert health["parts"] == {
         "store": None,
         "archive": None,
         "orchestrators": "no orchestrator is alive: no execution makes progress",
@@ -198,7 +202,7 @@ async def test_a_server_without_workers_is_degraded_and_ready(api: ApiUnderTest)
         ("GET", "/v1/limits?after=%00", 200),
     ],
 )
-async def test_what_is_not_there_is_said_so(
+async def test_an_unknown_worker_or_limit_is_reported(
     guarded: ApiUnderTest, method: str, path: str, status: int
 ) -> None:
     headers = {"Authorization": f"Bearer {await guarded.token(Scope.OPERATE)}"}
@@ -221,5 +225,5 @@ async def test_only_an_operator_may_drain(guarded: ApiUnderTest) -> None:
     assert still["state"] == "alive"
 
 
-async def _is(look: Callable[[], Awaitable[object]], expected: object) -> bool | None:
-    return await look() == expected or None
+async def matches(read: Callable[[], Awaitable[object]], expected: object) -> bool | None:
+    return await read() == expected or None

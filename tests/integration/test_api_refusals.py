@@ -1,4 +1,4 @@
-"""Requests that can't be served: the right status and body each, and nothing is stored."""
+"""Each refused request gets the right status and body, and changes nothing in the store."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -39,14 +39,16 @@ class ApiWithExecutions:
     api: ApiUnderTest
     ids: dict[str, str]
 
-    async def stored(self) -> Any:
-        """Everything that a refused request could have changed."""
+    async def read_state(self) -> Any:
+        """Returns all stored state that a refused request could have changed."""
         archive, records = self.api.backend.archive, self.api.backend.records
         pages = await archive.list_headers(ALL)
         return {
-            "executions": [(each.execution_id, each.state, each.labels) for each in pages],
-            "histories": [len(await archive.load(each.execution_id)) for each in pages],
-            "workflows": [(each.name, each.version) for each in await archive.list_workflows()],
+            "executions": [(header.execution_id, header.state, header.labels) for header in pages],
+            "histories": [len(await archive.load(header.execution_id)) for header in pages],
+            "workflows": [
+                (workflow.name, workflow.version) for workflow in await archive.list_workflows()
+            ],
             "records": [len(await records.list(kind)) for kind in ("token", "schedule")],
         }
 
@@ -57,27 +59,27 @@ async def stage(
 ) -> AsyncIterator[ApiWithExecutions]:
     folder: Path = tmp_path_factory.mktemp("refusals")
     async with open_api(request.param, request, folder) as api:
-        for each in (WAITING, CHECKED, DONE):
-            await api.post("/v1/workflows", each)
+        for document in (WAITING, CHECKED, DONE):
+            await api.post("/v1/workflows", document)
         used = {"Idempotency-Key": "used"}
         waits = await api.post("/v1/workflows/waiting/run", {}, headers=used)
         held = await api.post("/v1/workflow", CHECKED)
-        over = await api.post("/v1/workflows/done/run")
+        finished = await api.post("/v1/workflows/done/run")
         ids = {
             "open": waits["execution_id"],
             "held": held["execution_id"],
-            "done": over["execution_id"],
+            "done": finished["execution_id"],
         }
-        await api.ended(ids["done"])
+        await api.wait_for_end(ids["done"])
         yield ApiWithExecutions(api, ids)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.name)
-async def test_a_request_that_can_not_be_served_changes_nothing(
+async def test_a_refused_request_changes_nothing(
     stage: ApiWithExecutions, refused: RefusedRequest
 ) -> None:
-    before = await stage.stored()
+    before = await stage.read_state()
     headers = dict(refused.headers)
     sent: dict[str, Any] = {"params": refused.params}
     if refused.body is not None:
@@ -89,18 +91,20 @@ async def test_a_request_that_can_not_be_served_changes_nothing(
 
     answer = await stage.api.http.request(refused.method, path, headers=headers, **sent)
 
-    found = answer.json()
-    assert (answer.status_code, found["code"]) == (refused.status, refused.code), found["detail"]
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (refused.status, refused.code), problem[
+        "detail"
+    ]
     assert answer.headers["content-type"] == "application/problem+json"
-    assert (found["status"], found["type"]) == (
+    assert (problem["status"], problem["type"]) == (
         refused.status,
         f"urn:runnel:error:{refused.code}",
     )
-    assert refused.says in found["detail"]
-    assert await stage.stored() == before
+    assert refused.says in problem["detail"]
+    assert await stage.read_state() == before
 
 
-def test_there_are_enough_of_them() -> None:
-    names = [each.name for each in REFUSED]
+def test_the_refused_requests_are_many_and_have_unique_names() -> None:
+    names = [refused.name for refused in REFUSED]
 
     assert len(set(names)) == len(names) >= 80

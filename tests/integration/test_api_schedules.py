@@ -40,14 +40,14 @@ async def test_a_schedule_is_added_paused_changed_and_removed(api: ApiUnderTest)
     )
     listed = await api.get("/v1/schedules")
     removed = await api.http.delete("/v1/schedules/nightly")
-    gone = await api.http.get("/v1/schedules/nightly")
+    after_removal = await api.http.get("/v1/schedules/nightly")
 
     assert added["next_ticks"][0] == "2040-01-01T03:00:00+01:00"
     assert (paused["is_paused"], paused["next_ticks"]) == (True, [])
     assert len(resumed["next_ticks"]) == 5
     assert (changed["cron"], changed["overlap"]) == ("@hourly", "skip")
-    assert [each["id"] for each in listed["items"]] == ["nightly"]
-    assert (removed.status_code, gone.status_code) == (204, 404)
+    assert [schedule["id"] for schedule in listed["items"]] == ["nightly"]
+    assert (removed.status_code, after_removal.status_code) == (204, 404)
 
 
 async def test_a_tick_is_dispatched_once(api: ApiUnderTest) -> None:
@@ -58,7 +58,7 @@ async def test_a_tick_is_dispatched_once(api: ApiUnderTest) -> None:
     again = await api.post("/v1/triggers/cron/dispatch", now)
     before = await api.post("/v1/triggers/cron/dispatch")
     [fired] = first["items"]
-    ended = await api.ended(fired["execution_id"])
+    ended = await api.wait_for_end(fired["execution_id"])
 
     assert fired["tick"] == "2040-01-01T02:00:00.000Z"
     assert (again["items"], before["items"]) == ([], [])
@@ -88,7 +88,7 @@ async def test_a_tick_is_dispatched_once(api: ApiUnderTest) -> None:
         ({"version": 7}, 404, None),
     ],
 )
-async def test_a_schedule_that_can_not_be_is_refused(
+async def test_an_invalid_schedule_is_refused(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     change: dict[str, Any],
@@ -102,11 +102,13 @@ async def test_a_schedule_that_can_not_be_is_refused(
 
         assert answer.status_code == status, answer.text
         if path is not None:
-            assert path in [each["path"] for each in answer.json()["errors"]], answer.text
+            assert path in [problem["path"] for problem in answer.json()["errors"]], answer.text
         assert (await api.get("/v1/schedules"))["items"] == []
 
 
-async def test_an_id_is_taken_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_the_id_of_a_schedule_can_be_used_once(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", HELLO)
         await api.post("/v1/schedules", NIGHTLY)

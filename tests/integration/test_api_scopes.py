@@ -1,4 +1,4 @@
-"""Every operation of the API, under both names, asks for a scope: the table is checked by calls."""
+"""Every operation of the API requires a scope, under each path prefix. Calls check the table."""
 
 import re
 from collections.abc import AsyncIterator
@@ -12,9 +12,9 @@ from runnel.views.token import Scope
 from tests.api import ApiUnderTest, open_api
 
 UNLIMITED = Settings(requests_per_minute=0, token_requests_per_minute=0)
-# Whoever calls a webhook proves who it is to that webhook.
+# A webhook checks its callers itself.
 PUBLIC = {"is_live", "is_ready", "call_webhook"}
-# What only looks needs 'read'; all else is named here.
+# Operations that only read need 'read'. All others are listed here.
 CHANGING = {
     "validate_workflow": Scope.READ,
     "submit_workflow": Scope.RUN,
@@ -43,77 +43,77 @@ CHANGING = {
     "create_token": Scope.ADMIN,
     "revoke_token": Scope.ADMIN,
 }
-LOOKING = {"list_tokens": Scope.ADMIN}
+READING = {"list_tokens": Scope.ADMIN}
 
 
 @pytest.fixture
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
-    """Of a process that is about to end, so that no stream goes on for ever."""
+    """Opens an API that is stopping, so that every stream ends."""
     async with open_api("memory", request, tmp_path, is_open=False, settings=UNLIMITED) as api:
         api.site.stopping.set()
         yield api
 
 
-def operations(api: ApiUnderTest) -> list[tuple[str, str, str]]:
-    """Method, path and name of each, under every prefix."""
-    found = []
+def list_operations(api: ApiUnderTest) -> list[tuple[str, str, str]]:
+    """Returns the method, path and name of each operation, under every prefix."""
+    operations = []
     for path, methods in api.app.openapi()["paths"].items():
         filled = re.sub(r"\{[^}]*\}", "x", path)
-        first, others = PATH_PREFIXES[0], PATH_PREFIXES[1:]
+        first, other_prefixes = PATH_PREFIXES[0], PATH_PREFIXES[1:]
         paths = [filled]
         if filled.startswith(first):
-            paths += [each + filled.removeprefix(first) for each in others]
+            paths += [prefix + filled.removeprefix(first) for prefix in other_prefixes]
         for method, about in methods.items():
-            found += [(method.upper(), each, about["operationId"]) for each in paths]
-    return found
+            operations += [(method.upper(), call_path, about["operationId"]) for call_path in paths]
+    return operations
 
 
-async def status(api: ApiUnderTest, method: str, path: str, token: str | None) -> int:
+async def call_status(api: ApiUnderTest, method: str, path: str, token: str | None) -> int:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if method in {"POST", "PUT"}:
         return (await api.http.request(method, path, headers=headers, json={})).status_code
     return (await api.http.request(method, path, headers=headers)).status_code
 
 
-def expected(method: str, name: str) -> Scope:
-    """Raises KeyError for an operation that changes something and is not in the table."""
+def expected_scope(method: str, name: str) -> Scope:
+    """Returns the scope, or raises KeyError for a writing operation that is not in the table."""
     if method == "GET":
-        return LOOKING.get(name, Scope.READ)
+        return READING.get(name, Scope.READ)
     return CHANGING[name]
 
 
-async def test_nothing_but_health_and_webhooks_is_there_for_callers_without_a_token(
+async def test_only_health_and_webhooks_answer_callers_without_a_token(
     api: ApiUnderTest,
 ) -> None:
     answered = {
         name
-        for method, path, name in operations(api)
-        if await status(api, method, path, None) != 401
+        for method, path, name in list_operations(api)
+        if await call_status(api, method, path, None) != 401
     }
 
     assert answered == PUBLIC
 
 
-async def test_each_operation_needs_the_scope_of_the_table_and_no_more(api: ApiUnderTest) -> None:
+async def test_each_operation_needs_exactly_the_scope_of_the_table(api: ApiUnderTest) -> None:
     tokens = {scope: await api.token(scope) for scope in Scope}
-    found, table = {}, {}
+    needed, table = {}, {}
 
-    for method, path, name in operations(api):
+    for method, path, name in list_operations(api):
         if name not in PUBLIC:
             allowed = [
                 scope
                 for scope, token in tokens.items()
-                if await status(api, method, path, token) not in {401, 403}
+                if await call_status(api, method, path, token) not in {401, 403}
             ]
-            found[method, path] = allowed[0]
-            table[method, path] = expected(method, name)
+            needed[method, path] = allowed[0]
+            table[method, path] = expected_scope(method, name)
             assert allowed == [*Scope][[*Scope].index(allowed[0]) :]
 
-    assert found == table
-    assert len(found) > 100
+    assert needed == table
+    assert len(needed) > 100
 
 
-async def test_only_an_operator_says_what_time_it_is(api: ApiUnderTest) -> None:
+async def test_only_an_operator_may_set_the_time_of_a_dispatch(api: ApiUnderTest) -> None:
     running, operating = await api.token(Scope.RUN), await api.token(Scope.OPERATE)
     path, body = "/v1/triggers/cron/dispatch", {"now": "2040-01-01T00:00:00Z"}
 

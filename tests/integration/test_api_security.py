@@ -1,4 +1,4 @@
-"""Who may call the HTTP API, how often, and what for."""
+"""Access to the HTTP API: tokens, scopes, rate limits, origins and body sizes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,64 +30,67 @@ async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield api
 
 
-def bearer(token: str) -> dict[str, str]:
+def bearer_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def told(answer: httpx.Response) -> tuple[int, str]:
+def status_and_code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
 # -- tokens and scopes -------------------------------------------------------------------------
 
 
-async def test_a_token_allows_its_scope_and_those_below(closed: ApiUnderTest) -> None:
+async def test_a_token_allows_its_scope_and_lower_scopes(closed: ApiUnderTest) -> None:
     reading, running = await closed.token(Scope.READ), await closed.token(Scope.RUN)
 
     answers = [
-        await closed.http.get(LIST, headers=bearer(reading)),
-        await closed.http.post("/v1/workflows", json=HELLO, headers=bearer(reading)),
-        await closed.http.post("/v1/workflows", json=HELLO, headers=bearer(running)),
-        await closed.http.get(LIST, headers=bearer(running)),
+        await closed.http.get(LIST, headers=bearer_header(reading)),
+        await closed.http.post("/v1/workflows", json=HELLO, headers=bearer_header(reading)),
+        await closed.http.post("/v1/workflows", json=HELLO, headers=bearer_header(running)),
+        await closed.http.get(LIST, headers=bearer_header(running)),
     ]
 
-    assert [each.status_code for each in answers] == [200, 403, 201, 200]
-    assert told(answers[1]) == (403, "missing_scope")
+    assert [answer.status_code for answer in answers] == [200, 403, 201, 200]
+    assert status_and_code(answers[1]) == (403, "missing_scope")
     assert "'run'; the given token has: read" in answers[1].json()["detail"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "header",
     ["Bearer rnl_00000000_nope", "Bearer nope", "Bearer", "Basic YTpi", "rnl_1_2", ""],
 )
-async def test_a_token_that_nobody_made_is_refused(closed: ApiUnderTest, given: str) -> None:
-    answer = await closed.http.get(LIST, headers={"Authorization": given})
+async def test_an_unknown_token_is_refused(closed: ApiUnderTest, header: str) -> None:
+    answer = await closed.http.get(LIST, headers={"Authorization": header})
 
-    assert told(answer) == (401, "not_authenticated")
+    assert status_and_code(answer) == (401, "not_authenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_without_a_token_nothing_is_shown_but_health(closed: ApiUnderTest) -> None:
-    assert told(await closed.http.get(LIST)) == (401, "not_authenticated")
+async def test_without_a_token_only_health_is_shown(closed: ApiUnderTest) -> None:
+    assert status_and_code(await closed.http.get(LIST)) == (401, "not_authenticated")
     assert (await closed.http.get("/health/live")).status_code == 200
 
 
-async def test_a_token_ends_with_its_time_and_when_it_is_revoked(closed: ApiUnderTest) -> None:
-    over = await closed.token(Scope.ADMIN, days=-1)
+async def test_an_expired_or_revoked_token_is_refused(closed: ApiUnderTest) -> None:
+    expired = await closed.token(Scope.ADMIN, days=-1)
     revoked = await closed.token(Scope.ADMIN)
-    before = await closed.http.get(LIST, headers=bearer(revoked))
+    before = await closed.http.get(LIST, headers=bearer_header(revoked))
 
     await closed.tokens.revoke(revoked.split("_")[1])
 
     assert before.status_code == 200
-    assert told(await closed.http.get(LIST, headers=bearer(over))) == (401, "not_authenticated")
-    assert told(await closed.http.get(LIST, headers=bearer(revoked)))[0] == 401
+    assert status_and_code(await closed.http.get(LIST, headers=bearer_header(expired))) == (
+        401,
+        "not_authenticated",
+    )
+    assert status_and_code(await closed.http.get(LIST, headers=bearer_header(revoked)))[0] == 401
 
 
 async def test_a_token_is_stored_as_a_hash_only(closed: ApiUnderTest) -> None:
     token = await closed.token(Scope.READ)
 
-    stored = b"".join(each.data for each in await closed.backend.records.list(RECORD_KIND))
+    stored = b"".join(record.data for record in await closed.backend.records.list(RECORD_KIND))
 
     assert token.split("_")[1].encode() in stored
     assert token.split("_")[2].encode() not in stored
@@ -102,30 +105,30 @@ async def test_the_first_token_closes_an_open_server_for_good(opened: ApiUnderTe
     await opened.tokens.revoke(token.split("_")[1])
     after = await opened.http.get(LIST)
 
-    assert [each.status_code for each in (before, during, after)] == [200, 401, 401]
+    assert [answer.status_code for answer in (before, during, after)] == [200, 401, 401]
 
 
-# -- how often ---------------------------------------------------------------------------------
+# -- rate limits -------------------------------------------------------------------------------
 
 
-async def test_callers_without_a_token_are_few_a_minute(closed: ApiUnderTest) -> None:
+async def test_callers_without_a_token_have_a_rate_limit(closed: ApiUnderTest) -> None:
     answers = [await closed.http.get(LIST) for _ in range(5)]
 
-    assert [each.status_code for each in answers] == [401, 401, 401, 429, 429]
-    assert told(answers[-1]) == (429, "too_many_requests")
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]
+    assert status_and_code(answers[-1]) == (429, "too_many_requests")
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
 
 
-async def test_a_wrong_token_counts_as_none(closed: ApiUnderTest) -> None:
-    answers = [await closed.http.get(LIST, headers=bearer("rnl_1_2")) for _ in range(4)]
+async def test_a_wrong_token_counts_towards_the_anonymous_limit(closed: ApiUnderTest) -> None:
+    answers = [await closed.http.get(LIST, headers=bearer_header("rnl_1_2")) for _ in range(4)]
 
-    assert [each.status_code for each in answers] == [401, 401, 401, 429]
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 429]
 
 
-async def test_health_is_asked_as_often_as_one_likes(closed: ApiUnderTest) -> None:
+async def test_health_requests_have_no_rate_limit(closed: ApiUnderTest) -> None:
     answers = [await closed.http.get("/health/live") for _ in range(10)]
 
-    assert {each.status_code for each in answers} == {200}
+    assert {answer.status_code for answer in answers} == {200}
 
 
 async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
@@ -134,7 +137,8 @@ async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
 
     counts = {
         token: [
-            (await closed.http.get(LIST, headers=bearer(token))).status_code for _ in range(7)
+            (await closed.http.get(LIST, headers=bearer_header(token))).status_code
+            for _ in range(7)
         ].count(200)
         for token in (usual, special, free)
     }
@@ -142,7 +146,7 @@ async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
     assert list(counts.values()) == [5, 2, 7]
 
 
-# -- from where --------------------------------------------------------------------------------
+# -- hosts and origins -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
-async def test_an_open_server_answers_only_to_itself(
+async def test_an_open_server_refuses_foreign_hosts_and_origins(
     opened: ApiUnderTest, headers: dict[str, str], status: int
 ) -> None:
     answer = await opened.http.get(LIST, headers=headers)
@@ -175,7 +179,7 @@ async def test_an_open_server_answers_only_to_itself(
     assert answer.status_code == status
 
 
-async def test_a_name_and_a_page_may_be_allowed(
+async def test_the_settings_may_allow_a_host_and_an_origin(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     hosts, origins = ("runnel.example",), ("https://app.example",)
@@ -185,7 +189,7 @@ async def test_a_name_and_a_page_may_be_allowed(
     ) as api:
         page = {"Host": "runnel.example", "Origin": "https://app.example"}
         answer = await api.http.get(LIST, headers=page)
-        asked = await api.http.options(
+        preflight = await api.http.options(
             LIST, headers={**page, "Access-Control-Request-Method": "POST"}
         )
         foreign = await api.http.options(
@@ -195,17 +199,17 @@ async def test_a_name_and_a_page_may_be_allowed(
 
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
-    assert asked.status_code == 200
+    assert preflight.status_code == 200
     assert "access-control-allow-origin" not in foreign.headers
 
 
-async def test_no_page_may_read_answers_by_default(opened: ApiUnderTest) -> None:
+async def test_no_web_page_may_read_answers_by_default(opened: ApiUnderTest) -> None:
     answer = await opened.http.get(LIST, headers={"Origin": "http://localhost"})
 
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_every_answer_has_the_headers_that_protect_its_reader(opened: ApiUnderTest) -> None:
+async def test_every_answer_has_the_security_headers(opened: ApiUnderTest) -> None:
     answers: list[Any] = [
         await opened.http.get("/health/live"),
         await opened.http.get("/nope"),
@@ -218,10 +222,10 @@ async def test_every_answer_has_the_headers_that_protect_its_reader(opened: ApiU
         assert answer.headers["cache-control"] == "no-store"
 
 
-# -- how much ----------------------------------------------------------------------------------
+# -- body size and backlog ---------------------------------------------------------------------
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(opened: ApiUnderTest) -> None:
+async def test_a_body_without_a_length_is_refused_at_the_size_limit(opened: ApiUnderTest) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(200):
             yield b"x" * 100_000
@@ -230,10 +234,10 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(opened: ApiUnd
         "/v1/workflows", content=endless(), headers={"Content-Type": "application/json"}
     )
 
-    assert told(answer) == (413, "body_too_large")
+    assert status_and_code(answer) == (413, "body_too_large")
 
 
-async def test_nothing_new_is_taken_on_while_too_much_waits(
+async def test_a_run_is_refused_while_a_queue_is_full(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = Settings(queue_tasks_max=2)
@@ -243,15 +247,15 @@ async def test_nothing_new_is_taken_on_while_too_much_waits(
         await api.post("/v1/workflows", {"name": "hello", "nodes": [node]})
         await api.post(RUN, {"input": {"items": list(range(40))}})
         await api.work.entered["hold"].wait()
-        refused = await _until_refused(api)
+        refused = await _run_until_refused(api)
         gate.set()
 
-    assert told(refused) == (503, "overloaded")
+    assert status_and_code(refused) == (503, "overloaded")
     assert "'slow'" in refused.json()["detail"]
     assert refused.headers["retry-after"] == "5"
 
 
-async def _until_refused(api: ApiUnderTest) -> httpx.Response:
+async def _run_until_refused(api: ApiUnderTest) -> httpx.Response:
     async with asyncio.timeout(20.0):
         while True:
             api.site._depths_read_at = None  # noqa: SLF001 - as if a second had passed

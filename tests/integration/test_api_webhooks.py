@@ -1,4 +1,4 @@
-"""Calls from outside: verified, mapped, and one execution for each delivery."""
+"""Webhook calls are verified and mapped, and each delivery starts one execution."""
 
 import asyncio
 import hashlib
@@ -42,17 +42,17 @@ async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def put(api: ApiUnderTest, **webhook: Any) -> None:
+async def put_webhook(api: ApiUnderTest, **webhook: Any) -> None:
     kind = WebhookKind(webhook.pop("kind", "token"))
     await api.site.webhooks.add(Webhook(workflow="hello", kind=kind, **webhook), replaces=True)
 
 
-def github(body: bytes, secret: str = SECRET) -> dict[str, str]:
+def github_headers(body: bytes, secret: str = SECRET) -> dict[str, str]:
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Delivery": "d1"}
 
 
-def slack(body: bytes, at: float, secret: str = SECRET) -> dict[str, str]:
+def slack_headers(body: bytes, at: float, secret: str = SECRET) -> dict[str, str]:
     signed = f"v0:{at:.0f}:".encode() + body
     digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     return {"X-Slack-Signature": f"v0={digest}", "X-Slack-Request-Timestamp": f"{at:.0f}"}
@@ -66,17 +66,19 @@ async def deliver(
     return await api.http.post(PATH, content=raw, headers={**kind, **headers}, **more)
 
 
-async def test_a_call_is_an_execution_before_it_is_answered(api: ApiUnderTest) -> None:
+async def test_a_webhook_call_is_stored_as_an_execution_before_the_answer(
+    api: ApiUnderTest,
+) -> None:
     mapping = {"repository": "{{ body.repository.name }}", "ref": "{{ query.ref }}"}
     await api.call("PUT", PATH, json={"secret": "hook", "mapping": mapping})
 
     answer = await deliver(api, BODY, TOKEN, params={"ref": "main"})
-    found = answer.json()
-    ended = await api.ended(found["execution_id"])
+    accepted = answer.json()
+    ended = await api.wait_for_end(accepted["execution_id"])
 
     assert answer.status_code == 202
-    assert found["run_id"] == found["execution_id"]
-    assert found["status"] in {"PENDING", "RUNNING", "COMPLETED"}
+    assert accepted["run_id"] == accepted["execution_id"]
+    assert accepted["status"] in {"PENDING", "RUNNING", "COMPLETED"}
     assert ended["input"] == {"repository": "runnel", "ref": "main"}
 
 
@@ -87,8 +89,8 @@ async def test_the_same_delivery_is_the_same_execution(api: ApiUnderTest) -> Non
     answers = await asyncio.gather(*(deliver(api, BODY, named) for _ in range(5)))
     listed = await api.get("/v1/executions")
 
-    assert {each.status_code for each in answers} == {202}
-    assert len({each.json()["execution_id"] for each in answers}) == 1
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["execution_id"] for answer in answers}) == 1
     assert len(listed["items"]) == 1
 
 
@@ -100,35 +102,37 @@ async def test_a_webhook_is_read_listed_and_removed(api: ApiUnderTest) -> None:
     removed = await api.http.delete(PATH)
 
     assert (read["kind"], read["secret"]) == ("github", "hook")
-    assert [each["workflow"] for each in listed["items"]] == ["hello"]
+    assert [webhook["workflow"] for webhook in listed["items"]] == ["hello"]
     assert removed.status_code == 204
     assert (await deliver(api, BODY, TOKEN)).status_code == 404
 
 
-async def test_github_signs_the_body(local: ApiUnderTest) -> None:
-    await put(local, kind="github", secret="hook")
+async def test_a_github_webhook_checks_the_signature_of_the_body(local: ApiUnderTest) -> None:
+    await put_webhook(local, kind="github", secret="hook")
     body = json.dumps(BODY).encode()
 
-    good = await deliver(local, body, github(body))
-    forged = await deliver(local, body + b" ", github(body))
-    foreign = await deliver(local, body, github(body, "another secret"))
+    good = await deliver(local, body, github_headers(body))
+    forged = await deliver(local, body + b" ", github_headers(body))
+    foreign = await deliver(local, body, github_headers(body, "another secret"))
     unsigned = await deliver(local, body, {})
 
     assert good.status_code == 202
-    assert [each.status_code for each in (forged, foreign, unsigned)] == [401, 401, 401]
+    assert [answer.status_code for answer in (forged, foreign, unsigned)] == [401, 401, 401]
 
 
-async def test_slack_signs_time_and_body_and_asks_first(local: ApiUnderTest) -> None:
-    await put(local, kind="slack", secret="hook")
+async def test_a_slack_webhook_checks_the_signature_and_answers_the_challenge(
+    local: ApiUnderTest,
+) -> None:
+    await put_webhook(local, kind="slack", secret="hook")
     now = local.site.clock.now()
     asking = json.dumps({"type": "url_verification", "challenge": "abc"}).encode()
     body = json.dumps({"event_id": "E1"}).encode()
 
-    challenge = await deliver(local, asking, slack(asking, now))
-    good = await deliver(local, body, slack(body, now))
-    replayed = await deliver(local, body, slack(body, now - 301))
-    ahead = await deliver(local, body, slack(body, now + 301))
-    again = await deliver(local, body, slack(body, now + 1))
+    challenge = await deliver(local, asking, slack_headers(asking, now))
+    good = await deliver(local, body, slack_headers(body, now))
+    replayed = await deliver(local, body, slack_headers(body, now - 301))
+    ahead = await deliver(local, body, slack_headers(body, now + 301))
+    again = await deliver(local, body, slack_headers(body, now + 1))
 
     assert (challenge.status_code, challenge.json()) == (200, {"challenge": "abc"})
     assert (good.status_code, again.status_code) == (202, 202)
@@ -136,8 +140,10 @@ async def test_slack_signs_time_and_body_and_asks_first(local: ApiUnderTest) -> 
     assert [replayed.status_code, ahead.status_code] == [401, 401]
 
 
-async def test_a_call_needs_no_token_of_the_api_but_managing_does(local: ApiUnderTest) -> None:
-    await put(local, secret="hook")
+async def test_a_webhook_call_needs_no_api_token_but_managing_webhooks_does(
+    local: ApiUnderTest,
+) -> None:
+    await put_webhook(local, secret="hook")
 
     called = await deliver(local, BODY, TOKEN)
     managed = await local.http.put(PATH, json={"secret": "hook"})
@@ -157,10 +163,10 @@ async def test_a_call_needs_no_token_of_the_api_but_managing_does(local: ApiUnde
         (TOKEN, [1], 422),
     ],
 )
-async def test_a_call_that_does_not_fit_stores_nothing(
+async def test_an_invalid_webhook_call_stores_nothing(
     local: ApiUnderTest, headers: dict[str, str], body: Any, status: int
 ) -> None:
-    await put(local, secret="hook", mapping={"name": "{{ body.repository.name }}"})
+    await put_webhook(local, secret="hook", mapping={"name": "{{ body.repository.name }}"})
 
     answer = await deliver(local, body, headers)
 
@@ -169,11 +175,13 @@ async def test_a_call_that_does_not_fit_stores_nothing(
     assert list(await local.backend.archive.list_headers(ExecutionFilter())) == []
 
 
-async def test_what_proves_the_caller_does_not_reach_the_workflow(local: ApiUnderTest) -> None:
-    await put(local, secret="hook")
-    seen = {**TOKEN, "Cookie": "a=b", "X-Kind": "push"}
+async def test_the_credentials_of_a_webhook_call_do_not_reach_the_workflow(
+    local: ApiUnderTest,
+) -> None:
+    await put_webhook(local, secret="hook")
+    headers = {**TOKEN, "Cookie": "a=b", "X-Kind": "push"}
 
-    answer = await deliver(local, BODY, {**seen, "Authorization": "Bearer of another"})
+    answer = await deliver(local, BODY, {**headers, "Authorization": "Bearer of another"})
     execution_id = answer.json()["execution_id"]
     await local.site.client.wait_for_end(execution_id, timeout_s=10.0)
     execution = await local.site.client.get(execution_id)

@@ -1,4 +1,4 @@
-"""Every workload on every kind of site, with few executions; and what is left of it."""
+"""Every benchmark workload runs on every kind of deployment, with few executions."""
 
 from collections.abc import Mapping
 
@@ -21,85 +21,87 @@ pytestmark = pytest.mark.slow
 FEW: Mapping[str, int] = {"diamond": 20, "chain": 2, "fan": 1, "graph": 1, "map": 1_500}
 
 
-def check(figures: Figures) -> None:
-    """All that is measured took some time, and nothing is missing that was done."""
+def check_figures(figures: Figures) -> None:
+    """Checks that there are figures and that durations and rates are not negative."""
     assert figures
     for name, value in figures.items():
         assert value >= 0 or "_mb" in name, name
     assert figures.get("nodes_per_s", 1.0) > 0
 
 
-def on(redis_: RedisServer, postgres: PostgresServer | None, name: str) -> BenchmarkServers:
-    """As somebody else's servers: nothing may be left on them."""
+def borrow_servers(
+    redis_: RedisServer, postgres: PostgresServer | None, name: str
+) -> BenchmarkServers:
+    """Returns the servers as a user's own, so the benchmark must remove its data from them."""
     url = None if postgres is None else postgres.url
     return BenchmarkServers(redis_url=redis_.url, postgres_url=url, name=f"runnel-bench-{name}")
 
 
 @pytest.mark.parametrize("storing", ["memory", "process", "power"])
 async def test_a_workload_runs_embedded(storing: StorageMode) -> None:
-    found = await measure_embedded(
+    measured = await measure_embedded(
         STANDARD_WORKLOADS["diamond"], storing, concurrency=4, count=20, repetitions=2
     )
 
-    check(found.figures)
+    check_figures(measured.figures)
 
 
 @pytest.mark.parametrize("kind", FEW)
 async def test_every_kind_runs_on_sqlite(kind: str) -> None:
-    found = await measure_embedded(
+    measured = await measure_embedded(
         STANDARD_WORKLOADS[kind], "process", concurrency=64, count=FEW[kind], repetitions=1
     )
 
-    check(found.figures)
+    check_figures(measured.figures)
 
 
-async def test_what_did_not_complete_is_no_figure_embedded() -> None:
+async def test_a_failed_execution_gives_no_figure_embedded() -> None:
     async with open_embedded_deployment("memory", 4) as site:
         with pytest.raises(WrongEndError, match="ended as FAILED, not as COMPLETED"):
-            await run_all(site, failing(), 1)
+            await run_all(site, make_failing_workflow(), 1)
 
 
-async def test_what_did_not_complete_is_no_figure_on_servers(shared_redis: RedisServer) -> None:
+async def test_a_failed_execution_gives_no_figure_on_servers(shared_redis: RedisServer) -> None:
     async with open_server_deployment(
-        on(shared_redis, None, "failing"), DeploymentLayout()
+        borrow_servers(shared_redis, None, "failing"), DeploymentLayout()
     ) as site:
         with pytest.raises(ExceptionGroup) as caught:
-            await run_all(site, failing(), 1)
+            await run_all(site, make_failing_workflow(), 1)
 
     assert caught.group_contains(WrongEndError, match="ended as FAILED, not as COMPLETED")
 
 
-def failing() -> Workflow:
+def make_failing_workflow() -> Workflow:
     node: Json = {"id": "a", "handler": "output", "config": {"x": "{{ input.absent }}"}}
     return read_document({"name": "failing", "nodes": [node]}, source="failing")
 
 
-async def test_executions_that_wait_are_all_woken() -> None:
+async def test_all_waiting_executions_are_woken() -> None:
     async with open_embedded_deployment("process", 4) as site:
         figures = await measure_signal_waits(site, 30)
 
-    check(figures)
+    check_figures(figures)
     assert figures["wake_s"] >= figures["signal_s"] > 0
 
 
-async def test_a_steady_load_tells_how_long_executions_take() -> None:
+async def test_a_steady_load_measures_the_latency_of_executions() -> None:
     async with open_embedded_deployment("memory", 64) as site:
         figures = await STANDARD_WORKLOADS["load"].run(site, 1)
 
-    check(figures)
+    check_figures(figures)
     assert figures["latency_ms_p50"] <= figures["latency_ms_p99"] <= figures["latency_ms_p999"]
     assert figures["sent_per_s"] == pytest.approx(0.7 * figures["maximum_per_s"], rel=0.05)
 
 
 async def test_the_workloads_run_on_redis_alone(shared_redis: RedisServer) -> None:
     async with open_server_deployment(
-        on(shared_redis, None, "alone"), DeploymentLayout(concurrency=64)
+        borrow_servers(shared_redis, None, "alone"), DeploymentLayout(concurrency=64)
     ) as site:
         woken = await measure_signal_waits(site, 20)
         mapped = await measure_maps(site, 1_200)
 
-    check(woken)
-    check(mapped)
+    check_figures(woken)
+    check_figures(mapped)
     assert {"waiting_mb_orchestrator", "waiting_mb_worker"} <= woken.keys()
     assert {"map_peak_mb_orchestrator", "map_cost_ratio"} <= mapped.keys()
 

@@ -1,4 +1,4 @@
-"""Many executions are cancelled or rerun by a filter, in steps that may be repeated."""
+"""Bulk cancel and rerun by a filter, in steps that a caller may repeat."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,18 +37,18 @@ async def engine(
         yield opened
 
 
-async def cancel(engine: Engine, wanted: ExecutionFilter, *, limit: int = 500) -> BulkStep:
-    return await engine.client.many.cancel_step(wanted, reason="all of them", limit=limit)
+async def cancel(engine: Engine, filter_: ExecutionFilter, *, limit: int = 500) -> BulkStep:
+    return await engine.client.many.cancel_step(filter_, reason="all of them", limit=limit)
 
 
 async def rerun(
-    engine: Engine, wanted: ExecutionFilter, kind: RerunSpec | None = None, **how: object
+    engine: Engine, filter_: ExecutionFilter, kind: RerunSpec | None = None, **how: object
 ) -> BulkStep:
-    return await engine.client.many.rerun_step(wanted, kind, **how)  # type: ignore[arg-type]  # what a test names
+    return await engine.client.many.rerun_step(filter_, kind, **how)  # type: ignore[arg-type]  # options of the test
 
 
-async def failed(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:
-    """Executions of FLOW that ended so, the oldest first."""
+async def run_failing(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:
+    """Runs failing executions of FLOW and returns their ids, the oldest first."""
     work.failures["b"] = [ValueError("bad") for _ in range(count)]
     ids = []
     for number in range(count):
@@ -58,18 +58,18 @@ async def failed(engine: Engine, work: WorkHandler, count: int) -> list[Executio
     return ids
 
 
-async def test_all_that_run_and_are_wanted_are_cancelled_step_by_step(
+async def test_a_bulk_cancel_cancels_all_matching_executions_in_steps(
     engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW, labels={"team": "red"}) for _ in range(5)]
     spared = await engine.client.submit(OTHER, labels={"team": "blue"})
-    wanted = ExecutionFilter(labels={"team": "red"})
+    red = ExecutionFilter(labels={"team": "red"})
 
-    first = await cancel(engine, wanted, limit=3)
-    second = await cancel(engine, structs.replace(wanted, after=first.next), limit=3)
-    views = [await wait_for_end(engine, each) for each in ids]
-    again = await cancel(engine, wanted)
+    first = await cancel(engine, red, limit=3)
+    second = await cancel(engine, structs.replace(red, after=first.next), limit=3)
+    views = [await wait_for_end(engine, execution_id) for execution_id in ids]
+    again = await cancel(engine, red)
     gate.set()
 
     assert (len(first.ids), len(second.ids), second.next) == (3, 2, None)
@@ -80,33 +80,33 @@ async def test_all_that_run_and_are_wanted_are_cancelled_step_by_step(
     assert (await wait_for_end(engine, spared)).status == "COMPLETED"
 
 
-async def test_what_failed_is_rerun_once_however_often_it_is_asked_for(
+async def test_repeated_bulk_reruns_rerun_each_failed_execution_once(
     engine: Engine, work: WorkHandler
 ) -> None:
-    ids = await failed(engine, work, 4)
+    ids = await run_failing(engine, work, 4)
 
     first = await rerun(engine, ALL, limit=3)
     at_once = await rerun(engine, ALL, limit=3)
-    views = [await wait_for_end(engine, each) for each in first.ids]
+    views = [await wait_for_end(engine, execution_id) for execution_id in first.ids]
     repeated = await rerun(engine, ALL, limit=3)
-    rest = await rerun(engine, structs.replace(ALL, after=first.next), limit=3)
-    views += [await wait_for_end(engine, each) for each in rest.ids]
-    all_over = await rerun(engine, ALL)
+    remaining = await rerun(engine, structs.replace(ALL, after=first.next), limit=3)
+    views += [await wait_for_end(engine, execution_id) for execution_id in remaining.ids]
+    after_all = await rerun(engine, ALL)
 
     assert (len(first.ids), first.known, first.failed) == (3, 0, 0)
     assert {*at_once.ids} <= {*first.ids}
     assert (list(repeated.ids), repeated.known, repeated.next) == ([], 3, first.next)
-    assert (len(rest.ids), rest.next) == (1, None)
+    assert (len(remaining.ids), remaining.next) == (1, None)
     assert {view.rerun_of for view in views} == set(ids)
     assert {view.status for view in views} == {"COMPLETED"}
     assert work.calls.count("a") == 4
-    assert (list(all_over.ids), all_over.known) == ([], 4)
+    assert (list(after_all.ids), after_all.known) == ([], 4)
 
 
 async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
     engine: Engine, work: WorkHandler
 ) -> None:
-    [former] = await failed(engine, work, 1)
+    [former] = await run_failing(engine, work, 1)
     work.failures["b"] = [ValueError("still bad")]
     [first] = (await rerun(engine, ALL)).ids
     await wait_for_end(engine, first)
@@ -119,15 +119,15 @@ async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
     assert first != former
 
 
-async def test_another_kind_of_rerun_or_another_key_is_another_rerun(
+async def test_another_rerun_spec_or_another_key_starts_another_rerun(
     engine: Engine, work: WorkHandler
 ) -> None:
-    await failed(engine, work, 2)
-    wanted = ExecutionFilter(labels={"half": "1"})
+    await run_failing(engine, work, 2)
+    first_half = ExecutionFilter(labels={"half": "1"})
 
     new = []
     for kind, key in ((None, ""), (RerunSpec(is_whole=True), ""), (None, "again"), (None, "again")):
-        step = await rerun(engine, wanted, kind, key=key)
+        step = await rerun(engine, first_half, kind, key=key)
         new.append(len(step.ids))
         for id_ in step.ids:
             assert (await wait_for_end(engine, id_)).status == "COMPLETED"
@@ -135,24 +135,24 @@ async def test_another_kind_of_rerun_or_another_key_is_another_rerun(
     assert new == [1, 1, 1, 0]
 
 
-async def test_what_can_not_be_rerun_is_told_and_the_others_are(
+async def test_an_execution_that_can_not_be_rerun_is_reported_and_the_others_rerun(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.failures["a"] = [ValueError("bad")]
     other = await engine.client.submit(OTHER)
     await wait_for_end(engine, other)
-    await failed(engine, work, 2)
+    await run_failing(engine, work, 2)
 
     step = await rerun(engine, ALL, RerunSpec(again=["b"]))
 
     assert (len(step.ids), step.failed) == (2, 1)
     assert step.failures[0].execution_id == other
     assert "has no node 'b'" in step.failures[0].error
-    for each in step.ids:
-        await wait_for_end(engine, each)
+    for execution_id in step.ids:
+        await wait_for_end(engine, execution_id)
 
 
-async def test_filters_that_make_no_sense_are_refused(engine: Engine) -> None:
+async def test_contradictory_filters_are_refused(engine: Engine) -> None:
     with pytest.raises(InputError, match="what has ended can't be cancelled"):
         await cancel(engine, ExecutionFilter(states=(S.FAILED,)))
     with pytest.raises(InputError, match="only what has ended can be rerun"):

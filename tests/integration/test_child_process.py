@@ -1,4 +1,4 @@
-"""A child process by itself, with the test as its parent."""
+"""The child process of a worker, with the test as its parent."""
 
 import logging
 import os
@@ -33,8 +33,8 @@ BOOT = "import sys; from runnel.engine.worker.child_main import main; main(*map(
 ENDS_S = 20
 
 
-class Conversation:
-    """A child that was told that `parent` is its parent, and the socket to it."""
+class ChildConnection:
+    """A child process that takes `parent` for its parent, and the socket to it."""
 
     def __init__(self, parent: int) -> None:
         self._link, theirs = socket.socketpair()
@@ -48,11 +48,11 @@ class Conversation:
         self._stream = self._link.makefile("rb")
 
     def ask(self, function: str, *positional: Any, **fields: Any) -> JobResult:
-        """What the child answers; what it says before that is dropped."""
+        """Sends a job and returns its result; drops the messages before it."""
         return self.listen(function, *positional, **fields)[-1]  # type: ignore[return-value]
 
     def listen(self, function: str, *positional: Any, **fields: Any) -> list[ChildMessage]:
-        """All that the child says, up to and with its answer."""
+        """Sends a job and returns all messages up to and including its result."""
         settings: dict[str, Any] = {
             "main": None,
             "place": ContextPlace.NONE,
@@ -67,13 +67,13 @@ class Conversation:
             **settings,
         )
         self._link.sendall(encode_frame(job))
-        heard = [self._receive()]
-        while not isinstance(heard[-1], JobResult):
-            heard.append(self._receive())
-        return heard
+        messages = [self._receive()]
+        while not isinstance(messages[-1], JobResult):
+            messages.append(self._receive())
+        return messages
 
     def hang_up(self) -> int:
-        """The exit code of the child."""
+        """Closes the connection and returns the exit code of the child."""
         self._stream.close()
         self._link.close()
         return self.process.wait(ENDS_S)
@@ -84,13 +84,13 @@ class Conversation:
 
 
 @pytest.fixture
-def child() -> Iterator[Conversation]:
-    conversation = Conversation(os.getpid())
-    yield conversation
-    assert conversation.hang_up() == EXIT_PARENT_GONE
+def child() -> Iterator[ChildConnection]:
+    connection = ChildConnection(os.getpid())
+    yield connection
+    assert connection.hang_up() == EXIT_PARENT_GONE
 
 
-def test_a_child_answers_one_job_after_another_and_ends_with_its_link(child: Conversation) -> None:
+def test_a_child_runs_jobs_in_turn_and_ends_with_its_connection(child: ChildConnection) -> None:
     squared, skipped = child.ask(f"{HERE}:square", 5), child.ask(f"{HERE}:skip")
     failed, not_json = child.ask(f"{HERE}:picky"), child.ask(f"{HERE}:not_json")
     unknown = child.ask(f"{HERE}:nobody")
@@ -102,7 +102,7 @@ def test_a_child_answers_one_job_after_another_and_ends_with_its_link(child: Con
     assert "nobody" in str(unknown.error)
 
 
-def test_a_child_passes_on_what_the_code_logs_and_measures(child: Conversation) -> None:
+def test_a_child_sends_log_records_and_metrics_of_the_code(child: ChildConnection) -> None:
     measured, logged, done = child.listen(f"{HERE}:inputs", place=ContextPlace.NAMED)
 
     assert isinstance(measured, MetricMessage)
@@ -112,18 +112,18 @@ def test_a_child_passes_on_what_the_code_logs_and_measures(child: Conversation) 
     assert isinstance(done, JobResult)
 
 
-def test_a_soft_timeout_reaches_running_code_and_no_other(child: Conversation) -> None:
+def test_a_soft_timeout_interrupts_only_running_code(child: ChildConnection) -> None:
     child.ask(f"{HERE}:square", 1)
     child.process.send_signal(SOFT_TIMEOUT_SIGNAL)
     untouched = child.ask(f"{HERE}:square", 2)
-    told = child.ask(f"{HERE}:soft_by_itself")
+    reply = child.ask(f"{HERE}:soft_by_itself")
 
     assert bytes(untouched.output) == b"4"
-    assert "soft timeout of 1.5 s" in bytes(told.output).decode()
+    assert "soft timeout of 1.5 s" in bytes(reply.output).decode()
 
 
-def test_the_script_of_the_parent_is_run_once_and_not_as_a_program(
-    child: Conversation, tmp_path: Path
+def test_the_script_of_the_parent_is_imported_once_and_not_as_main(
+    child: ChildConnection, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -136,16 +136,16 @@ def test_the_script_of_the_parent_is_run_once_and_not_as_a_program(
     assert bytes(second.output) == b'["__runnel_main__",2]'
 
 
-def test_a_script_that_is_no_module_is_the_error_of_its_task(
-    child: Conversation, tmp_path: Path
+def test_a_script_that_can_not_be_imported_fails_its_task(
+    child: ChildConnection, tmp_path: Path
 ) -> None:
     failed = child.ask("__main__:name", main=str(tmp_path / "script.txt"))
 
     assert "can't be run again in a child process" in str(failed.error)
 
 
-def test_a_child_whose_parent_has_gone_already_does_not_begin() -> None:
-    orphan = Conversation(parent=1)
+def test_a_child_whose_parent_has_already_ended_does_not_start() -> None:
+    orphan = ChildConnection(parent=1)
 
     assert orphan.process.wait(ENDS_S) == EXIT_PARENT_GONE
     orphan.hang_up()

@@ -1,4 +1,4 @@
-"""What callers give is checked before it is stored, and what they ask for is answered."""
+"""The client checks arguments before it stores anything, and answers waits and reads."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,16 +38,16 @@ def desk() -> ClientWithoutEngine:
 
 
 def cyclic() -> list[Any]:
-    found: list[Any] = []
-    found.append(found)
-    return found
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    return cycle
 
 
 def nested(depth: int) -> Any:
-    found: Any = 1
+    value: Any = 1
     for _ in range(depth):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 # -- workflows ---------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ def nested(depth: int) -> Any:
     ],
     ids=["object", "cyclic", "deep", "surrogate", "nan"],
 )
-async def test_a_config_that_is_not_json_is_refused_with_a_sentence(
+async def test_a_config_that_is_not_json_is_refused_with_the_reason(
     desk: ClientWithoutEngine, value: Any, sentence: str
 ) -> None:
     with pytest.raises(InvalidWorkflowError, match=sentence):
         await desk.client.submit(make_workflow(make_node("a", config={"v": value})))
 
 
-async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(
+async def test_an_invalid_workflow_is_refused_even_if_a_known_one_encodes_alike(
     desk: ClientWithoutEngine,
 ) -> None:
     await desk.client.submit(make_workflow(make_node("a", config={"v": None})))
@@ -81,7 +81,7 @@ async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(
 
 
 @pytest.mark.parametrize("field", ["name", "child", "input"])
-async def test_a_workflow_that_is_not_text_anywhere_is_refused_with_a_sentence(
+async def test_a_workflow_with_half_a_surrogate_pair_is_refused(
     desk: ClientWithoutEngine, field: str
 ) -> None:
     wrong: dict[str, Workflow] = {
@@ -102,9 +102,9 @@ async def test_a_workflow_is_validated_once_however_often_it_is_submitted(
     validated: list[str] = []
     real = validation.find_problems
 
-    def counted(wanted: Workflow, **options: Any) -> list[str]:
-        validated.append(wanted.name)
-        return real(wanted, **options)
+    def counted(workflow: Workflow, **options: Any) -> list[str]:
+        validated.append(workflow.name)
+        return real(workflow, **options)
 
     monkeypatch.setattr(validation, "find_problems", counted)
     definition = make_workflow(make_node("a", config={"v": 1}))
@@ -136,7 +136,7 @@ def _fields(definition: Workflow) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "definition", [make_workflow(make_node("a")), WITH_SCHEMA], ids=["any", "schema"]
 )
-async def test_an_input_that_is_not_json_is_refused_with_a_sentence(
+async def test_an_input_that_is_not_json_is_refused_with_the_reason(
     desk: ClientWithoutEngine, definition: Workflow, value: Any, sentence: str
 ) -> None:
     with pytest.raises(PayloadError, match=sentence):
@@ -160,8 +160,8 @@ async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_oth
     for letter in "xy":
         await desk.client.signal(execution_id, "go", letter + LARGE, signal_id="same")
 
-    signals = [each for each in await desk.sent() if isinstance(each, SendSignal)]
-    stored = [await desk.backend.blobs.get(each.payload.blob or "") for each in signals]
+    signals = [command for command in await desk.sent() if isinstance(command, SendSignal)]
+    stored = [await desk.backend.blobs.get(signal.payload.blob or "") for signal in signals]
     assert [data[1:2] for data in stored] == [b"x", b"y"]
 
 
@@ -185,14 +185,16 @@ async def test_labels_within_bounds_are_kept(desk: ClientWithoutEngine) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "n" * 501])
-async def test_the_name_of_a_signal_has_bounds(desk: ClientWithoutEngine, name: str) -> None:
+async def test_the_name_of_a_signal_has_a_length_limit(
+    desk: ClientWithoutEngine, name: str
+) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="the name of a signal: expected 1 to 500 characters"):
         await desk.client.signal(execution_id, name)
 
 
-async def test_the_id_of_a_signal_has_bounds(desk: ClientWithoutEngine) -> None:
+async def test_the_id_of_a_signal_has_a_length_limit(desk: ClientWithoutEngine) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="signal_id: expected 1 to 500 characters"):
@@ -216,7 +218,11 @@ async def test_a_cancel_can_be_forced(desk: ClientWithoutEngine) -> None:
 
 
 def _cancels(sent: Sequence[Command | None]) -> list[tuple[str, bool]]:
-    return [(each.reason, each.is_forced) for each in sent if isinstance(each, CancelExecution)]
+    return [
+        (command.reason, command.is_forced)
+        for command in sent
+        if isinstance(command, CancelExecution)
+    ]
 
 
 # -- wait and get ------------------------------------------------------------------------------
@@ -224,13 +230,13 @@ def _cancels(sent: Sequence[Command | None]) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("call", ["find", "get", "history", "wait", "trigger", "cancel", "signal"])
-async def test_an_id_that_is_not_text_names_no_execution(
+async def test_an_id_with_half_a_surrogate_pair_is_not_found(
     kind: str, call: str, tmp_path: Path
 ) -> None:
-    rest = ["go"] if call == "signal" else []
+    arguments = ["go"] if call == "signal" else []
     async with open_engine(kind, tmp_path, WorkHandler()) as engine:
         with pytest.raises(NotFoundError, match=r"no execution '\\ud800'"):
-            await getattr(engine.client, call)("\ud800", *rest)
+            await getattr(engine.client, call)("\ud800", *arguments)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 5.0])
@@ -249,7 +255,9 @@ async def test_waiting_for_an_unknown_execution_is_refused_by_a_running_engine(
             await engine.client.wait_for_end(UNKNOWN)
 
 
-async def test_waiting_for_what_another_process_will_run_goes_on(desk: ClientWithoutEngine) -> None:
+async def test_a_client_can_wait_for_an_execution_of_another_process(
+    desk: ClientWithoutEngine,
+) -> None:
     execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     async with asyncio.TaskGroup() as group:
@@ -261,7 +269,7 @@ async def test_waiting_for_what_another_process_will_run_goes_on(desk: ClientWit
     assert waiting.result().state is ExecutionState.FAILED
 
 
-async def test_an_execution_that_could_not_be_made_is_shown_as_failed(
+async def test_an_execution_that_could_not_be_created_is_shown_as_failed(
     desk: ClientWithoutEngine,
 ) -> None:
     execution_id = await desk.client.hold(make_workflow(make_node("a")))
@@ -276,17 +284,17 @@ async def test_an_execution_that_could_not_be_made_is_shown_as_failed(
 
 
 async def _fail(desk: ClientWithoutEngine, execution_id: ExecutionId) -> None:
-    """As an orchestrator ends one whose creation it could not decide: a header, no history."""
-    found = await desk.backend.archive.get_header(execution_id)
-    if found is None:
+    """Stores what an orchestrator stores if it can't create an execution: a header, no history."""
+    pending = await desk.backend.archive.get_header(execution_id)
+    if pending is None:
         raise AssertionError("no header")
     header = ExecutionHeader(
         execution_id=execution_id,
-        workflow=found.workflow,
-        version=found.version,
-        definition=found.definition,
+        workflow=pending.workflow,
+        version=pending.version,
+        definition=pending.definition,
         state=ExecutionState.FAILED,
-        created_at=found.created_at,
+        created_at=pending.created_at,
         started_at=11.0,
         finished_at=12.0,
         error="StoreError: it broke: badly",

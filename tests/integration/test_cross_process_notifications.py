@@ -1,6 +1,6 @@
-"""Who waits for an execution that another process runs is told of it, and does not have to ask.
+"""A process that waits for an execution of another process is notified and does not poll.
 
-The clock of whoever waits here stands still: no look every so often would ever come.
+The clock of the waiting process stands still, so polling would never happen.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
 
 
 @asynccontextmanager
-async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
-    """As another process does."""
+async def open_observer(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
+    """Opens the store of the engine as another process does."""
     clock = FakeClock()
     if redis_url is None:
-        yield build_store_session(engine.backend, clock, FakeIds("look"))
+        yield build_store_session(engine.backend, clock, FakeIds("observer"))
         return
-    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("look"))
+    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("observer"))
     try:
-        yield build_store_session(backend, clock, FakeIds("look"))
+        yield build_store_session(backend, clock, FakeIds("observer"))
     finally:
         await backend.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_who_waits_for_an_end_is_told(
+async def test_a_waiter_in_another_process_is_notified_of_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     work = WorkHandler()
@@ -47,11 +47,11 @@ async def test_who_waits_for_an_end_is_told(
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
-        waits = [group.create_task(look.client.wait_for_end(execution_id)) for _ in range(5)]
+        waits = [group.create_task(observer.client.wait_for_end(execution_id)) for _ in range(5)]
         await work.entered["b"].wait()
 
         gate.set()
@@ -61,24 +61,24 @@ async def test_who_waits_for_an_end_is_told(
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_who_waits_for_what_it_has_submitted_itself_is_told(
+async def test_a_process_is_notified_of_the_end_of_its_own_submission(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
     ):
         for _ in range(5):
-            execution_id = await look.client.submit(CHAIN)
+            execution_id = await observer.client.submit(CHAIN)
 
-            header = await look.client.wait_for_end(execution_id)
+            header = await observer.client.wait_for_end(execution_id)
 
             assert header.state is ExecutionState.COMPLETED
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_a_follower_gets_every_event_before_the_end(
+async def test_a_follower_receives_every_event_before_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     work = WorkHandler()
@@ -86,11 +86,11 @@ async def test_a_follower_gets_every_event_before_the_end(
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
         asyncio.TaskGroup() as group,
     ):
         execution_id = await engine.client.submit(CHAIN)
-        following = group.create_task(collect(look, execution_id))
+        following = group.create_task(collect(observer, execution_id))
         await work.entered["a"].wait()
         for gate in gates:
             gate.set()
@@ -102,24 +102,24 @@ async def test_a_follower_gets_every_event_before_the_end(
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_a_follower_of_a_final_execution_gets_its_history_once(
+async def test_a_follower_of_a_final_execution_receives_its_history_once(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
-        looked_at(engine, redis_url) as look,
+        open_observer(engine, redis_url) as observer,
     ):
         execution_id = await engine.client.submit(CHAIN)
         await engine.client.wait_for_end(execution_id)
         history = await engine.client.history(execution_id)
 
-        assert await collect(look, execution_id) == history
-        assert await collect(look, execution_id, after=3) == history[3:]
-        assert await collect(look, execution_id, after=len(history)) == []
+        assert await collect(observer, execution_id) == history
+        assert await collect(observer, execution_id, after=3) == history[3:]
+        assert await collect(observer, execution_id, after=len(history)) == []
 
 
 async def collect(
-    look: StoreSession, execution_id: ExecutionId, *, after: int = 0
+    observer: StoreSession, execution_id: ExecutionId, *, after: int = 0
 ) -> list[HistoryEvent]:
-    return [event async for event in look.client.follow(execution_id, after=after)]
+    return [event async for event in observer.client.follow(execution_id, after=after)]

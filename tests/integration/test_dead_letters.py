@@ -1,4 +1,4 @@
-"""Dead letters are named, found and retried, on every backend."""
+"""Names, lookup and retry of dead letters, on every backend."""
 
 import asyncio
 
@@ -46,58 +46,58 @@ PARENT = make_workflow(
 )
 
 
-async def failed(
+async def run_failing(
     engine: Engine, work: WorkHandler, *failing: str, definition: Workflow = PIPELINE
 ) -> tuple[ExecutionId, list[DeadLetter]]:
-    """An execution, and the letters there are: an archive may lag behind what has happened."""
+    """Runs a failing execution, waits for its letters and returns its id and all letters."""
     for name in failing:
         work.failures[name] = [ValueError("broken")]
     execution_id = await engine.client.submit(definition, {"text": "t", "items": [1, 2, 3]})
     assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     work.calls.clear()
-    await until_there(engine, len(failing))
+    await wait_for_letters(engine, len(failing))
     return execution_id, [
-        each async for each in iter_letters(engine.backend.archive, ALL_DEAD_LETTERS)
+        letter async for letter in iter_letters(engine.backend.archive, ALL_DEAD_LETTERS)
     ]
 
 
-async def until_there(engine: Engine, number: int) -> None:
+async def wait_for_letters(engine: Engine, number: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while await engine.backend.archive.count_dead_letters() < number:
             await engine.clock.wait(asyncio.Event(), 0.01)
 
 
 async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: WorkHandler) -> None:
-    execution_id, (only,) = await failed(engine, work, "parse")
+    execution_id, (only,) = await run_failing(engine, work, "parse")
     archive = engine.backend.archive
 
     names = [f"{execution_id}/parse", execution_id, f"{execution_id[:6]}/parse", execution_id[:4]]
-    found = [await find_letter(archive, name) for name in names]
+    letters = [await find_letter(archive, name) for name in names]
 
     assert format_letter_name(only) == f"{execution_id}/parse"
-    assert found == [only] * 4
+    assert letters == [only] * 4
     assert (only.workflow, only.error.type, only.token.attempt) == ("test", "ValueError", 1)
     for unknown in ("nope", f"{execution_id}/read", f"{execution_id}/parse/1", "\ud800", "x/"):
         with pytest.raises(NotFoundError, match="no dead letter"):
             await find_letter(archive, unknown)
 
 
-async def test_a_name_that_several_have_is_not_guessed(engine: Engine, work: WorkHandler) -> None:
-    execution_id, both = await failed(engine, work, "a", "b", definition=TWO)
+async def test_an_ambiguous_letter_name_is_refused(engine: Engine, work: WorkHandler) -> None:
+    execution_id, letters = await run_failing(engine, work, "a", "b", definition=TWO)
 
     with pytest.raises(NotFoundError, match=f"no single.*'{execution_id}/[ab]', '{execution_id}/"):
         await find_letter(engine.backend.archive, execution_id[:5])
 
-    found = await find_letter(engine.backend.archive, f"{execution_id[:5]}/b")
-    assert found == next(each for each in both if each.token.node_id == "b")
+    single = await find_letter(engine.backend.archive, f"{execution_id[:5]}/b")
+    assert single == next(letter for letter in letters if letter.token.node_id == "b")
 
 
-async def test_what_failed_is_retried_and_the_letter_is_gone(
+async def test_a_retry_runs_the_failed_node_and_deletes_its_letter(
     engine: Engine, work: WorkHandler
 ) -> None:
-    execution_id, found = await failed(engine, work, "parse")
+    execution_id, letters = await run_failing(engine, work, "parse")
 
-    again = await retry_letters(engine.client, engine.backend.archive, found)
+    again = await retry_letters(engine.client, engine.backend.archive, letters)
 
     view = await wait_for_end(engine, again)
     assert (view.status, view.output, view.rerun_of) == ("COMPLETED", {"text": "t"}, execution_id)
@@ -105,97 +105,101 @@ async def test_what_failed_is_retried_and_the_letter_is_gone(
     assert await engine.backend.archive.count_dead_letters() == 0
 
 
-async def test_letters_of_one_execution_are_retried_by_one_rerun_however_often_asked(
+async def test_repeated_retries_of_one_execution_start_one_rerun(
     engine: Engine, work: WorkHandler
 ) -> None:
-    execution_id, _ = await failed(engine, work, "a", "b", definition=TWO)
+    execution_id, _ = await run_failing(engine, work, "a", "b", definition=TWO)
     archive = engine.backend.archive
-    both = await list_execution_letters(archive, execution_id)
+    letters = await list_execution_letters(archive, execution_id)
 
-    ids = {*await asyncio.gather(*(retry_letters(engine.client, archive, both) for _ in range(4)))}
-    late = await retry_letters(engine.client, archive, both)
+    ids = {
+        *await asyncio.gather(*(retry_letters(engine.client, archive, letters) for _ in range(4)))
+    }
+    late = await retry_letters(engine.client, archive, letters)
     (only,) = ids
 
     assert (await wait_for_end(engine, only)).status == "COMPLETED"
     assert late == only
     assert sorted(work.calls) == ["a", "b", "c"]
     listed = await engine.client.list_executions(ExecutionFilter())
-    assert {each.execution_id for each in listed} == {execution_id, only}
+    assert {execution.execution_id for execution in listed} == {execution_id, only}
 
 
 async def test_a_changed_config_is_used_and_stays_for_the_next_retry(
     engine: Engine, work: WorkHandler
 ) -> None:
-    _, found = await failed(engine, work, "parse")
+    _, letters = await run_failing(engine, work, "parse")
     work.failures["parse"] = [ValueError("broken again")]
     archive = engine.backend.archive
 
     first = await retry_letters(
-        engine.client, archive, found, configs={"parse": {"text": "edited"}}
+        engine.client, archive, letters, configs={"parse": {"text": "edited"}}
     )
     assert (await wait_for_end(engine, first)).status == "FAILED"
-    await until_there(engine, 1)
-    rest = await list_execution_letters(archive, first)
-    second = await wait_for_end(engine, await retry_letters(engine.client, archive, rest))
+    await wait_for_letters(engine, 1)
+    new_letters = await list_execution_letters(archive, first)
+    second = await wait_for_end(engine, await retry_letters(engine.client, archive, new_letters))
 
-    assert msgspec.json.decode(rest[0].config) == {"text": "edited"}
+    assert msgspec.json.decode(new_letters[0].config) == {"text": "edited"}
     assert (second.status, second.output) == ("COMPLETED", {"text": "edited"})
 
 
-async def test_of_a_map_only_what_had_not_completed_is_retried(
+async def test_a_retry_of_a_map_runs_only_the_items_that_did_not_complete(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, None, ValueError("broken")]
     execution_id = await engine.client.submit(MAP, {"items": [1, 2, 3]})
     assert (await wait_for_end(engine, execution_id)).status == "FAILED"
-    await until_there(engine, 1)
-    found = await list_execution_letters(engine.backend.archive, execution_id)
+    await wait_for_letters(engine, 1)
+    letters = await list_execution_letters(engine.backend.archive, execution_id)
     work.calls.clear()
 
     again = await wait_for_end(
-        engine, await retry_letters(engine.client, engine.backend.archive, found)
+        engine, await retry_letters(engine.client, engine.backend.archive, letters)
     )
 
-    assert format_letter_name(found[0]).startswith(f"{execution_id}/each/")
+    assert format_letter_name(letters[0]).startswith(f"{execution_id}/each/")
     assert (again.status, again.output) == ("COMPLETED", [{"v": 1}, {"v": 2}, {"v": 3}])
     assert len(work.calls) < 3
 
 
-async def test_a_letter_of_a_child_is_retried_by_its_root(
+async def test_a_letter_of_a_child_is_retried_by_a_rerun_of_its_root(
     engine: Engine, work: WorkHandler
 ) -> None:
-    execution_id, found = await failed(engine, work, "c", definition=PARENT)
+    execution_id, letters = await run_failing(engine, work, "c", definition=PARENT)
 
     again = await wait_for_end(
-        engine, await retry_letters(engine.client, engine.backend.archive, found)
+        engine, await retry_letters(engine.client, engine.backend.archive, letters)
     )
 
-    assert found[0].token.execution_id.startswith(f"{execution_id}.sub.")
+    assert letters[0].token.execution_id.startswith(f"{execution_id}.sub.")
     assert (again.status, again.rerun_of) == ("COMPLETED", execution_id)
     assert work.calls == ["c"]
 
 
-async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: WorkHandler) -> None:
+async def test_a_letter_that_can_not_be_retried_gives_the_reason(
+    engine: Engine, work: WorkHandler
+) -> None:
     client, archive = engine.client, engine.backend.archive
-    execution_id, (only,) = await failed(engine, work, "parse")
+    execution_id, (only,) = await run_failing(engine, work, "parse")
     done = await client.submit(make_workflow(make_node("x")))
     await client.wait_for_end(done)
     gate = work.gate("slow")
     running = await client.submit(make_workflow(make_node("slow")))
     await asyncio.wait_for(work.entered["slow"].wait(), DEADLINE_S)
 
-    def of(execution: str) -> DeadLetter:
+    def letter_of(execution: str) -> DeadLetter:
         token = msgspec.structs.replace(only.token, execution_id=ExecutionId(execution))
         return msgspec.structs.replace(only, token=token)
 
     with pytest.raises(WrongStateError, match=r"gone/parse: its execution was deleted.*dlq purge"):
-        await retry_letters(client, archive, [of("gone")])
+        await retry_letters(client, archive, [letter_of("gone")])
     with pytest.raises(WrongStateError, match="it is of no execution"):
-        await retry_letters(client, archive, [of("")])
+        await retry_letters(client, archive, [letter_of("")])
     with pytest.raises(WrongStateError, match="completed all the same"):
-        await retry_letters(client, archive, [of(done)])
+        await retry_letters(client, archive, [letter_of(done)])
     with pytest.raises(WrongStateError, match="only a finished one can be rerun"):
-        await retry_letters(client, archive, [of(running)])
+        await retry_letters(client, archive, [letter_of(running)])
     with pytest.raises(InputError, match="has no node 'nope'"):
         await retry_letters(client, archive, [only], configs={"nope": {}})
     gate.set()
@@ -203,28 +207,28 @@ async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: W
     assert await archive.count_dead_letters() == 1
 
 
-def test_a_command_without_a_node_has_a_name_of_its_own() -> None:
-    one, other = make_dead_letter(""), make_dead_letter("", rejected_at=2.0)
+def test_a_letter_without_a_node_has_a_unique_name() -> None:
+    first, second = make_dead_letter(""), make_dead_letter("", rejected_at=2.0)
     item = msgspec.structs.replace(
         make_dead_letter("a"),
         token=msgspec.structs.replace(make_dead_letter("a").token, item=7, node_id=NodeId("a b")),
     )
 
-    assert format_letter_name(one) == format_letter_name(make_dead_letter(""))
-    assert format_letter_name(one) != format_letter_name(other)
-    assert format_letter_name(one).startswith("x1/~")
+    assert format_letter_name(first) == format_letter_name(make_dead_letter(""))
+    assert format_letter_name(first) != format_letter_name(second)
+    assert format_letter_name(first).startswith("x1/~")
     assert format_letter_name(item) == "x1/a b/7"
 
 
-async def test_redis_and_postgresql_both_forget_a_letter_that_was_retried(
+async def test_a_retry_deletes_the_letter_from_redis_and_postgresql(
     shared_redis: RedisServer, shared_postgres: PostgresServer, work: WorkHandler
 ) -> None:
     async with open_archived_engine(shared_redis, shared_postgres, work) as archived:
-        _, found = await failed(archived.engine, work, "parse")
+        _, letters = await run_failing(archived.engine, work, "parse")
         hot = archived.backend.redis.archive
         before = await hot.count_dead_letters()
 
-        await retry_letters(archived.client, archived.backend.archive, found)
+        await retry_letters(archived.client, archived.backend.archive, letters)
 
         assert before == 1
         assert await hot.count_dead_letters() == 0

@@ -1,4 +1,4 @@
-"""A workflow is deleted by its name; its executions, and who submits it meanwhile, lose nothing."""
+"""Workflows are deleted by name. Their executions and concurrent submits lose nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -41,22 +41,22 @@ async def engine(
         yield opened
 
 
-async def versions(client: StoreClient, name: str = "flow") -> list[int]:
+async def list_versions(client: StoreClient, name: str = "flow") -> list[int]:
     try:
-        return [each.version for each in await client.library.versions(name)]
+        return [stored.version for stored in await client.library.versions(name)]
     except NotFoundError:
         return []
 
 
-async def test_a_deleted_workflow_is_not_found_and_its_executions_are(engine: Engine) -> None:
+async def test_the_executions_of_a_deleted_workflow_remain(engine: Engine) -> None:
     first = await run_to_end(engine, FLOW)
     await run_to_end(engine, CHANGED)
 
     deleted = await engine.client.library.delete("flow")
 
     assert deleted == 2
-    assert await versions(engine.client) == []
-    assert [each.name for each in await engine.client.library.list()] == []
+    assert await list_versions(engine.client) == []
+    assert [workflow.name for workflow in await engine.client.library.list()] == []
     assert await engine.client.get(ExecutionId(first.execution_id)) == first
     with pytest.raises(NotFoundError):
         await engine.client.library.delete("flow")
@@ -64,7 +64,7 @@ async def test_a_deleted_workflow_is_not_found_and_its_executions_are(engine: En
         await engine.client.rerun(ExecutionId(first.execution_id), RerunSpec(is_newest=True))
 
 
-async def test_the_same_content_is_the_next_version_after_a_deletion(engine: Engine) -> None:
+async def test_a_workflow_stored_after_its_deletion_gets_the_next_version(engine: Engine) -> None:
     await run_to_end(engine, FLOW)
     await engine.client.library.delete("flow")
 
@@ -72,10 +72,10 @@ async def test_the_same_content_is_the_next_version_after_a_deletion(engine: Eng
     changed = await engine.client.library.store(CHANGED)
 
     assert (again.version, again.status, changed.version) == (2, "COMPLETED", 3)
-    assert await versions(engine.client) == [3, 2]
+    assert await list_versions(engine.client) == [3, 2]
 
 
-async def test_it_is_refused_while_executions_are_not_final(
+async def test_a_deletion_is_refused_while_executions_are_not_final(
     engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("a")
@@ -85,10 +85,10 @@ async def test_it_is_refused_while_executions_are_not_final(
     with pytest.raises(WrongStateError, match="3 executions of it are not final"):
         await engine.client.library.delete("flow")
 
-    assert await versions(engine.client) == [2, 1]
+    assert await list_versions(engine.client) == [2, 1]
     gate.set()
-    for each in ids:
-        await wait_for_end(engine, each)
+    for id_ in ids:
+        await wait_for_end(engine, id_)
     with pytest.raises(WrongStateError, match="1 execution of it is not final"):
         await engine.client.library.delete("flow")
     await engine.client.cancel(held)
@@ -96,15 +96,15 @@ async def test_it_is_refused_while_executions_are_not_final(
     assert await engine.client.library.delete("flow") == 2
 
 
-class Store(MemoryBackend):
-    """Somebody else may do something just before a command is stored, or versions are deleted."""
+class InterruptedStore(MemoryBackend):
+    """A store that calls `before` once, just before it stores a command or deletes versions."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock, FakeIds("store"))
         self.before: Callable[[], Awaitable[object]] | None = None
         self._send = self.mailbox.send
         self._delete = self.archive.delete_versions
-        self.mailbox.send = self.send  # type: ignore[method-assign]  # one call is held up
+        self.mailbox.send = self.send  # type: ignore[method-assign]  # calls `before` first
         self.archive.delete_versions = self.delete  # type: ignore[method-assign]  # as above
 
     async def send(
@@ -114,20 +114,20 @@ class Store(MemoryBackend):
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        await self._others()
+        await self._call_before()
         await self._send(commands, blobs=blobs, requires_definition=requires_definition)
 
     async def delete(self, name: str) -> int:
-        await self._others()
+        await self._call_before()
         return await self._delete(name)
 
-    async def _others(self) -> None:
+    async def _call_before(self) -> None:
         before, self.before = self.before, None
         if before is not None:
             await before()
 
 
-def client_of(store: Store, clock: FakeClock, ids: str) -> StoreClient:
+def make_client(store: InterruptedStore, clock: FakeClock, ids: str) -> StoreClient:
     return StoreClient(
         store, clock, FakeIds(ids), get_completion=lambda _execution_id: Completion()
     )
@@ -138,40 +138,40 @@ async def check_readable(client: StoreClient, execution_id: ExecutionId, flow: W
     assert (execution.id, execution.graph.workflow) == (execution_id, flow)
 
 
-async def test_a_submit_during_which_it_is_deleted_makes_the_next_version() -> None:
+async def test_a_submit_during_a_deletion_creates_the_next_version() -> None:
     clock = FakeClock()
-    store = Store(clock)
-    client = client_of(store, clock, "one")
+    store = InterruptedStore(clock)
+    client = make_client(store, clock, "one")
     await client.library.store(FLOW)
     store.before = lambda: client.library.delete("flow")
 
     execution_id = await client.submit(FLOW)
 
-    assert await versions(client) == [2]
+    assert await list_versions(client) == [2]
     await check_readable(client, execution_id, FLOW)
 
 
-async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> None:
+async def test_a_run_by_name_does_not_restore_a_concurrently_deleted_workflow() -> None:
     clock = FakeClock()
-    store = Store(clock)
-    client = client_of(store, clock, "one")
+    store = InterruptedStore(clock)
+    client = make_client(store, clock, "one")
     await client.library.store(FLOW)
-    found = await client.library.find("flow")
+    stored = await client.library.find("flow")
     store.before = lambda: client.library.delete("flow")
 
     with pytest.raises(NotFoundError, match="no version 1 of workflow 'flow'"):
-        await client.create_execution(found.graph.workflow, version=found.version)
+        await client.create_execution(stored.graph.workflow, version=stored.version)
 
-    assert await versions(client) == []
+    assert await list_versions(client) == []
     assert not (await client.list_executions(ExecutionFilter())).items
 
 
-async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_version() -> None:
+async def test_a_submit_of_another_process_during_a_deletion_creates_the_next_version() -> None:
     clock = FakeClock()
-    store = Store(clock)
-    client, other = (client_of(store, clock, each) for each in ("one", "two"))
-    for each in (FLOW, CHANGED):
-        await client.library.store(each)
+    store = InterruptedStore(clock)
+    client, other = (make_client(store, clock, prefix) for prefix in ("one", "two"))
+    for workflow in (FLOW, CHANGED):
+        await client.library.store(workflow)
     await other.library.store(FLOW)
     ids: list[ExecutionId] = []
 
@@ -182,41 +182,41 @@ async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_ve
 
     deleted = await client.library.delete("flow")
 
-    assert (deleted, await versions(client)) == (2, [3])
+    assert (deleted, await list_versions(client)) == (2, [3])
     await check_readable(client, ids[0], FLOW)
 
 
-async def test_a_process_that_knew_it_stores_it_again_a_moment_later() -> None:
+async def test_a_process_with_a_cached_version_stores_the_workflow_again_later() -> None:
     clock = FakeClock()
-    store = Store(clock)
-    client, other = (client_of(store, clock, each) for each in ("one", "two"))
+    store = InterruptedStore(clock)
+    client, other = (make_client(store, clock, prefix) for prefix in ("one", "two"))
     await other.library.store(FLOW)
     await client.library.delete("flow")
 
     early = await other.submit(FLOW)
     await clock.advance(VERSION_KNOWN_S)
-    hidden = await versions(client)
+    hidden = await list_versions(client)
     late = await other.submit(FLOW)
 
-    assert (hidden, await versions(client)) == ([], [2])
-    for each in (early, late):
-        await check_readable(client, each, FLOW)
+    assert (hidden, await list_versions(client)) == ([], [2])
+    for execution_id in (early, late):
+        await check_readable(client, execution_id, FLOW)
 
 
-async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
+async def test_concurrent_runs_by_name_and_deletions_are_atomic(
     engine: Engine,
 ) -> None:
-    """What was begun runs to its end; what was refused has left nothing."""
+    """A started execution runs to its end, and a refused run leaves nothing in the store."""
     client = engine.client
     await client.library.store(FLOW)
 
     async def run() -> ExecutionId | None:
         try:
-            found = await client.library.find("flow")
-            begun = await client.create_execution(found.graph.workflow, version=found.version)
+            stored = await client.library.find("flow")
+            started = await client.create_execution(stored.graph.workflow, version=stored.version)
         except NotFoundError:
             return None
-        return begun.execution_id
+        return started.execution_id
 
     async def delete() -> None:
         with suppress(WrongStateError, NotFoundError):
@@ -227,14 +227,14 @@ async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
         group.create_task(delete())
         runs += [group.create_task(run()) for _ in range(10)]
 
-    begun = {each.result() for each in runs} - {None}
-    for each in begun:
-        assert (await wait_for_end(engine, ExecutionId(str(each)))).status == "COMPLETED"
+    started = {run_task.result() for run_task in runs} - {None}
+    for execution_id in started:
+        assert (await wait_for_end(engine, ExecutionId(str(execution_id)))).status == "COMPLETED"
     listed = await client.list_executions(ExecutionFilter())
-    assert {each.execution_id for each in listed} == begun
+    assert {header.execution_id for header in listed} == started
 
 
-async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> None:
+async def test_concurrent_submits_and_deletions_lose_no_execution(engine: Engine) -> None:
     async def submit() -> ExecutionId:
         return await engine.client.submit(FLOW)
 
@@ -254,4 +254,4 @@ async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> Non
     assert all(deletion.done() for deletion in deletions)
     last = await engine.client.submit(FLOW)
     await wait_for_end(engine, last)
-    assert len(await versions(engine.client)) == 1
+    assert len(await list_versions(engine.client)) == 1

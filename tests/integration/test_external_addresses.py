@@ -1,4 +1,4 @@
-"""Where `call_external_service` goes: redirects, private addresses, and names that change."""
+"""Targets of `call_external_service`: redirects, private addresses and DNS rebinding."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_a_redirect_is_followed(stage: WorkerHarness, server: ScriptedServ
     assert first.method == "POST"
 
 
-async def test_another_host_is_told_no_credentials(
+async def test_a_redirect_to_another_host_carries_no_credentials(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says("/b", make_answer(body=b"hello"))
@@ -72,7 +72,7 @@ REDIRECTS = [
 
 
 @pytest.mark.parametrize(("location", "sentence"), REDIRECTS)
-async def test_a_redirect_to_a_bad_place_is_refused(
+async def test_a_redirect_to_a_forbidden_target_is_refused(
     stage: WorkerHarness, server: ScriptedServer, location: str, sentence: str
 ) -> None:
     failed = await fail_call(stage, url=server.says("/a", make_answer(302, location=location)))
@@ -81,7 +81,7 @@ async def test_a_redirect_to_a_bad_place_is_refused(
     assert not is_retried(failed)
 
 
-async def test_a_body_is_not_sent_on_to_another_host(
+async def test_a_redirect_does_not_send_a_body_to_another_host(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(307, location=server.url("/b", host="localhost")))
@@ -114,16 +114,16 @@ async def test_private_addresses_are_refused_unless_allowed(
     assert (failed.error.retryable, server.requests) == (False, [])
 
 
-async def test_the_checked_address_is_the_one_that_is_connected_to(
+async def test_the_call_connects_to_the_address_that_was_checked(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that is public at the first look and private at the second (DNS rebinding)."""
+    """The name has an allowed address in the first lookup and another later (DNS rebinding)."""
     loop = asyncio.get_running_loop()
-    looks: list[str] = []
+    lookups: list[str] = []
 
     async def resolve(host: str, port: int, **_: Any) -> list[Any]:
-        looks.append(host)
-        return [(2, 1, 6, "", ("10.0.0.1" if len(looks) > 1 else "127.0.0.1", port))]
+        lookups.append(host)
+        return [(2, 1, 6, "", ("10.0.0.1" if len(lookups) > 1 else "127.0.0.1", port))]
 
     monkeypatch.setattr(loop, "getaddrinfo", resolve)
     url = server.says("/a", make_answer(body=b"x"))
@@ -132,5 +132,5 @@ async def test_the_checked_address_is_the_one_that_is_connected_to(
         make_worker("127.0.0.1"), url=url.replace("127.0.0.1", "rebinding.example")
     )
 
-    assert (output["body"], looks) == ("x", ["rebinding.example"])
+    assert (output["body"], lookups) == ("x", ["rebinding.example"])
     assert server.requests[0].headers["host"].startswith("rebinding.example")

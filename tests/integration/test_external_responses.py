@@ -1,4 +1,4 @@
-"""Answers to `call_external_service` that are broken, packed, oversized, or followed by more."""
+"""Answers to `call_external_service` that are broken, compressed, too large or followed by more."""
 
 import gzip
 import zlib
@@ -36,19 +36,19 @@ def stage() -> WorkerHarness:
 
 
 BROKEN = {
-    "closed without a word": ScriptedAnswer(is_last=True),
+    "closed without an answer": ScriptedAnswer(is_last=True),
     "garbage": ScriptedAnswer(b"\x16\x03\x01 this is no HTTP\r\n\r\n", is_last=True),
     "cut in its head": ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Le", is_last=True),
     "cut in its body": ScriptedAnswer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", is_last=True
     ),
-    "no chunk": ScriptedAnswer(
+    "an invalid chunk": ScriptedAnswer(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", is_last=True
     ),
     "two lengths": ScriptedAnswer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 2\r\n\r\nhalf", is_last=True
     ),
-    "no gzip": make_answer(body=b"not packed", content_encoding="gzip"),
+    "invalid gzip": make_answer(body=b"not packed", content_encoding="gzip"),
     "only the head of a gzip": make_answer(body=gzip.compress(b"x")[:10], content_encoding="gzip"),
     "a second gzip that is cut": make_answer(
         body=gzip.compress(b"x") + gzip.compress(b"y" * 99)[:-9], content_encoding="gzip"
@@ -63,7 +63,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_broken_answer_is_an_error_that_is_tried_again(
+async def test_a_broken_answer_is_retried(
     stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
     url = server.says("/a", BROKEN[name])
@@ -74,14 +74,14 @@ async def test_a_broken_answer_is_an_error_that_is_tried_again(
     assert url in failed.error.message
 
 
-async def test_a_length_that_is_too_short_cuts_the_answer(
+async def test_a_content_length_that_is_too_small_truncates_the_answer(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    said = ScriptedAnswer(
+    answer = ScriptedAnswer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 evil\r\n\r\n"
     )
 
-    output = await call_service(stage, url=server.says("/a", said))
+    output = await call_service(stage, url=server.says("/a", answer))
 
     assert output["body"] == "ok"
 
@@ -99,16 +99,16 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
         ("GET", b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"),
     ],
 )
-async def test_what_follows_an_answer_is_not_the_answer_to_the_next_request(
+async def test_bytes_after_an_answer_do_not_answer_the_next_request(
     stage: WorkerHarness, server: ScriptedServer, method: str, first: bytes
 ) -> None:
-    odd, honest = (
+    malicious, honest = (
         server.says("/odd", ScriptedAnswer(first + EVIL)),
         server.says("/b", make_answer(body=b"b")),
     )
 
     async with stage.working():
-        await stage.issue(stage.task(HANDLER, {"url": odd, "method": method}, node="a"))
+        await stage.issue(stage.task(HANDLER, {"url": malicious, "method": method}, node="a"))
         await stage.results(1)
         await stage.issue(stage.task(HANDLER, {"url": honest}, node="b"))
         [_, second] = await stage.results(2)
@@ -165,12 +165,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_nobody_can_use_is_not_asked_for_again(
+async def test_an_unusable_answer_is_not_retried(
     stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
-    said, sentence = REFUSED[name]
+    answer, sentence = REFUSED[name]
 
-    failed = await fail_call(stage, url=server.says("/a", said), max_response_bytes=1_000)
+    failed = await fail_call(stage, url=server.says("/a", answer), max_response_bytes=1_000)
 
     assert sentence in failed.error.message
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
@@ -188,26 +188,26 @@ PACKED = {
 
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("is_slow", [False, True])
-async def test_packed_answers_are_unpacked(
+async def test_compressed_answers_are_decompressed(
     stage: WorkerHarness, server: ScriptedServer, name: str, is_slow: bool
 ) -> None:
     encoding, body = PACKED[name]
-    said = make_json_answer(body, content_encoding=encoding)
-    if is_slow:  # byte by byte
+    answer = make_json_answer(body, content_encoding=encoding)
+    if is_slow:  # one byte per chunk
         chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-        head = said.data.partition(b"\r\n\r\n")[0].replace(b"content-length", b"x-length")
-        said = ScriptedAnswer(head + b"\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+        head = answer.data.partition(b"\r\n\r\n")[0].replace(b"content-length", b"x-length")
+        answer = ScriptedAnswer(head + b"\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
 
-    assert (await call_service(stage, url=server.says("/a", said)))["body"] == {"packed": True}
+    assert (await call_service(stage, url=server.says("/a", answer)))["body"] == {"packed": True}
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "br"])
-async def test_an_answer_without_a_body_may_say_how_long_it_would_be(
+async def test_an_answer_without_a_body_may_have_a_large_content_length(
     stage: WorkerHarness, server: ScriptedServer, encoding: str
 ) -> None:
-    said = make_answer(content_length="5000000000", content_encoding=encoding)
+    answer = make_answer(content_length="5000000000", content_encoding=encoding)
 
-    output = await call_service(stage, method="HEAD", url=server.says("/a", said))
+    output = await call_service(stage, method="HEAD", url=server.says("/a", answer))
 
     assert output["headers"]["content-length"] == "5000000000"
     assert output["body"] == ""

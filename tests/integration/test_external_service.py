@@ -1,4 +1,4 @@
-"""`call_external_service` against a real server that is slow, broken, redirecting or malicious."""
+"""`call_external_service` against a real server: requests, statuses, timeouts and mocks."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def stage() -> WorkerHarness:
     return make_worker("127.0.0.1", "localhost")
 
 
-async def test_json_is_read_and_headers_are_told_without_cookies(
+async def test_the_output_has_the_decoded_json_and_the_headers_without_cookies(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_json_answer(b'{"x": [1]}', set_cookie="session=geheim", etag="1"))
@@ -74,7 +74,7 @@ async def test_a_request_is_sent_as_the_config_says(
     assert request.headers["idempotency-key"] == "x1/node"
 
 
-async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
+async def test_a_get_has_no_idempotency_key_and_a_configured_key_is_kept(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer())
@@ -97,9 +97,7 @@ async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
     assert by_method["PUT"].body == "ä".encode()
 
 
-async def test_connections_are_used_again_and_closed_with_the_worker(
-    stage: WorkerHarness, server: ScriptedServer
-) -> None:
+async def test_connections_are_reused(stage: WorkerHarness, server: ScriptedServer) -> None:
     url = server.says("/a", make_answer(body=b"1"))
 
     async with stage.working():
@@ -110,10 +108,10 @@ async def test_connections_are_used_again_and_closed_with_the_worker(
     assert [request.connection for request in server.requests] == [1, 1, 1]
 
 
-async def test_a_request_under_way_survives_the_end_of_another_worker(
+async def test_a_running_request_survives_the_end_of_another_worker(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    """Both share a registry, as those of one process may."""
+    """Both workers share a registry, as workers of one process may."""
     half = ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha")
     url = server.says("/a", half)
 
@@ -121,7 +119,7 @@ async def test_a_request_under_way_survives_the_end_of_another_worker(
         await stage.issue(stage.task(HANDLER, {"url": url}))
         await wait_until(lambda: bool(server.requests))
         await stage.handlers.close()
-        server.goes_on(b"lf")
+        server.send_more(b"lf")
         [done] = await stage.results()
 
     assert done.output.decode()["body"] == "half"  # type: ignore[union-attr]
@@ -130,7 +128,7 @@ async def test_a_request_under_way_survives_the_end_of_another_worker(
 @pytest.mark.parametrize(
     ("status", "retried"), [(400, False), (404, False), (408, True), (425, True), (503, True)]
 )
-async def test_a_status_decides_whether_it_is_tried_again(
+async def test_the_status_decides_whether_a_call_is_retried(
     stage: WorkerHarness, server: ScriptedServer, status: int, retried: bool
 ) -> None:
     url = server.says("/a", make_answer(status, b"no\nsuch thing"))
@@ -141,7 +139,9 @@ async def test_a_status_decides_whether_it_is_tried_again(
     assert is_retried(failed) is retried
 
 
-async def test_a_long_explanation_is_cut(stage: WorkerHarness, server: ScriptedServer) -> None:
+async def test_a_long_error_answer_is_truncated(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     url = server.says("/a", make_answer(500, b"word " * 100_000))
 
     failed = await fail_call(stage, url=url)
@@ -151,7 +151,7 @@ async def test_a_long_explanation_is_cut(stage: WorkerHarness, server: ScriptedS
     assert len(failed.error.message) < 600
 
 
-async def test_the_config_may_judge_a_status_otherwise(
+async def test_the_config_may_accept_other_statuses(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(404, b"gone"))
@@ -173,7 +173,7 @@ async def test_the_config_may_retry_other_statuses(
     ("header", "least"),
     [("7", 7.0), ("99999", 3600.0), ("Fri, 01 Jan 2021 00:00:00 GMT", 0.0), ("soon", None)],
 )
-async def test_retry_after_travels_with_the_error(
+async def test_the_error_carries_the_retry_after_of_the_answer(
     stage: WorkerHarness, server: ScriptedServer, header: str, least: float | None
 ) -> None:
     failed = await fail_call(stage, url=server.says("/a", make_answer(429, retry_after=header)))
@@ -181,27 +181,29 @@ async def test_retry_after_travels_with_the_error(
     assert (failed.error.type, failed.error.retry_after_s) == ("ServiceBusyError", least)
 
 
-async def test_a_silent_server_is_given_up_after_the_time_limit(server: ScriptedServer) -> None:
+async def test_a_call_to_an_unresponsive_server_fails_after_its_timeout(
+    server: ScriptedServer,
+) -> None:
     url = server.says(
         "/a", ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True)
     )
-    clock = Hurried()
+    clock = ManualTimeoutClock()
     stage = make_worker("127.0.0.1", clock=clock)
 
     async with stage.working():
         await stage.issue(stage.task(HANDLER, {"url": url, "timeout_seconds": 7}))
         await wait_until(lambda: bool(server.requests))
-        clock.time_is_up()
+        clock.expire()
         [failed] = await stage.results()
-        await server.left.wait()
+        await server.client_left.wait()
 
     assert isinstance(failed, TaskFailed)
     assert failed.error.message == f"{url} did not answer within 7 s"
     assert is_retried(failed)
 
 
-class Hurried(RealClock):
-    """Its time limits are over when the test says so."""
+class ManualTimeoutClock(RealClock):
+    """A clock whose timeouts expire when the test calls `expire`."""
 
     def __init__(self) -> None:
         self._limit = asyncio.timeout(None)
@@ -210,22 +212,22 @@ class Hurried(RealClock):
         self._limit = asyncio.timeout(None)
         return self._limit
 
-    def time_is_up(self) -> None:
+    def expire(self) -> None:
         self._limit.reschedule(asyncio.get_running_loop().time())
 
 
-async def test_a_node_that_is_over_its_time_ends_the_request(
+async def test_a_node_timeout_closes_the_request(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     url = server.says("/a", ScriptedAnswer(hangs=True))
 
     failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=1.0))
-    await server.left.wait()
+    await server.client_left.wait()
 
     assert failed.error.type == "TaskTimeoutError"
 
 
-async def test_a_cancelled_node_ends_the_request(
+async def test_a_cancelled_node_closes_the_request(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     task = stage.task(HANDLER, {"url": server.says("/a", ScriptedAnswer(hangs=True))})
@@ -234,16 +236,16 @@ async def test_a_cancelled_node_ends_the_request(
         await stage.issue(task)
         await wait_until(lambda: bool(server.requests))
         await stage.drop(task.token)
-        await server.left.wait()
+        await server.client_left.wait()
         await wait_until(lambda: not worker.holds)
 
     assert isinstance(worker, Worker)
     assert not stage.ended()
 
 
-async def test_a_refused_connection_is_tried_again(stage: WorkerHarness) -> None:
-    async with open_scripted_server() as gone:
-        url = gone.url("/a")
+async def test_a_refused_connection_is_retried(stage: WorkerHarness) -> None:
+    async with open_scripted_server() as closed:
+        url = closed.url("/a")
 
     failed = await fail_call(stage, url=url)
 
@@ -251,34 +253,34 @@ async def test_a_refused_connection_is_tried_again(stage: WorkerHarness) -> None
     assert is_retried(failed)
 
 
-async def test_a_host_in_no_alphabet_is_no_url(stage: WorkerHarness) -> None:
+async def test_a_url_with_an_invalid_host_is_refused(stage: WorkerHarness) -> None:
     failed = await fail_call(stage, url="http://xn--/")
 
     assert "http://xn--/ is not a URL" in failed.error.message
     assert not is_retried(failed)
 
 
-async def test_a_host_that_does_not_exist_is_named(stage: WorkerHarness) -> None:
+async def test_the_error_names_an_unknown_host(stage: WorkerHarness) -> None:
     failed = await fail_call(stage, url="http://no-such-host.invalid/x")
 
     assert failed.error.message.startswith("there is no host 'no-such-host.invalid'")
 
 
-async def test_a_mock_answers_without_calling_anybody(
+async def test_a_mock_answers_without_a_request(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     mock = {"delay": 0, "response": {"ok": True}}
 
-    given = await call_service(stage, url=server.url("/a"), mock=mock)
+    mocked = await call_service(stage, url=server.url("/a"), mock=mock)
     stage_again = make_worker()
     made_up = await call_service(stage_again, mock={"delay": [0, 0.01]})
 
-    assert given == {"status": 200, "headers": {}, "body": {"ok": True}}
+    assert mocked == {"status": 200, "headers": {}, "body": {"ok": True}}
     assert made_up["body"] == {"mock": True, "method": "GET", "url": "https://mock"}
     assert not server.requests
 
 
-async def test_a_mock_may_fail_as_a_service_does(stage: WorkerHarness) -> None:
+async def test_a_mock_may_fail_like_a_service(stage: WorkerHarness) -> None:
     failed = await fail_call(stage, mock={"delay": 0, "status": [503, 200]})
 
     assert "the mock of https://mock answered 503" in failed.error.message

@@ -1,4 +1,4 @@
-"""`call_external_service` over TLS: a server that is not who it should be is told nothing."""
+"""`call_external_service` over TLS sends nothing to a server with an invalid certificate."""
 
 import asyncio
 import ssl
@@ -19,12 +19,12 @@ HEADERS = {"Authorization": "Bearer geheim"}
 async def tls_server(path: Path) -> AsyncIterator[ScriptedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    odd = ScriptedServer()
-    server = await asyncio.start_server(odd.serve, LOOPBACK, 0, ssl=context)
-    odd.port = server.sockets[0].getsockname()[1]
-    odd.says("/a", make_answer(body=b"hello"))
+    scripted = ScriptedServer()
+    server = await asyncio.start_server(scripted.serve, LOOPBACK, 0, ssl=context)
+    scripted.port = server.sockets[0].getsockname()[1]
+    scripted.says("/a", make_answer(body=b"hello"))
     try:
-        yield odd
+        yield scripted
     finally:
         server.close()
 
@@ -33,7 +33,7 @@ def url_of(server: ScriptedServer) -> str:
     return server.url("/a", host="localhost").replace("http:", "https:")
 
 
-async def test_a_certificate_of_an_authority_that_the_operator_names_is_trusted(
+async def test_a_certificate_of_an_authority_from_the_operator_is_trusted(
     openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_certificate(openssl, tmp_path)
@@ -53,7 +53,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("why", WRONG)
-async def test_any_other_is_refused_before_anything_is_sent(
+async def test_an_invalid_certificate_is_refused_before_anything_is_sent(
     openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     host, days = WRONG[why]

@@ -1,4 +1,4 @@
-"""Floors do what the engine that they are measured with does; and what is left of them."""
+"""Benchmark floors run next to their engine and remove their data afterwards."""
 
 from functools import partial
 
@@ -54,7 +54,7 @@ async def test_every_workload_that_has_a_floor_is_measured_with_it(workload: str
     assert figures["floor_per_s"] > 0
 
 
-async def test_an_engine_on_servers_and_its_floor_leave_them_as_they_were(
+async def test_an_engine_on_servers_and_its_floor_remove_their_data(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     servers = BenchmarkServers(
@@ -68,15 +68,15 @@ async def test_an_engine_on_servers_and_its_floor_leave_them_as_they_were(
     ):
         settle = partial(settle_both, servers)
         figures = await measure_with_floor("diamond", site, floor, 20, settle)
-        schemas = await schemas_like(shared_postgres, servers.name)
+        schemas = await list_schemas(shared_postgres, servers.name)
 
     assert figures["floor_per_s"] > 0
     assert schemas == ["runnel-bench-both", "runnel-bench-both-floor"]
-    assert await schemas_like(shared_postgres, servers.name) == []
+    assert await list_schemas(shared_postgres, servers.name) == []
     assert await remove_traces(name_floor(servers), RealClock()) == 0
 
 
-async def schemas_like(postgres: PostgresServer, name: str) -> list[str]:
+async def list_schemas(postgres: PostgresServer, name: str) -> list[str]:
     connection = await asyncpg.connect(postgres.url)
     try:
         question = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1) ORDER BY 1"
@@ -86,7 +86,7 @@ async def schemas_like(postgres: PostgresServer, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("storing", ["process", "power"])
-async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
+async def test_a_floor_continues_while_its_write_ahead_log_is_reset(
     storing: StorageMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runnel.backends.sqlite.writer.CHECKPOINT_ROWS", 50)
@@ -98,7 +98,7 @@ async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
     assert min(rates) > 0
 
 
-async def test_a_floor_on_servers_archives_what_it_ran(
+async def test_a_floor_on_servers_archives_its_executions(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     servers = BenchmarkServers(
@@ -114,7 +114,9 @@ async def test_a_floor_on_servers_archives_what_it_ran(
     try:
         async with open_redis_floor(plan, 1) as floor:
             await execute_at_once(floor, 10, RealClock())
-            counts = await archived(shared_postgres, servers.name, completed=WARMUP_EXECUTIONS + 10)
+            counts = await wait_until_archived(
+                shared_postgres, servers.name, completed=WARMUP_EXECUTIONS + 10
+            )
     finally:
         removed = await remove_traces(servers, RealClock())
 
@@ -126,16 +128,18 @@ async def test_a_floor_on_servers_archives_what_it_ran(
     assert removed > 0
 
 
-async def archived(postgres: PostgresServer, schema: str, *, completed: int) -> dict[str, int]:
-    """Once so many executions are there as completed."""
+async def wait_until_archived(
+    postgres: PostgresServer, schema: str, *, completed: int
+) -> dict[str, int]:
+    """Waits for `completed` executions in the archive, then returns counts of its tables."""
     connection = await asyncpg.connect(postgres.url, server_settings={"search_path": f'"{schema}"'})
 
-    async def look() -> bool | None:
+    async def read() -> bool | None:
         question = "SELECT count(*) FROM executions WHERE state = 'COMPLETED'"
         return await connection.fetchval(question) == completed or None
 
     try:
-        await wait_for_value(look, every_s=0.05, deadline_s=20.0)
+        await wait_for_value(read, every_s=0.05, deadline_s=20.0)
         return {
             "nodes": await connection.fetchval(
                 "SELECT count(*) FROM node_executions WHERE state = 'COMPLETED'"

@@ -1,4 +1,4 @@
-"""Whoever follows an execution learns how it ended, also when this process did not see that."""
+"""A follower learns how an execution ended, even if its own process missed the end."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,23 +33,23 @@ HELD = make_workflow(make_node("held"))
 NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 99}))
 
 
-class Gap:
-    """From `open` on, the next commit fails, and its owner never gets that partition back."""
+class PartitionLoss:
+    """After `arm`, the next commit fails and its owner never gets the partition back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = asyncio.Event()
+        self.released = asyncio.Event()
         self._lost: tuple[str, int] | None = None
-        self._is_open = False
+        self._is_armed = False
         for name in ("commit", "acquire", "release"):
             monkeypatch.setattr(SqliteStore, name, getattr(self, f"_{name}")(_real(name)))
 
-    def open(self) -> None:
-        self._is_open = True
+    def arm(self) -> None:
+        self._is_armed = True
 
     def _commit(self, real: Callable[..., Any]) -> Callable[..., Any]:
         async def commit(store: SqliteStore, lease: Lease, commit: Commit) -> None:
-            if self._is_open:
-                self._is_open, self._lost = False, (lease.owner, lease.partition)
+            if self._is_armed:
+                self._is_armed, self._lost = False, (lease.owner, lease.partition)
                 raise StoreError("the disk is full")
             await real(store, lease, commit)
 
@@ -60,7 +60,7 @@ class Gap:
             store: SqliteStore, partition: int, owner: str, *, expected: LeaseRecord | None = None
         ) -> Any:
             if self._lost == (owner, partition):
-                raise LeaseHeldError(partition, "somebody else")
+                raise LeaseHeldError(partition, "another owner")
             return await real(store, partition, owner, expected=expected)
 
         return acquire
@@ -69,17 +69,17 @@ class Gap:
         async def release(store: SqliteStore, lease: Lease) -> None:
             await real(store, lease)
             if self._lost == (lease.owner, lease.partition):
-                self.begun.set()
+                self.released.set()
 
         return release
 
 
 def _real(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(SqliteStore, name)
-    return found
+    method: Callable[..., Any] = getattr(SqliteStore, name)
+    return method
 
 
-class Silence:
+class SilentView:
     """A view that shows nothing."""
 
     def add(self, progress: ExecutionProgress) -> None: ...
@@ -94,9 +94,9 @@ class Silence:
     def close(self) -> None: ...
 
 
-async def attend(attendance: FollowSession, *, adopts: bool = False) -> None:
+async def run_session(session: FollowSession, *, adopts: bool = False) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        await attendance.run(adopts=adopts)
+        await session.run(adopts=adopts)
 
 
 async def cancel_as_another_process(data_dir: Path) -> None:
@@ -106,17 +106,17 @@ async def cancel_as_another_process(data_dir: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a program go to its stderr from then on, whatever else runs in the process."""
+    """Keeps the CLI from sending logs to stderr, which would last for the whole process."""
     monkeypatch.setattr(attending, "show_logs", lambda _hide: None)
 
 
 @pytest.fixture
-def gap(monkeypatch: pytest.MonkeyPatch) -> Gap:
-    return Gap(monkeypatch)
+def loss(monkeypatch: pytest.MonkeyPatch) -> PartitionLoss:
+    return PartitionLoss(monkeypatch)
 
 
 async def test_a_resume_ends_when_another_process_ended_the_execution(
-    tmp_path: Path, gap: Gap
+    tmp_path: Path, loss: PartitionLoss
 ) -> None:
     work = WorkHandler()
     may_end = work.gate("held")
@@ -130,14 +130,14 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
     )
     try:
         progress = ExecutionProgress.from_execution(await engine.client.load(execution_id))
-        attendance = FollowSession(engine, Silence(), stop_message="stopping")
-        attendance.follow(progress)
+        session = FollowSession(engine, SilentView(), stop_message="stopping")
+        session.follow(progress)
         async with asyncio.TaskGroup() as group:
-            group.create_task(attend(attendance, adopts=True))
+            group.create_task(run_session(session, adopts=True))
             await work.entered["held"].wait()
-            gap.open()
+            loss.arm()
             may_end.set()
-            await gap.begun.wait()
+            await loss.released.wait()
             await cancel_as_another_process(tmp_path)
     finally:
         await engine.backend.close()
@@ -146,18 +146,18 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
     assert progress.lines["held"].state == "CANCELLED"
 
 
-def ends_one(commit: Commit) -> bool:
+def ends_execution(commit: Commit) -> bool:
     return any(header.state in FINAL_EXECUTION_STATES for header in commit.headers)
 
 
-async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
+async def test_execute_returns_the_outputs_of_a_commit_whose_answer_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = _real("commit")
 
     async def commit(store: SqliteStore, lease: Lease, commit: Commit) -> None:
         await real(store, lease, commit)
-        if ends_one(commit):
+        if ends_execution(commit):
             raise StoreError("no answer")
 
     monkeypatch.setattr(SqliteStore, "commit", commit)
@@ -168,7 +168,7 @@ async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
     assert (result.status, result.outputs) == (ExecutionState.COMPLETED, {"a": 1})
 
 
-async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> None:
+async def test_a_run_ends_after_a_partly_stored_last_batch() -> None:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = MemoryBackend(world.clock, world.ids, limits=CommitLimits(writes=8))
     settings = Settings(shutdown_timeout_s=0.1, lease_s=3_600)
@@ -183,12 +183,12 @@ async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> Non
     backend.store.commit = commit  # type: ignore[method-assign]  # a fault
     await engine.claim_home_partition()
     progress = ExecutionProgress(await engine.client.submit(NAP), NAP)
-    attendance = FollowSession(engine, Silence(), stop_message="stopping")
-    attendance.follow(progress)
+    session = FollowSession(engine, SilentView(), stop_message="stopping")
+    session.follow(progress)
     large = make_workflow(*(make_node(f"n{number}") for number in range(20)))
     other = await engine.client.hold(large)
     async with asyncio.TaskGroup() as group:
-        group.create_task(attend(attendance))
+        group.create_task(run_session(session))
         await wait_until(lambda: progress.counts[NodeState.WAITING] == 1)
         await backend.mailbox.send(
             [
@@ -200,7 +200,7 @@ async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> Non
     assert progress.state is ExecutionState.CANCELLED
 
 
-async def test_a_waiter_looks_again_when_a_partition_can_not_be_given_back(
+async def test_a_waiter_reads_again_when_a_partition_can_not_be_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(_store: SqliteStore, _lease: Lease) -> None:
@@ -215,13 +215,13 @@ async def test_a_waiter_looks_again_when_a_partition_can_not_be_given_back(
     async with asyncio.TaskGroup() as group, run_engine(engine):
         execution_id = await engine.client.submit(HELD)
         await work.entered["held"].wait()
-        waiting = group.create_task(_wait_in_vain(engine, execution_id))
+        waiting = group.create_task(_wait_until_closed(engine, execution_id))
         await settle()
 
     assert "closed" in waiting.result()
 
 
-async def _wait_in_vain(engine: Engine, execution_id: ExecutionId) -> str:
+async def _wait_until_closed(engine: Engine, execution_id: ExecutionId) -> str:
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(StoreError) as caught:
             await engine.client.wait_for_end(execution_id)

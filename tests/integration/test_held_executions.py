@@ -1,4 +1,4 @@
-"""A held execution is started by one trigger, with the input that was submitted or is given."""
+"""One trigger starts a held execution, with the submitted input or with its own."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ def desk() -> ClientWithoutEngine:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 @pytest.mark.parametrize("value", [{"n": "bad"}, {"n": "bad", "m": LARGE}], ids=["inline", "blob"])
-async def test_a_trigger_checks_the_input_that_was_submitted(
+async def test_a_trigger_validates_the_submitted_input(
     kind: str, redis_url: str | None, value: Any, tmp_path: Path
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
@@ -43,9 +43,7 @@ async def test_a_trigger_checks_the_input_that_was_submitted(
 
 
 @pytest.mark.parametrize("extra", ["", LARGE], ids=["inline", "blob"])
-async def test_a_trigger_starts_with_the_input_that_was_submitted(
-    extra: str, tmp_path: Path
-) -> None:
+async def test_a_trigger_starts_with_the_submitted_input(extra: str, tmp_path: Path) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         value = {"n": 3, "extra": extra}
         execution_id = await engine.client.hold(WITH_SCHEMA, value)
@@ -55,13 +53,13 @@ async def test_a_trigger_starts_with_the_input_that_was_submitted(
         assert (await wait_for_end(engine, execution_id)).nodes["a"].output == {"v": 3}
 
 
-async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_yet(
+async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
     desk: ClientWithoutEngine,
 ) -> None:
     execution_id = await desk.client.hold(WITH_SCHEMA, {"n": 1})
 
     async with asyncio.TaskGroup() as group:
-        triggering = group.create_task(_refusal(desk.client, execution_id))
+        triggering = group.create_task(_trigger_refused(desk.client, execution_id))
         await desk.clock.advance(2 * PICKUP_TIMEOUT_S)
 
     assert "no process has taken it up" in triggering.result()
@@ -71,24 +69,24 @@ async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_
     assert len(await desk.sent()) == 2
 
 
-async def _refusal(client: StoreClient, execution_id: ExecutionId) -> str:
+async def _trigger_refused(client: StoreClient, execution_id: ExecutionId) -> str:
     with pytest.raises(WrongStateError) as caught:
         await client.trigger(execution_id)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_of_two_triggers_at_once_one_is_refused(
+async def test_one_of_two_concurrent_triggers_is_refused(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     definition = make_workflow(make_node("a", config={"who": "{{ input.who }}"}))
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         execution_id = await engine.client.hold(definition)
 
-        refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
+        refused = await asyncio.gather(*(_trigger(engine, execution_id, key) for key in "12"))
 
         view = await wait_for_end(engine, execution_id)
-        keys = [each.fields["input"]["blob"] for each in await _starts(engine, execution_id)]
+        keys = [start.fields["input"]["blob"] for start in await _list_starts(engine, execution_id)]
     assert view.nodes["a"].output == {"who": view.input["who"]}
     assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
     assert refused.count("") == 1
@@ -96,17 +94,17 @@ async def test_of_two_triggers_at_once_one_is_refused(
     assert "only a PENDING one can be triggered" in "".join(refused)
 
 
-async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
-    """Why it was refused; empty when it was not."""
+async def _trigger(engine: Engine, execution_id: ExecutionId, key: str) -> str:
+    """Triggers the execution and returns the reason of a refusal, or an empty text."""
     try:
-        await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
+        await engine.client.trigger(execution_id, {"who": key, "fill": LARGE})
     except WrongStateError as error:
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_a_trigger_with_the_same_key_is_the_same_trigger(
+async def test_triggers_with_the_same_key_start_the_execution_once(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
@@ -119,7 +117,7 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
         await wait_for_end(engine, execution_id)
         await client.trigger(execution_id, {"m": 2, "n": 1}, idempotency_key="k")
 
-        starts = await _starts(engine, execution_id)
+        starts = await _list_starts(engine, execution_id)
         with pytest.raises(WrongStateError, match="only a PENDING one"):
             await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
         with pytest.raises(KeyReusedError, match="another input"):
@@ -127,6 +125,6 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
     assert len(starts) == 1
 
 
-async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
+async def _list_starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
     history = await engine.client.history(execution_id)
-    return [each for each in history if each.event == "ExecutionStarted"]
+    return [entry for entry in history if entry.event == "ExecutionStarted"]

@@ -1,4 +1,4 @@
-"""What a client does about servers that are away, busy, slow, broken or no Runnel at all."""
+"""The HTTP client with servers that are unreachable, busy, slow, broken or not Runnel."""
 
 import asyncio
 import json
@@ -33,152 +33,154 @@ BEGUN = make_json_answer(b'{"execution_id": "01x"}', 201)
 BROKEN = ScriptedAnswer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", is_last=True)
 
 
-def problem(
+def make_problem(
     status: int, code: str, details: dict[str, Any] | None = None, **headers: str
 ) -> ScriptedAnswer:
     body = {"code": code, "detail": f"it is {code}", "details": details or {}}
     return make_answer(status, json.dumps(body).encode(), **headers)
 
 
-AWAY = problem(503, "store", retry_after="0")
-BUSY = problem(429, "too_many_requests", {"most": 60, "retry_after_s": 1.0}, retry_after="0")
+AWAY = make_problem(503, "store", retry_after="0")
+BUSY = make_problem(429, "too_many_requests", {"most": 60, "retry_after_s": 1.0}, retry_after="0")
 GATEWAY = make_answer(502, b"<html>Bad Gateway</html>", content_type="text/html")
 
 
 @pytest.fixture
-async def odd() -> AsyncIterator[ScriptedServer]:
+async def scripted() -> AsyncIterator[ScriptedServer]:
     async with open_scripted_server() as server:
         yield server
 
 
 @pytest.fixture
-async def client(odd: ScriptedServer) -> AsyncIterator[Client]:
-    async with Client(odd.url(), timeout_s=5, retries=2) as opened:
+async def client(scripted: ScriptedServer) -> AsyncIterator[Client]:
+    async with Client(scripted.url(), timeout_s=5, retries=2) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
-async def test_what_only_reads_is_tried_again(
-    odd: ScriptedServer, client: Client, first: ScriptedAnswer
+async def test_a_read_is_retried(
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
 ) -> None:
-    odd.says(HISTORY, first, first, NOTHING)
+    scripted.says(HISTORY, first, first, NOTHING)
 
     assert await client.history("01x") == []
-    assert len(odd.requests) == 3
+    assert len(scripted.requests) == 3
 
 
 @pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
-async def test_a_submit_is_tried_again_with_the_same_key(
-    odd: ScriptedServer, client: Client, first: ScriptedAnswer
+async def test_a_submit_is_retried_with_the_same_key(
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
 ) -> None:
-    odd.says(RUN, first, BEGUN)
+    scripted.says(RUN, first, BEGUN)
 
     assert await client.submit("report", {"year": 2026}) == "01x"
-    keys = {request.headers["idempotency-key"] for request in odd.requests}
-    assert (len(odd.requests), len(keys)) == (2, 1)
+    keys = {request.headers["idempotency-key"] for request in scripted.requests}
+    assert (len(scripted.requests), len(keys)) == (2, 1)
 
 
 @pytest.mark.parametrize("key", ["a\nb", " a", "a\t", "a\x7f", "\ud800", "x" * 501])
-async def test_a_key_that_no_header_can_have_is_refused_before_anything_is_sent(
-    odd: ScriptedServer, client: Client, key: str
+async def test_a_key_that_does_not_fit_in_a_header_is_refused_before_a_request(
+    scripted: ScriptedServer, client: Client, key: str
 ) -> None:
     with pytest.raises(InputError, match="idempotency key"):
         await client.submit("report", idempotency_key=key)
 
-    assert odd.requests == []
+    assert scripted.requests == []
 
 
-async def test_two_submits_have_two_keys(odd: ScriptedServer, client: Client) -> None:
-    odd.says(RUN, BEGUN)
+async def test_each_submit_has_its_own_key(scripted: ScriptedServer, client: Client) -> None:
+    scripted.says(RUN, BEGUN)
 
     await client.submit("report")
     await client.submit("report")
 
-    assert len({request.headers["idempotency-key"] for request in odd.requests}) == 2
+    assert len({request.headers["idempotency-key"] for request in scripted.requests}) == 2
 
 
-async def test_a_signal_that_is_sent_again_is_the_same_signal(
-    odd: ScriptedServer, client: Client
-) -> None:
-    odd.says("/v1/executions/01x/signal", BROKEN, make_json_answer(b'{"execution_id": "01x"}', 202))
+async def test_a_retried_signal_keeps_its_id(scripted: ScriptedServer, client: Client) -> None:
+    scripted.says(
+        "/v1/executions/01x/signal", BROKEN, make_json_answer(b'{"execution_id": "01x"}', 202)
+    )
 
     await client.signal("01x", "approve")
 
-    ids = [json.loads(request.body)["signal_id"] for request in odd.requests]
+    ids = [json.loads(request.body)["signal_id"] for request in scripted.requests]
     assert len(ids) == 2
     assert ids[0] == ids[1]
 
 
-async def test_what_may_have_been_acted_on_and_has_no_key_is_not_repeated(
-    odd: ScriptedServer, client: Client
+async def test_a_write_without_a_key_is_not_retried_after_a_broken_answer(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(CANCEL, BROKEN, make_json_answer(b"{}"))
+    scripted.says(CANCEL, BROKEN, make_json_answer(b"{}"))
 
     with pytest.raises(NoServerError):
         await client.cancel("01x")
-    assert len(odd.requests) == 1
+    assert len(scripted.requests) == 1
 
 
-async def test_what_was_turned_away_at_the_door_is_repeated_in_any_case(
-    odd: ScriptedServer, client: Client
-) -> None:
-    odd.says(CANCEL, BUSY, make_json_answer(b"{}", 202))
+async def test_a_rate_limited_write_is_retried(scripted: ScriptedServer, client: Client) -> None:
+    scripted.says(CANCEL, BUSY, make_json_answer(b"{}", 202))
 
     await client.cancel("01x")
 
-    assert len(odd.requests) == 2
+    assert len(scripted.requests) == 2
 
 
-async def test_it_gives_up_after_its_retries_with_what_the_server_said(
-    odd: ScriptedServer, client: Client
+async def test_the_last_answer_is_raised_after_all_retries(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(HISTORY, AWAY)
+    scripted.says(HISTORY, AWAY)
 
     with pytest.raises(StoreError, match="it is store"):
         await client.history("01x")
-    assert len(odd.requests) == 3
+    assert len(scripted.requests) == 3
 
 
-async def test_whoever_is_asked_to_come_back_much_later_is_told_so_at_once(
-    odd: ScriptedServer, client: Client
+async def test_a_long_retry_after_is_raised_at_once(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(HISTORY, problem(429, "too_many_requests", {"most": 60}, retry_after="3600"))
+    scripted.says(HISTORY, make_problem(429, "too_many_requests", {"most": 60}, retry_after="3600"))
 
     with pytest.raises(TooManyRequestsError) as caught:
         await client.history("01x")
-    assert (caught.value.most, len(odd.requests)) == (60, 1)
+    assert (caught.value.most, len(scripted.requests)) == (60, 1)
 
 
-async def test_a_server_that_is_not_ready_says_which_part_is_not(
-    odd: ScriptedServer, client: Client
+async def test_readiness_names_the_part_that_is_not_ready(
+    scripted: ScriptedServer, client: Client
 ) -> None:
     parts = b'{"status": "not ready", "parts": {"store": "Redis: it is away", "archive": null}}'
-    odd.says("/health/ready", make_json_answer(parts, 503))
+    scripted.says("/health/ready", make_json_answer(parts, 503))
 
-    found = await client.ready()
+    readiness = await client.ready()
 
-    assert (found.is_ready, found.parts["store"]) == (False, "Redis: it is away")
-    assert len(odd.requests) == 1
+    assert (readiness.is_ready, readiness.parts["store"]) == (False, "Redis: it is away")
+    assert len(scripted.requests) == 1
 
 
-async def test_a_date_to_come_back_at_is_understood(odd: ScriptedServer, client: Client) -> None:
+async def test_a_retry_after_with_a_date_is_understood(
+    scripted: ScriptedServer, client: Client
+) -> None:
     past = "Wed, 21 Oct 2015 07:28:00 GMT"
-    odd.says(HISTORY, problem(503, "store", retry_after=past), NOTHING)
+    scripted.says(HISTORY, make_problem(503, "store", retry_after=past), NOTHING)
 
     assert await client.history("01x") == []
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(odd: ScriptedServer) -> None:
-    odd.says(HISTORY, ScriptedAnswer(hangs=True))
+async def test_a_request_without_an_answer_times_out(
+    scripted: ScriptedServer,
+) -> None:
+    scripted.says(HISTORY, ScriptedAnswer(hangs=True))
 
-    async with Client(odd.url(), timeout_s=0.1, retries=0) as impatient:
+    async with Client(scripted.url(), timeout_s=0.1, retries=0) as impatient:
         with pytest.raises(NoServerError, match="does not answer in time"):
             await impatient.history("01x")
 
 
-async def test_nobody_there_is_one_sentence_with_the_address(odd: ScriptedServer) -> None:
-    async with open_scripted_server() as gone:
-        url = gone.url()
+async def test_an_unreachable_server_is_reported_with_its_address(scripted: ScriptedServer) -> None:
+    async with open_scripted_server() as closed:
+        url = closed.url()
 
     async with Client(url, timeout_s=1, retries=1) as client:
         with pytest.raises(NoServerError) as caught:
@@ -189,9 +191,9 @@ async def test_nobody_there_is_one_sentence_with_the_address(odd: ScriptedServer
     )
 
 
-async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
+async def test_a_server_without_tls_is_reported_as_such() -> None:
     async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """As an HTTP server does with what is no HTTP."""
+        """Answers like an HTTP server that receives something other than HTTP."""
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
@@ -217,20 +219,20 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
     ],
     ids=["404", "200", "redirect", "500", "json", "object", "list", "null", "nothing"],
 )
-async def test_somebody_else_who_answers_is_no_runnel(
-    odd: ScriptedServer, client: Client, strange: ScriptedAnswer
+async def test_an_answer_of_another_server_is_reported_as_not_runnel(
+    scripted: ScriptedServer, client: Client, strange: ScriptedAnswer
 ) -> None:
-    odd.says(HISTORY, strange)
+    scripted.says(HISTORY, strange)
 
     with pytest.raises(NotRunnelError, match="is not a Runnel server: it answered "):
         await client.history("01x")
-    assert len(odd.requests) == 1
+    assert len(scripted.requests) == 1
 
 
-async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
-    odd: ScriptedServer, client: Client
+async def test_the_server_document_of_another_program_is_refused(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says("/v1/server", make_json_answer(b'{"name": "elsewhere", "version": 3}'))
+    scripted.says("/v1/server", make_json_answer(b'{"name": "elsewhere", "version": 3}'))
 
     with pytest.raises(
         NotRunnelError, match="is not a Runnel server: it answered something else than"
@@ -257,93 +259,95 @@ async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
     ],
     ids=["items", "no list", "page", "number", "state"],
 )
-async def test_an_answer_that_this_version_does_not_know_is_the_usual_error(
-    odd: ScriptedServer,
+async def test_an_answer_of_an_unknown_shape_raises_not_runnel_error(
+    scripted: ScriptedServer,
     client: Client,
     path: str,
     answer: bytes,
     call: Callable[[Client], Awaitable[object]],
 ) -> None:
-    odd.says(path, make_json_answer(answer))
+    scripted.says(path, make_json_answer(answer))
 
-    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+    with pytest.raises(NotRunnelError, match="it answered something else than expected: "):
         await call(client)
 
 
-async def test_a_message_of_a_stream_that_this_version_does_not_know_is_the_usual_error(
-    odd: ScriptedServer, client: Client
+async def test_a_stream_event_of_an_unknown_shape_raises_not_runnel_error(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(EVENTS, stream(b'id: n1\nevent: NodeQueued\ndata: {"at": 7}\n\n'))
+    scripted.says(EVENTS, make_stream(b'id: n1\nevent: NodeQueued\ndata: {"at": 7}\n\n'))
 
-    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+    with pytest.raises(NotRunnelError, match="it answered something else than expected: "):
         await anext(client.follow("01x"))
 
 
-async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: ScriptedServer) -> None:
-    odd.says(HISTORY, problem(401, "not_authenticated"))
+async def test_a_token_is_sent_and_a_missing_one_is_reported(scripted: ScriptedServer) -> None:
+    scripted.says(HISTORY, make_problem(401, "not_authenticated"))
 
     async with (
-        Client(odd.url(), "rnl_1_secret") as with_token,
-        Client(odd.url(), "") as without,
+        Client(scripted.url(), "rnl_1_secret") as with_token,
+        Client(scripted.url(), "") as without,
     ):
         with pytest.raises(NotAuthenticatedError, match="it is not_authenticated"):
             await with_token.history("01x")
         with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
             await without.history("01x")
-    assert odd.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
-    assert "authorization" not in odd.requests[1].headers
+    assert scripted.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
+    assert "authorization" not in scripted.requests[1].headers
 
 
-def told(id_: str, event: str) -> bytes:
+def make_event(id_: str, event: str) -> bytes:
     data = json.dumps({"at": "2026-01-31T09:30:00.250Z", "event": event, "fields": {}})
     return f"id: {id_}\nevent: {event}\ndata: {data}\n\n".encode()
 
 
-def stream(*parts: bytes) -> ScriptedAnswer:
+def make_stream(*parts: bytes) -> ScriptedAnswer:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     return ScriptedAnswer(head + b"".join(parts), is_last=True)
 
 
-async def test_a_stream_that_breaks_goes_on_behind_its_last_message(
-    odd: ScriptedServer, client: Client
+async def test_a_broken_stream_continues_after_its_last_message(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    first = stream(b": \n\n", told("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
-    second = stream(told("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
-    odd.says(EVENTS, BROKEN, first, AWAY, second)
+    first = make_stream(b": \n\n", make_event("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
+    second = make_stream(make_event("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
+    scripted.says(EVENTS, BROKEN, first, AWAY, second)
 
-    events = [each.event async for each in client.follow("01x")]
+    events = [entry.event async for entry in client.follow("01x")]
 
     assert events == ["ExecutionCreated", "ExecutionFinished"]
-    asked = [request.headers.get("last-event-id") for request in odd.requests]
-    assert asked == [None, None, "n1", "n1"]
+    last_ids = [request.headers.get("last-event-id") for request in scripted.requests]
+    assert last_ids == [None, None, "n1", "n1"]
 
 
-async def test_what_only_looks_like_the_end_of_a_line_is_part_of_a_message(
-    odd: ScriptedServer, client: Client
+async def test_unicode_line_separators_do_not_split_a_message(
+    scripted: ScriptedServer, client: Client
 ) -> None:
     text = "a\u0085b\u2028c\u2029d"
     data = {"at": "2026-01-31T09:30:00.250Z", "event": "Said", "fields": {"text": text}}
-    said = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
-    odd.says(EVENTS, stream(said.encode()), make_answer(204))
+    message = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
+    scripted.says(EVENTS, make_stream(message.encode()), make_answer(204))
 
-    assert [each.fields["text"] async for each in client.follow("01x")] == [text]
+    assert [entry.fields["text"] async for entry in client.follow("01x")] == [text]
 
 
-async def test_a_stream_that_has_told_all_ends(odd: ScriptedServer, client: Client) -> None:
-    odd.says(
+async def test_a_stream_ends_when_the_server_has_no_more_events(
+    scripted: ScriptedServer, client: Client
+) -> None:
+    scripted.says(
         EVENTS,
-        stream(told("n1", "ExecutionCreated")),
+        make_stream(make_event("n1", "ExecutionCreated")),
         make_answer(204),
     )
 
-    assert [each.event async for each in client.follow("01x")] == ["ExecutionCreated"]
+    assert [entry.event async for entry in client.follow("01x")] == ["ExecutionCreated"]
 
 
-async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(
-    odd: ScriptedServer, client: Client
+async def test_a_stream_that_breaks_repeatedly_is_given_up(
+    scripted: ScriptedServer, client: Client
 ) -> None:
-    odd.says(EVENTS, BROKEN)
+    scripted.says(EVENTS, BROKEN)
 
     with pytest.raises(NoServerError):
-        assert [each async for each in client.follow("01x")] == []
-    assert len(odd.requests) == 3
+        assert [entry async for entry in client.follow("01x")] == []
+    assert len(scripted.requests) == 3

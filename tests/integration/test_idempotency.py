@@ -1,4 +1,4 @@
-"""One execution for one key, on every backend, whoever asks again."""
+"""An idempotency key belongs to one execution, on every backend and for every caller."""
 
 import asyncio
 from pathlib import Path
@@ -49,7 +49,7 @@ async def test_a_second_submit_with_the_same_key_is_the_first_execution(
     assert work.calls == ["a"]
 
 
-async def test_many_at_once_with_one_key_make_one_execution(
+async def test_concurrent_submits_with_one_key_create_one_execution(
     engine: Engine, work: WorkHandler
 ) -> None:
     submits = [engine.client.submit(ONE, {"n": 1}, idempotency_key="k") for _ in range(20)]
@@ -60,17 +60,17 @@ async def test_many_at_once_with_one_key_make_one_execution(
     assert (await wait_for_end(engine, only)).status == "COMPLETED"
     assert work.calls == ["a"]
     listed = await engine.client.list_executions(ExecutionFilter())
-    assert [each.execution_id for each in listed] == [only]
+    assert [header.execution_id for header in listed] == [only]
 
 
-async def test_an_input_is_the_same_in_any_order_of_its_keys(engine: Engine) -> None:
+async def test_the_order_of_object_keys_does_not_change_an_input(engine: Engine) -> None:
     first = await engine.client.submit(ONE, {"n": 1, "m": {"a": 1, "b": 2}}, idempotency_key="k")
     second = await engine.client.submit(ONE, {"m": {"b": 2, "a": 1}, "n": 1}, idempotency_key="k")
 
     assert first == second
 
 
-async def test_a_key_is_of_one_workflow(engine: Engine) -> None:
+async def test_a_key_belongs_to_one_workflow(engine: Engine) -> None:
     other = msgspec.structs.replace(ONE, name="other")
 
     ids = {
@@ -95,8 +95,8 @@ async def test_another_input_or_definition_with_a_used_key_is_refused(engine: En
         await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
 
 
-@pytest.mark.parametrize("key", ["", "x" * 501, "\ud800"], ids=["empty", "long", "no text"])
-async def test_a_key_that_is_none_is_refused(engine: Engine, key: str) -> None:
+@pytest.mark.parametrize("key", ["", "x" * 501, "\ud800"], ids=["empty", "long", "surrogate"])
+async def test_an_invalid_key_is_refused(engine: Engine, key: str) -> None:
     with pytest.raises(PayloadError, match="the idempotency key: "):
         await engine.client.submit(ONE, {"n": 1}, idempotency_key=key)
 
@@ -119,33 +119,33 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHa
     assert completed.labels[KEY_LABEL] == "retry 2"
 
 
-async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
+async def test_a_key_belongs_to_one_rerun(engine: Engine) -> None:
     former = await engine.client.submit(FRAGILE, {"n": 1})
     await engine.client.wait_for_end(former)
-    whole = RerunSpec(is_whole=True)
-    used = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
+    whole_rerun = RerunSpec(is_whole=True)
+    used = await engine.client.rerun(former, whole_rerun, input={"n": 2}, idempotency_key="k")
 
-    same = await engine.client.rerun(former, whole, input={"n": 2}, idempotency_key="k")
+    same = await engine.client.rerun(former, whole_rerun, input={"n": 2}, idempotency_key="k")
 
     assert same == used
     problem = f"'k' belongs to execution {used}.*other nodes, configs or input; use another key"
     with pytest.raises(KeyReusedError, match=problem):
-        await engine.client.rerun(former, whole, input={"n": 3}, idempotency_key="k")
+        await engine.client.rerun(former, whole_rerun, input={"n": 3}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match=problem):
         await engine.client.rerun(former, RerunSpec(again=["b"]), idempotency_key="k")
 
 
-async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
+async def test_an_interrupted_rerun_is_completed_by_the_next_one(
     engine: Engine, work: WorkHandler
 ) -> None:
-    """As if the caller had died behind the first message, and there was a new version since."""
-    wanted = RerunSpec(is_newest=True)
+    """The former caller died after its first message, and the workflow has a new version."""
+    newest = RerunSpec(is_newest=True)
     work.failures["b"] = [ValueError("no")]
     former = await engine.client.submit(make_workflow(make_node("a"), *FRAGILE.nodes[1:]))
     header = await engine.client.wait_for_end(former)
-    rest = derive_execution_id(former, "retry")
+    rerun_id = derive_execution_id(former, "retry")
     command = CreateExecution(
-        execution_id=rest,
+        execution_id=rerun_id,
         workflow=header.workflow,
         definition=DefinitionHash(header.definition),
         version=header.version,
@@ -153,20 +153,20 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
         rerun_of=former,
         is_held=True,
         created_at=1.0,
-        labels=build_key_labels("retry", msgspec.json.encode([wanted, None])),
+        labels=build_key_labels("retry", msgspec.json.encode([newest, None])),
     )
     await engine.backend.mailbox.send([command])
     await engine.client.hold(make_workflow(make_node("c")))
 
-    again = await engine.client.rerun(former, wanted, idempotency_key="retry")
+    again = await engine.client.rerun(former, newest, idempotency_key="retry")
 
-    assert again == rest
+    assert again == rerun_id
     assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["a", "b", "b"]
 
 
-async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_path: Path) -> None:
-    """Both have looked, and seen nothing: the second finds the first one's when it writes."""
+async def test_two_processes_with_the_same_key_create_one_execution(tmp_path: Path) -> None:
+    """Both lookups find nothing. The second process finds the execution of the first on write."""
     clock = FakeClock()
     opened = [await SqliteBackend.open(tmp_path, clock=clock, ids=FakeIds(name)) for name in "ab"]
     homes = [
@@ -178,20 +178,22 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
     ]
     late = clients[1]
     real = opened[1].archive.get_header
-    seen: list[ExecutionId] = []
+    lookups: list[ExecutionId] = []
 
-    async def blind_at_first(execution_id: ExecutionId) -> object:
-        seen.append(execution_id)
-        if len(seen) > 1:
+    async def miss_first_lookup(execution_id: ExecutionId) -> object:
+        lookups.append(execution_id)
+        if len(lookups) > 1:
             return await real(execution_id)
         await clients[0].submit(ONE, {"n": 1}, idempotency_key="k")
         return None
 
-    opened[1].archive.get_header = blind_at_first  # type: ignore[method-assign, assignment]
+    opened[1].archive.get_header = miss_first_lookup  # type: ignore[method-assign, assignment]
     execution_id = await late.submit(ONE, {"n": 1}, idempotency_key="k")
     await late.cancel(execution_id)
 
-    leases = [await each.store.acquire(home, "o") for each, home in zip(opened, homes, strict=True)]
+    leases = [
+        await backend.store.acquire(home, "o") for backend, home in zip(opened, homes, strict=True)
+    ]
     inboxes = [
         await backend.store.read_inbox(lease, limit=9, wait_s=0)
         for backend, lease in zip(opened, leases, strict=True)
@@ -204,11 +206,11 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
         await backend.close()
 
 
-async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
+async def test_a_caller_that_was_paused_does_not_start_a_second_execution(
     shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had asked for the key before the other one came, and goes on when Redis has forgotten."""
-    work, stopped, gone_on = WorkHandler(), asyncio.Event(), asyncio.Event()
+    """The caller looks up the key before the other submit and resumes after Redis evicted it."""
+    work, stopped, resumed = WorkHandler(), asyncio.Event(), asyncio.Event()
     async with open_archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
         backend = archived.backend
         late = StoreClient(
@@ -219,20 +221,20 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
         async def put_later(name: str, hash_: DefinitionHash, document: bytes) -> int:
             if not stopped.is_set():
                 stopped.set()
-                await gone_on.wait()
+                await resumed.wait()
             return await put(name, hash_, document)
 
         monkeypatch.setattr(backend.archive, "put_definition", put_later)
-        asked = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
+        submitting = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
         await stopped.wait()
         first = await archived.client.submit(ONE, {"n": 1}, idempotency_key="k")
         await archived.ends([first])
         async with asyncio.timeout(DEADLINE_S):
             while await backend.redis.archive.get_header(first) is not None:
                 await backend.ledger.cursor(0)
-        gone_on.set()
+        resumed.set()
 
-        assert await asked == first
+        assert await submitting == first
         assert await backend.redis.archive.get_header(first) is None
         assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(1,)]
         assert work.calls == ["a"]

@@ -1,4 +1,4 @@
-"""Large inputs: what must stay linear, and what must not be forgotten on the way."""
+"""Large maps and graphs complete with all their results."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ ITEMS = 100_000
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
-async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_path: Path) -> None:
+async def test_a_map_over_100_000_items_completes(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
     definition = make_workflow(
         make_node("each", for_each="input.items", config={"n": "{{ item }}"}), output="{{ each }}"
     )
@@ -25,14 +27,16 @@ async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_pa
 
     assert view.status == "COMPLETED"
     assert view.nodes["each"].items == ITEMS
-    assert [each["n"] for each in view.output] == list(range(ITEMS))
+    assert [item["n"] for item in view.output] == list(range(ITEMS))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_one_to_a_thousand_to_one(kind: str, redis_url: str | None, tmp_path: Path) -> None:
+async def test_a_fan_out_to_a_thousand_nodes_and_a_fan_in_completes(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
     middle = [make_node(f"m{i}", "a", config={"n": i}) for i in range(1_000)]
     definition = make_workflow(
-        make_node("a"), *middle, make_node("z", *[each.id for each in middle])
+        make_node("a"), *middle, make_node("z", *[node.id for node in middle])
     )
 
     async with open_engine(

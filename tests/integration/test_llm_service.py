@@ -1,4 +1,4 @@
-"""`llm_service` against a server that speaks OpenAI's API, well and badly."""
+"""`llm_service` against a server with OpenAI's API, with correct and broken answers."""
 
 import json
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 def stage(server: ScriptedServer) -> WorkerHarness:
-    """The operator's service is the server, by the name localhost, with a key."""
+    """Returns a worker whose operator has set this server and a key as the LLM service."""
     clock = RealClock()
     stage = WorkerHarness(clock)
     stage.handlers = create_builtin_registry(
@@ -50,7 +50,7 @@ def stage(server: ScriptedServer) -> WorkerHarness:
     return stage
 
 
-def completion(text: str | None = "Hello", **message: Any) -> bytes:
+def make_completion(text: str | None = "Hello", **message: Any) -> bytes:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text, **message},
@@ -59,20 +59,20 @@ def completion(text: str | None = "Hello", **message: Any) -> bytes:
     return json.dumps({"model": "m-1", "choices": [choice], "usage": USAGE}).encode()
 
 
-def streamed(*pieces: Any, end: str = "data: [DONE]\n\n") -> ScriptedAnswer:
+def make_stream(*pieces: Any, end: str = "data: [DONE]\n\n") -> ScriptedAnswer:
     lines = "".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces)
     return make_answer(body=(": ping\n\n" + lines + end).encode(), content_type="text/event-stream")
 
 
-def piece(**delta: Any) -> dict[str, Any]:
+def make_chunk(**delta: Any) -> dict[str, Any]:
     return {"model": "m-1", "choices": [{"index": 0, "delta": delta}]}
 
 
-async def asked(stage: WorkerHarness, **config: Any) -> Any:
+async def call_model(stage: WorkerHarness, **config: Any) -> Any:
     return await stage.output(stage.task(HANDLER, {"model": "m", **config}))
 
 
-async def failure(stage: WorkerHarness, **config: Any) -> TaskFailed:
+async def fail_model_call(stage: WorkerHarness, **config: Any) -> TaskFailed:
     return await stage.error(stage.task(HANDLER, {"model": "m", "prompt": "Hi", **config}))
 
 
@@ -83,9 +83,9 @@ def is_retried(failed: TaskFailed) -> bool:
 async def test_a_prompt_becomes_a_completion_with_its_usage(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    server.says(PATH, make_json_answer(completion()))
+    server.says(PATH, make_json_answer(make_completion()))
 
-    output = await asked(
+    output = await call_model(
         stage, prompt="Hi", system="Be brief", temperature=0.2, max_tokens=9, extra={"seed": 1}
     )
 
@@ -111,10 +111,12 @@ async def test_a_prompt_becomes_a_completion_with_its_usage(
     assert request.headers["idempotency-key"] == "x1/node"
 
 
-async def test_tokens_are_measured(stage: WorkerHarness, server: ScriptedServer) -> None:
-    server.says(PATH, make_json_answer(completion()))
+async def test_used_tokens_are_recorded_as_metrics(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
+    server.says(PATH, make_json_answer(make_completion()))
 
-    await asked(stage, messages=[{"role": "user", "content": "Hi"}])
+    await call_model(stage, messages=[{"role": "user", "content": "Hi"}])
 
     measured = [
         (fields["metric"], fields["labels"], fields["value"])
@@ -129,7 +131,7 @@ async def test_tokens_are_measured(stage: WorkerHarness, server: ScriptedServer)
 async def test_the_operators_key_goes_to_the_operators_service_only(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    server.says(PATH, make_json_answer(completion()))
+    server.says(PATH, make_json_answer(make_completion()))
     elsewhere = server.url("/v1/")
     tasks = [
         stage.task(HANDLER, {"model": "m", "prompt": "Hi", "base_url": elsewhere}, node="a"),
@@ -154,8 +156,8 @@ async def test_the_operators_key_goes_to_the_operators_service_only(
 async def test_the_operators_key_is_not_in_the_output(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    """No config names it, and a service may well repeat what it was sent."""
-    server.says(PATH, make_json_answer(completion("your key is sk-operator")))
+    """No config names the key, but a service may repeat it in its answer."""
+    server.says(PATH, make_json_answer(make_completion("your key is sk-operator")))
 
     task = stage.task(HANDLER, {"model": "m", "prompt": "Hi"})
     output = await stage.output(task, secrets=KnownSecrets({}, others=["sk-operator"]))
@@ -163,7 +165,7 @@ async def test_the_operators_key_is_not_in_the_output(
     assert output["text"] == "your key is ***"
 
 
-async def test_a_password_in_the_operators_url_is_not_told(server: ScriptedServer) -> None:
+async def test_a_password_in_the_operators_url_is_not_in_the_error(server: ScriptedServer) -> None:
     stage = WorkerHarness(RealClock())
     url = server.url("/v1").replace("://", "://ada:geheim@")
     stage.handlers = create_builtin_registry(
@@ -171,38 +173,40 @@ async def test_a_password_in_the_operators_url_is_not_told(server: ScriptedServe
     )
     server.says(PATH, make_answer(500, b"broken"))
 
-    failed = await failure(stage)
+    failed = await fail_model_call(stage)
 
     assert failed.error.message == f"{server.url(PATH)} answered 500: broken"
 
 
-async def test_json_is_read_where_it_was_asked_for(
+async def test_a_requested_json_completion_is_decoded(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    server.says(PATH, make_json_answer(completion('{"a": 1}')))
+    server.says(PATH, make_json_answer(make_completion('{"a": 1}')))
 
-    output = await asked(stage, prompt="Hi", response_format={"type": "json_object"})
+    output = await call_model(stage, prompt="Hi", response_format={"type": "json_object"})
 
     assert (output["json"], output["text"]) == ({"a": 1}, '{"a": 1}')
 
 
-async def test_a_stream_is_one_output(stage: WorkerHarness, server: ScriptedServer) -> None:
+async def test_a_stream_is_combined_into_one_output(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": '{"a"'}}
-    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    second_call = {"index": 0, "function": {"arguments": ": 1}"}}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     server.says(
         PATH,
-        streamed(
-            piece(role="assistant", content="Hel"),
-            piece(content="lo ä"),
-            piece(tool_calls=[call]),
-            piece(tool_calls=[rest]),
+        make_stream(
+            make_chunk(role="assistant", content="Hel"),
+            make_chunk(content="lo ä"),
+            make_chunk(tool_calls=[call]),
+            make_chunk(tool_calls=[second_call]),
             last,
             {"choices": [], "usage": USAGE},
         ),
     )
 
-    output = await asked(stage, prompt="Hi", stream=True)
+    output = await call_model(stage, prompt="Hi", stream=True)
 
     assert (output["text"], output["usage"], output["finish_reason"]) == ("Hello ä", USAGE, "stop")
     assert output["message"]["tool_calls"] == [
@@ -212,12 +216,12 @@ async def test_a_stream_is_one_output(stage: WorkerHarness, server: ScriptedServ
     assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
 
 
-async def test_a_service_that_does_not_stream_is_understood_too(
+async def test_an_answer_without_streaming_is_accepted(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    server.says(PATH, make_json_answer(completion()))
+    server.says(PATH, make_json_answer(make_completion()))
 
-    assert (await asked(stage, prompt="Hi", stream=True))["text"] == "Hello"
+    assert (await call_model(stage, prompt="Hi", stream=True))["text"] == "Hello"
 
 
 BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
@@ -238,19 +242,19 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
         {},
         "is not a text",
     ),
-    "no JSON at all": (make_answer(body=b"<html>"), {}, "invalid JSON"),
-    "not the JSON asked for": (
-        make_json_answer(completion("Sure! {")),
+    "HTML instead of JSON": (make_answer(body=b"<html>"), {}, "invalid JSON"),
+    "text instead of the requested JSON": (
+        make_json_answer(make_completion("Sure! {")),
         {"response_format": {"type": "json_object"}},
         "answered with invalid JSON",
     ),
     "a stream without an end": (
-        streamed(piece(content="Hel"), end=""),
+        make_stream(make_chunk(content="Hel"), end=""),
         {"stream": True},
         "ended its response before it was complete",
     ),
     "a stream with an error": (
-        streamed(piece(content="Hel"), {"error": {"message": "overloaded"}}),
+        make_stream(make_chunk(content="Hel"), {"error": {"message": "overloaded"}}),
         {"stream": True},
         "overloaded",
     ),
@@ -264,9 +268,9 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
         {"stream": True},
         "answered with data that is not text",
     ),
-    "a stream of numbers": (streamed(1), {"stream": True}, "an event that is not an object"),
+    "a stream of numbers": (make_stream(1), {"stream": True}, "an event that is not an object"),
     "a call out of place": (
-        streamed(piece(tool_calls=[{"index": 10**9}])),
+        make_stream(make_chunk(tool_calls=[{"index": 10**9}])),
         {"stream": True},
         "with an invalid index",
     ),
@@ -274,31 +278,33 @@ BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_an_answer_that_is_no_completion_is_tried_again(
+async def test_an_answer_that_is_not_a_completion_is_retried(
     stage: WorkerHarness, server: ScriptedServer, name: str
 ) -> None:
-    said, config, sentence = BROKEN[name]
-    server.says(PATH, said)
+    answer, config, sentence = BROKEN[name]
+    server.says(PATH, answer)
 
-    failed = await failure(stage, **config)
+    failed = await fail_model_call(stage, **config)
 
     assert sentence in failed.error.message
     assert (failed.error.type, is_retried(failed)) == ("ServiceError", True)
 
 
-async def test_a_stream_is_bounded_too(stage: WorkerHarness, server: ScriptedServer) -> None:
-    server.says(PATH, streamed(*[piece(content="x" * 500)] * 10))
+async def test_a_stream_has_a_size_limit(stage: WorkerHarness, server: ScriptedServer) -> None:
+    server.says(PATH, make_stream(*[make_chunk(content="x" * 500)] * 10))
 
-    failed = await failure(stage, stream=True, max_response_bytes=1_000)
+    failed = await fail_model_call(stage, stream=True, max_response_bytes=1_000)
 
     assert "is larger than 1,000 bytes" in failed.error.message
     assert not is_retried(failed)
 
 
-async def test_a_busy_service_names_its_time(stage: WorkerHarness, server: ScriptedServer) -> None:
+async def test_a_busy_service_sets_the_delay_of_the_retry(
+    stage: WorkerHarness, server: ScriptedServer
+) -> None:
     server.says(PATH, make_answer(429, b'{"error": {"code": "rate_limit"}}', retry_after="20"))
 
-    failed = await failure(stage)
+    failed = await fail_model_call(stage)
 
     assert (failed.error.retry_after_s, is_retried(failed)) == (20.0, True)
 
@@ -306,31 +312,31 @@ async def test_a_busy_service_names_its_time(stage: WorkerHarness, server: Scrip
 @pytest.mark.parametrize(
     ("status", "body"), [(401, b"bad key"), (429, b'{"error": {"code": "insufficient_quota"}}')]
 )
-async def test_what_no_waiting_helps_is_not_tried_again(
+async def test_a_permanent_error_is_not_retried(
     stage: WorkerHarness, server: ScriptedServer, status: int, body: bytes
 ) -> None:
     server.says(PATH, make_answer(status, body))
 
-    failed = await failure(stage)
+    failed = await fail_model_call(stage)
 
     assert f"answered {status}" in failed.error.message
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
 
 
-async def test_no_credit_is_final_also_where_the_status_says_success(
+async def test_an_exceeded_quota_is_final_even_with_a_success_status(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     server.says(PATH, make_json_answer(b'{"error": {"code": "insufficient_quota"}}'))
 
-    failed = await failure(stage)
+    failed = await fail_model_call(stage)
 
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
 
 
-async def test_the_key_of_a_node_in_any_language_is_sent_in_ascii(
+async def test_the_idempotency_key_of_a_non_ascii_node_is_sent_in_ascii(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
-    server.says(PATH, make_json_answer(completion()))
+    server.says(PATH, make_json_answer(make_completion()))
 
     await stage.output(stage.task(HANDLER, {"model": "m", "prompt": "Hi"}, node="prüfen"))
 
@@ -342,13 +348,13 @@ async def test_a_redirect_is_not_followed_with_a_key(
 ) -> None:
     server.says(PATH, make_answer(307, location="https://evil.example/v1/chat/completions"))
 
-    failed = await failure(stage)
+    failed = await fail_model_call(stage)
 
     assert "answered 307" in failed.error.message
     assert len(server.requests) == 1
 
 
-async def test_a_mock_writes_a_completion_without_calling_anybody(
+async def test_a_mock_returns_a_completion_without_a_request(
     stage: WorkerHarness, server: ScriptedServer
 ) -> None:
     task = stage.task(HANDLER, {"prompt": "Summarise this", "mock": {"delay": 0}})

@@ -1,4 +1,4 @@
-"""What all items of a map carry, on every backend: their tasks stay small, whatever happens."""
+"""Values that all items of a map share are stored once, so the tasks stay small."""
 
 import asyncio
 from pathlib import Path
@@ -33,22 +33,22 @@ MAP = make_workflow(
 )
 
 
-def given(count: int) -> dict[str, Any]:
+def make_input(count: int) -> dict[str, Any]:
     return {"items": list(range(count)), "text": TEXT}
 
 
-def expected(count: int) -> list[dict[str, int]]:
+def expected_output(count: int) -> list[dict[str, int]]:
     return [{"n": number, "size": len(TEXT)} for number in range(count)]
 
 
-async def tasks_in_redis(backend: RedisPostgresBackend) -> list[bytes]:
-    """Those that nobody has claimed, as the server has them."""
+async def read_unclaimed_tasks(backend: RedisPostgresBackend) -> list[bytes]:
+    """Returns the encoded unclaimed tasks from Redis."""
     call, keys = backend.redis.pool.call, backend.redis.keys
-    found: list[bytes] = []
+    tasks: list[bytes] = []
     for stream in await call("KEYS", f"{keys.tasks}*"):
         for _, fields in await call("XRANGE", stream, "-", "+"):
-            found.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
-    return found
+            tasks.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
+    return tasks
 
 
 @pytest.mark.slow
@@ -64,9 +64,9 @@ async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
     async with open_archived_engine(
         shared_redis, shared_postgres, work, journal_entries_max=100_000
     ) as running:
-        execution_id = await running.client.submit(definition, given(ITEMS))
+        execution_id = await running.client.submit(definition, make_input(ITEMS))
         await work.entered["each"].wait()
-        waiting = await tasks_in_redis(running.backend)
+        waiting = await read_unclaimed_tasks(running.backend)
         gate.set()
 
         view = await wait_for_end(running.engine, execution_id)
@@ -76,16 +76,16 @@ async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
     assert view.output == [{"n": number} for number in range(ITEMS)]
 
 
-async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
+async def test_the_shared_values_of_a_map_are_deleted_with_its_execution(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     async with open_archived_engine(
         shared_redis, shared_postgres, WorkHandler(), keep_s=0.0
     ) as running:
-        execution_id = await running.client.submit(MAP, given(100))
+        execution_id = await running.client.submit(MAP, make_input(100))
         await wait_for_end(running.engine, execution_id)
         await running.archive_all()
-        backend, key = running.backend, await shared_key(running.backend, execution_id)
+        backend, key = running.backend, await find_shared_key(running.backend, execution_id)
         in_archive = "SELECT count(*) FROM blobs WHERE key = $1"
         before = await fetch_rows(backend, in_archive, key)
 
@@ -98,13 +98,13 @@ async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
         assert await fetch_rows(backend, in_archive, key) == [(0,)]
 
 
-async def test_a_wiped_redis_gets_back_what_the_items_share(
+async def test_the_shared_values_of_a_map_are_restored_to_a_wiped_redis(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
     gate = work.gate("each")
     async with open_archived_engine(own_redis, shared_postgres, work) as running:
-        execution_id = await running.client.submit(MAP, given(200))
+        execution_id = await running.client.submit(MAP, make_input(200))
         await work.entered["each"].wait()
         await running.archive_all()
 
@@ -112,20 +112,20 @@ async def test_a_wiped_redis_gets_back_what_the_items_share(
         gate.set()
 
         view = await wait_for_end(running.engine, execution_id)
-        key = await shared_key(running.backend, execution_id)
+        key = await find_shared_key(running.backend, execution_id)
         shared = await running.backend.hot_blobs.get(key)
-    assert view.output == expected(200)
+    assert view.output == expected_output(200)
     assert len(shared) > SHARED_BYTES_MAX
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
-async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
+async def test_a_map_resumes_after_a_restart_and_a_rerun_has_its_own_shared_values(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     work = WorkHandler()
     gate = work.gate("each")
     async with open_engine(kind, tmp_path, work, redis_url=redis_url, lease_s=1.0) as engine:
-        execution_id = await engine.client.submit(MAP, given(100))
+        execution_id = await engine.client.submit(MAP, make_input(100))
         await work.entered["each"].wait()
 
     gate.set()
@@ -136,15 +136,15 @@ async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
         assert (await wait_for_end(engine, execution_id)).status == "FAILED"
         again = await engine.client.rerun(execution_id, RerunSpec(is_newest=True))
         view = await wait_for_end(engine, again)
-        keys = [await shared_key(engine.backend, each) for each in (execution_id, again)]
-        found = [await is_stored(engine.backend.blobs, key) for key in keys]
+        keys = [await find_shared_key(engine.backend, id_) for id_ in (execution_id, again)]
+        stored = [await is_stored(engine.backend.blobs, key) for key in keys]
 
-    assert view.output == expected(100)
-    assert found == [kind == "redis"] * 2
+    assert view.output == expected_output(100)
+    assert stored == [kind == "redis"] * 2
 
 
-async def shared_key(backend: Backend, execution_id: ExecutionId) -> str:
-    """Of its input, as its map has it; empty if it is not shared."""
+async def find_shared_key(backend: Backend, execution_id: ExecutionId) -> str:
+    """Returns the blob key of the input that the map shares, or an empty text."""
     entries = await backend.archive.load(execution_id)
     events = [event for entry in entries for event in decode_entry(entry).events]
     [started] = [event for event in events if isinstance(event, MapStarted)]

@@ -1,4 +1,4 @@
-"""What an engine tells of executions, as the numbers that Prometheus reads."""
+"""Metrics of executions, as an engine exposes them to Prometheus."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from tests.metric_samples import Samples, parse_samples
 from tests.waiting import wait_until
 
 
-def document(**fields: Any) -> Workflow:
+def make_document(**fields: Any) -> Workflow:
     return read_document({"name": "bills", **fields})
 
 
@@ -44,7 +44,7 @@ class MeasuredEngine:
 
 async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
     bench = MeasuredEngine()
-    flow = document(
+    flow = make_document(
         nodes=[
             {"id": "a", "handler": "work"},
             {"id": "b", "handler": "work", "dependencies": ["a"], "condition": "false"},
@@ -56,28 +56,28 @@ async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
         execution_id = await bench.engine.client.submit(flow, {"items": [1, 2, 3]})
         view = await wait_for_end(bench.engine, execution_id)
 
-    found = bench.read()
+    samples = bench.read()
     assert view.status == "COMPLETED"
-    assert found["runnel_executions_started_total"] == {("bills",): 1}
-    assert found["runnel_executions_finished_total"] == {("completed", "bills"): 1}
-    assert found["runnel_execution_duration_seconds_count"] == {("bills",): 1}
-    assert found["runnel_nodes_settled_total"]["work", "completed"] >= 4
-    assert found["runnel_nodes_settled_total"]["work", "skipped"] == 1
-    assert found["runnel_nodes_settled_total"]["measure", "completed"] == 1
-    assert found["runnel_tasks_ended_total"] == {
+    assert samples["runnel_executions_started_total"] == {("bills",): 1}
+    assert samples["runnel_executions_finished_total"] == {("completed", "bills"): 1}
+    assert samples["runnel_execution_duration_seconds_count"] == {("bills",): 1}
+    assert samples["runnel_nodes_settled_total"]["work", "completed"] >= 4
+    assert samples["runnel_nodes_settled_total"]["work", "skipped"] == 1
+    assert samples["runnel_nodes_settled_total"]["measure", "completed"] == 1
+    assert samples["runnel_tasks_ended_total"] == {
         ("work", "completed"): 4,
         ("measure", "completed"): 1,
     }
-    assert found["runnel_task_duration_seconds_count"] == {("work",): 4, ("measure",): 1}
-    assert found["runnel_handoff_seconds_count"] == {(): 5}
-    assert found["runnel_user_pages_total"] == {("measure", "pdf"): 3}
-    assert found["runnel_user_read_seconds_sum"] == {("measure",): 0.2}
+    assert samples["runnel_task_duration_seconds_count"] == {("work",): 4, ("measure",): 1}
+    assert samples["runnel_handoff_seconds_count"] == {(): 5}
+    assert samples["runnel_user_pages_total"] == {("measure", "pdf"): 3}
+    assert samples["runnel_user_read_seconds_sum"] == {("measure",): 0.2}
 
 
 async def test_retries_failures_and_dead_letters_are_counted() -> None:
     bench = MeasuredEngine()
     retry = {"max_retries": 3, "initial_delay": 0.0, "jitter": False}
-    flow = document(nodes=[{"id": "a", "handler": "work", "retry": retry}])
+    flow = make_document(nodes=[{"id": "a", "handler": "work", "retry": retry}])
     bench.work.failures["a"] = [
         ConnectionError("later"),
         ConnectionError("later"),
@@ -86,18 +86,18 @@ async def test_retries_failures_and_dead_letters_are_counted() -> None:
     async with run_engine(bench.engine):
         view = await wait_for_end(bench.engine, await bench.engine.client.submit(flow))
 
-    found = bench.read()
+    samples = bench.read()
     assert view.status == "FAILED"
-    assert found["runnel_retries_total"] == {("work",): 2}
-    assert found["runnel_dead_letters_written_total"] == {("work",): 1}
-    assert found["runnel_tasks_ended_total"] == {("work", "failed"): 3}
-    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+    assert samples["runnel_retries_total"] == {("work",): 2}
+    assert samples["runnel_dead_letters_written_total"] == {("work",): 1}
+    assert samples["runnel_tasks_ended_total"] == {("work", "failed"): 3}
+    assert samples["runnel_executions_finished_total"] == {("failed", "bills"): 1}
 
 
-async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
+async def test_a_missed_sla_is_counted_before_the_execution_ends() -> None:
     bench = MeasuredEngine()
     gate = bench.work.gate("a")
-    flow = document(sla_seconds=0.05, nodes=[{"id": "a", "handler": "work"}])
+    flow = make_document(sla_seconds=0.05, nodes=[{"id": "a", "handler": "work"}])
     async with run_engine(bench.engine):
         execution_id = await bench.engine.client.submit(flow)
         await wait_until(lambda: bench.read().get("runnel_sla_misses_total") == {("bills",): 1})
@@ -109,7 +109,7 @@ async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
 
 
 @pytest.mark.parametrize("name", ["runnel.telemetry.prometheus", "prometheus_client", "uvicorn"])
-def test_who_runs_a_file_does_not_pay_for_metrics(tmp_path: Path, name: str) -> None:
+def test_running_a_file_does_not_import_metrics_modules(tmp_path: Path, name: str) -> None:
     flow = tmp_path / "flow.json"
     flow.write_text('{"name": "f", "nodes": [{"id": "a", "handler": "output"}]}')
     code = (

@@ -1,4 +1,4 @@
-"""One node in all detail: attempts, what it got, what it logged, what came out."""
+"""Details of a node: attempts, config, inputs, log lines and output."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,8 +24,8 @@ SECRET = "s3cret-value"
 NO_DELAY = RetryPolicy(max_retries=2, initial_delay=0.0, jitter=False)
 
 
-class Chatty(WorkHandler):
-    """Logs what its config says before it does anything."""
+class LoggingHandler(WorkHandler):
+    """Logs the lines of its config key `say`, then works as usual."""
 
     async def __call__(self, config: Json, ctx: Context) -> Json:
         for line in config.pop("say", ()):
@@ -35,7 +35,7 @@ class Chatty(WorkHandler):
 
 @pytest.fixture
 def work() -> WorkHandler:
-    return Chatty()
+    return LoggingHandler()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -68,11 +68,11 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     assert str(first.error) == "ConnectionError: away"
     assert "raise error" in (first.error.traceback or "")
     assert first.worker == second.worker != ""
-    for each in (first, second):
-        assert each.queued_at is not None
-        assert each.started_at is not None
-        assert each.finished_at is not None
-        [line] = each.logs
+    for attempt in (first, second):
+        assert attempt.queued_at is not None
+        assert attempt.started_at is not None
+        assert attempt.finished_at is not None
+        [line] = attempt.logs
         assert (line.level, SECRET in line.text, line.text.endswith(" used")) == (
             *("info", False),
             True,
@@ -88,7 +88,7 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
     assert detail.output == view.nodes["b"].output
 
 
-async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_one(
+async def test_only_the_last_log_lines_of_an_attempt_are_kept(
     engine: Engine,
 ) -> None:
     lines = [f"line {number}" for number in range(100)] + ["x" * 5_000]
@@ -105,10 +105,10 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     assert (kept[0], kept[-2]) == (f"line {101 - LOG_LINES_MAX}", "line 99")
     assert kept[-1] == "x" * (LOG_LINE_CHARS_MAX - 1) + "…"
     assert silent.attempts[0].logs == ()
-    assert [each.fields["node"] for each in history if each.fields.get("logs")] == ["loud"]
+    assert [entry.fields["node"] for entry in history if entry.fields.get("logs")] == ["loud"]
 
 
-async def test_items_of_a_map_come_in_pages_and_one_by_one(
+async def test_items_of_a_map_are_shown_in_pages_and_individually(
     engine: Engine, work: WorkHandler
 ) -> None:
     flow = make_workflow(
@@ -120,20 +120,22 @@ async def test_items_of_a_map_come_in_pages_and_one_by_one(
 
     first = await engine.client.node(id_, "each", items_limit=4)
     assert first.items is not None
-    rest = await engine.client.node(id_, "each", items_after=first.items.next or 0, items_limit=4)
-    one = await engine.client.node(id_, "each", item=5)
+    second = await engine.client.node(id_, "each", items_after=first.items.next or 0, items_limit=4)
+    sixth = await engine.client.node(id_, "each", item=5)
 
-    assert rest.items is not None
+    assert second.items is not None
     assert (first.items.count, first.items.settled, first.items.next) == (7, 7, 3)
-    assert [each.item for each in (*first.items.items, *rest.items.items)] == list(range(7))
-    assert [each.output for each in rest.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
-    assert {each.state for each in first.items.items} == {NodeState.COMPLETED}
-    assert rest.items.next is None
-    assert (one.item, one.config, one.output, one.items) == (5, {"v": 5}, {"v": 5}, None)
-    assert [(each.number, each.outcome) for each in one.attempts] == [(1, AttemptOutcome.COMPLETED)]
+    assert [item.item for item in (*first.items.items, *second.items.items)] == list(range(7))
+    assert [item.output for item in second.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
+    assert {item.state for item in first.items.items} == {NodeState.COMPLETED}
+    assert second.items.next is None
+    assert (sixth.item, sixth.config, sixth.output, sixth.items) == (5, {"v": 5}, {"v": 5}, None)
+    assert [(attempt.number, attempt.outcome) for attempt in sixth.attempts] == [
+        (1, AttemptOutcome.COMPLETED)
+    ]
 
 
-async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_them(
+async def test_a_failed_item_shows_its_error_and_the_others_their_states(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, ValueError("bad item")]
@@ -150,7 +152,7 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
     failed = await engine.client.node(ExecutionId(view.execution_id), "each", item=1)
 
     assert detail.items is not None
-    assert [each.state for each in detail.items.items] == [
+    assert [item.state for item in detail.items.items] == [
         NodeState.COMPLETED,
         NodeState.FAILED,
         NodeState.CANCELLED,
@@ -162,7 +164,7 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
     assert failed.attempts[0].worker != ""
 
 
-async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
+async def test_a_node_that_has_not_settled_shows_its_reason_to_wait(
     engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("inner")
@@ -179,7 +181,9 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     id_ = await engine.client.submit(flow)
     await work.entered["inner"].wait()
 
-    child, ok, last = [await engine.client.node(id_, each) for each in ("child", "ok", "last")]
+    child, ok, last = [
+        await engine.client.node(id_, node_id) for node_id in ("child", "ok", "last")
+    ]
     gate.set()
     await engine.client.signal(id_, "go", {"by": "me"})
     await wait_for_end(engine, id_)
@@ -200,7 +204,7 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     assert (await engine.client.get(ExecutionId(child.child_id))).status == "COMPLETED"
 
 
-async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> None:
+async def test_a_cached_result_and_a_large_value_are_marked(engine: Engine) -> None:
     large, largest = "x" * (INLINE_BYTES_MAX + 1), "y" * (SHOWN_BYTES_MAX + 1)
     flow = make_workflow(
         make_node("a", config={"large": "{{ input.large }}"}),
@@ -221,7 +225,7 @@ async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> Non
     assert "bytes, which is too large to be shown" in detail.inputs["b"]
 
 
-async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> None:
+async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine) -> None:
     flow = make_workflow(
         make_node("a", config={}), make_node("b", "a", config={"x": "{{ a.nothing }}"})
     )
@@ -234,7 +238,7 @@ async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> Non
     assert detail.state is NodeState.FAILED
 
 
-async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> None:
+async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("alpha")))
     id_ = ExecutionId(view.execution_id)
 
@@ -246,7 +250,7 @@ async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> N
         await engine.client.node(ExecutionId("nobody"), "alpha")
 
 
-async def test_the_document_of_a_node_has_moments_as_texts(engine: Engine) -> None:
+async def test_the_document_of_a_node_has_timestamps_as_text(engine: Engine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
     document = build_document(await engine.client.node(ExecutionId(view.execution_id), "a"))

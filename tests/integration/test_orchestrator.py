@@ -1,4 +1,4 @@
-"""The owner of a partition when something is wrong: poison, missing blobs, large decisions."""
+"""The owner of a partition with undecidable commands, missing blobs and large decisions."""
 
 import sqlite3
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tests.engines import (
 )
 
 
-def raising_once_for(kind: type) -> Callable[..., Any]:
+def fail_once_for(kind: type) -> Callable[..., Any]:
     raised: list[Command] = []
 
     def decide(execution: Any, agenda: Any, command: Command, inputs: Any) -> Any:
@@ -47,10 +47,10 @@ def raising_once_for(kind: type) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_a_command_that_can_not_be_decided_ends_its_execution_and_no_other(
+async def test_an_undecidable_command_fails_only_its_own_execution(
     kind: str, redis_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "decide", raising_once_for(TaskCompleted))
+    monkeypatch.setattr(owner, "decide", fail_once_for(TaskCompleted))
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         poisoned = await run_to_end(engine, make_workflow(make_node("a"), make_node("b", "a")))
         other = await run_to_end(engine, make_workflow(make_node("a"), make_node("b", "a")))
@@ -63,7 +63,7 @@ async def test_a_command_that_can_not_be_decided_ends_its_execution_and_no_other
     assert "RuntimeError: a bug" in (letters[0].error.traceback or "")
 
 
-async def test_a_message_that_can_not_be_read_is_set_aside(tmp_path: Path) -> None:
+async def test_an_unreadable_message_becomes_a_dead_letter(tmp_path: Path) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         await run_to_end(engine, make_workflow(make_node("a")))
     with sqlite3.connect(tmp_path / "runnel.db") as db:
@@ -78,7 +78,7 @@ async def test_a_message_that_can_not_be_read_is_set_aside(tmp_path: Path) -> No
     assert [letter.error.type for letter in letters] == ["UnreadableMessage"]
 
 
-async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: Path) -> None:
+async def test_a_missing_blob_fails_the_execution_that_needs_it(tmp_path: Path) -> None:
     work = WorkHandler()
     gate = work.gate("slow")
     definition = make_workflow(
@@ -99,19 +99,19 @@ async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: P
     assert "no blob" in (header.error or "")
 
 
-async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
+async def test_a_temporarily_unreadable_blob_fails_no_execution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = WorkHandler()
     gate = work.gate("each")
-    each = make_node("each", "list", for_each="list.items")
-    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
+    mapped = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), mapped)
     async with open_engine("sqlite", tmp_path, work) as engine:
         execution_id = await engine.client.submit(definition)
         await work.entered["each"].wait()
 
     gate.set()
-    monkeypatch.setattr(FileBlobs, "get", failing_once(FileBlobs.get))
+    monkeypatch.setattr(FileBlobs, "get", fail_once(FileBlobs.get))
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
         header = await engine.client.wait_for_end(execution_id, timeout_s=10)
 
@@ -119,7 +119,7 @@ async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
 
 
 @pytest.mark.parametrize("writes", [10, 50])
-async def test_a_decision_larger_than_a_commit_is_cut_and_nothing_is_lost(writes: int) -> None:
+async def test_a_decision_larger_than_a_commit_is_split_without_loss(writes: int) -> None:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     limits = CommitLimits(commands=8, writes=writes, size_bytes=40_000)
     backend = MemoryBackend(world.clock, world.ids, limits=limits)
@@ -140,7 +140,7 @@ async def test_a_decision_larger_than_a_commit_is_cut_and_nothing_is_lost(writes
     assert set(get_node_states(view).values()) == {"COMPLETED"}
 
 
-async def test_idle_executions_leave_the_memory_and_come_back(tmp_path: Path) -> None:
+async def test_idle_executions_are_evicted_from_memory_and_loaded_again(tmp_path: Path) -> None:
     work = WorkHandler()
     wait = make_node("ok", "a", handler="wait_for_signal", config={"signal": "go"})
     async with open_engine("sqlite", tmp_path, work, cached_executions_max=5) as engine:
@@ -161,7 +161,7 @@ async def _bystander_completes(engine: Engine) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
+async def test_a_config_too_large_to_store_fails_only_its_own_execution(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     large = make_workflow(make_node("a", config={"text": "x" * 1_200_000}))
@@ -184,13 +184,13 @@ async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
         assert await _bystander_completes(engine)
 
 
-async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from_resuming(
+async def test_an_unloadable_execution_does_not_stop_others_from_resuming(
     tmp_path: Path,
 ) -> None:
     work = WorkHandler()
     work.gate("each")
-    each = make_node("each", "list", for_each="list.items")
-    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
+    mapped = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), mapped)
     async with open_engine("sqlite", tmp_path, work) as engine:
         broken = await engine.client.submit(definition)
         await work.entered["each"].wait()
@@ -207,7 +207,7 @@ async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from
         assert "no blob" in (ended.error or "")
 
 
-async def test_two_large_outputs_at_once_do_not_keep_deciding_busy_for_ever(
+async def test_outputs_larger_than_the_blob_cache_do_not_cause_an_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 1_000_000)
@@ -219,7 +219,7 @@ async def test_two_large_outputs_at_once_do_not_keep_deciding_busy_for_ever(
     assert sorted(view.output) == ["n0", "n1", "n2"]
 
 
-async def test_more_large_outputs_than_memory_takes_fail_with_a_sentence(
+async def test_too_many_large_outputs_at_once_fail_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 1_000_000)
@@ -232,34 +232,34 @@ async def test_more_large_outputs_than_memory_takes_fail_with_a_sentence(
     assert "more large outputs at once" in (view.error or "")
 
 
-async def test_a_store_that_fails_for_a_while_is_tried_again(
+async def test_failed_store_calls_are_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as engine:
         store = engine.backend.store
         failing = ["renew", "release", "acquire"]
         for name in failing:
-            monkeypatch.setattr(store, name, failing_once(getattr(store, name)))
-        monkeypatch.setattr(store, "commit", failing_once(store.commit))
+            monkeypatch.setattr(store, name, fail_once(getattr(store, name)))
+        monkeypatch.setattr(store, "commit", fail_once(store.commit))
 
         view = await run_to_end(engine, make_workflow(make_node("a")))
 
     assert view.status == "COMPLETED"
 
 
-def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
-    left = [1]
+def fail_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    failures = [1]
 
     async def call(*arguments: Any, **named: Any) -> Any:
-        if left:
-            left.pop()
+        if failures:
+            failures.pop()
             raise StoreError("the database is locked")
         return await method(*arguments, **named)
 
     return call
 
 
-async def test_a_child_that_can_not_be_made_fails_its_parents_node(
+async def test_a_child_that_can_not_be_created_fails_its_parents_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create(command: CreateExecution, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Private servers do what tests, benchmarks and users ask of them, and never stay behind."""
+"""Private servers start, pause, restart and stop on request, and keep or drop their data."""
 
 import asyncio
 import sys
@@ -22,66 +22,66 @@ from runnel.errors import ServerFailedError
 from tests.conftest import MissingPart
 from tests.servers import AnyServer, require_binary, start_or_skip
 
-START_LIMIT_S = 10.0  # a hundred times what it takes: for machines that do much else
+START_LIMIT_S = 10.0  # a hundred times the usual figure, for busy machines
 
 
 @pytest.mark.parametrize("kind", [RedisServer, PostgresServer])
-def test_a_server_starts_soon(kind: type[AnyServer], missing_part: MissingPart) -> None:
+def test_a_server_starts_within_the_limit(kind: type[AnyServer], missing_part: MissingPart) -> None:
     with start_or_skip(kind(), missing_part):
-        pass  # the first PostgreSQL of a version is initialised, and kept
+        pass  # creates the PostgreSQL template that later starts copy
     server = kind()
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with start_or_skip(server, missing_part):
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - started
 
     sys.stdout.write(f"{server.kind} started in {took_s * 1_000:.0f} ms\n")
     assert took_s < START_LIMIT_S
 
 
-async def test_redis_keeps_what_it_answered_through_a_kill(own_redis: RedisServer) -> None:
-    async with client_of(own_redis) as client:
+async def test_redis_keeps_acknowledged_writes_after_a_kill(own_redis: RedisServer) -> None:
+    async with open_client(own_redis) as client:
         for number in range(500):
             await client.set(f"key-{number}", number)
 
     own_redis.kill()
     own_redis.start()
 
-    async with client_of(own_redis) as client:
+    async with open_client(own_redis) as client:
         assert await client.dbsize() == 500
 
 
-async def test_postgres_keeps_what_it_committed_through_a_kill(
+async def test_postgres_keeps_commits_after_a_kill(
     own_postgres: PostgresServer,
 ) -> None:
-    await sql(own_postgres, "CREATE TABLE things (name text)")
-    await sql(own_postgres, "INSERT INTO things VALUES ('kept')")
+    await run_sql(own_postgres, "CREATE TABLE things (name text)")
+    await run_sql(own_postgres, "INSERT INTO things VALUES ('kept')")
 
     own_postgres.kill()
     own_postgres.start()
 
-    assert await sql(own_postgres, "SELECT name FROM things") == "kept"
+    assert await run_sql(own_postgres, "SELECT name FROM things") == "kept"
 
 
 async def test_a_restart_keeps_address_and_data(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     before = (own_redis.url, own_postgres.url, own_redis.pid, own_postgres.pid)
-    async with client_of(own_redis) as client:
+    async with open_client(own_redis) as client:
         await client.set("name", "kept")
-        await sql(own_postgres, "CREATE TABLE things AS SELECT 'kept' AS name")
+        await run_sql(own_postgres, "CREATE TABLE things AS SELECT 'kept' AS name")
 
         own_redis.restart()
         own_postgres.restart()
 
         assert await client.get("name") == b"kept"
-    assert await sql(own_postgres, "SELECT name FROM things") == "kept"
+    assert await run_sql(own_postgres, "SELECT name FROM things") == "kept"
     assert (own_redis.url, own_postgres.url) == before[:2]
     assert not {own_redis.pid, own_postgres.pid} & set(before[2:])
 
 
-async def test_a_paused_redis_is_silent_until_it_is_resumed(own_redis: RedisServer) -> None:
-    async with client_of(own_redis, limit_s=0.3, retries=0) as client:
+async def test_a_paused_redis_does_not_answer_until_it_is_resumed(own_redis: RedisServer) -> None:
+    async with open_client(own_redis, limit_s=0.3, retries=0) as client:
         assert await client.ping()
 
         own_redis.pause()
@@ -92,7 +92,7 @@ async def test_a_paused_redis_is_silent_until_it_is_resumed(own_redis: RedisServ
         assert await client.ping()
 
 
-async def test_a_paused_postgres_is_silent_to_those_it_serves_already(
+async def test_a_paused_postgres_does_not_answer_open_connections(
     own_postgres: PostgresServer,
 ) -> None:
     connection = await asyncpg.connect(own_postgres.url)
@@ -119,7 +119,7 @@ def test_a_paused_server_can_be_stopped(kind: type[AnyServer], missing_part: Mis
 
 
 async def test_a_wiped_redis_is_empty_at_the_same_address(own_redis: RedisServer) -> None:
-    async with client_of(own_redis) as client:
+    async with open_client(own_redis) as client:
         await client.set("name", "lost")
 
         own_redis.wipe()
@@ -129,18 +129,18 @@ async def test_a_wiped_redis_is_empty_at_the_same_address(own_redis: RedisServer
 
 async def test_a_wiped_postgres_is_empty_at_the_same_address(own_postgres: PostgresServer) -> None:
     url = own_postgres.url
-    await sql(own_postgres, "CREATE TABLE things (name text)")
+    await run_sql(own_postgres, "CREATE TABLE things (name text)")
 
     own_postgres.wipe()
 
-    assert await sql(own_postgres, "SELECT to_regclass('things')") is None
+    assert await run_sql(own_postgres, "SELECT to_regclass('things')") is None
     assert own_postgres.url == url
 
 
-async def test_an_older_append_only_file_comes_back_under_live_clients(
+async def test_an_older_append_only_file_can_be_restored_under_open_clients(
     own_redis: RedisServer,
 ) -> None:
-    async with client_of(own_redis) as client:
+    async with open_client(own_redis) as client:
         await client.set("step", 1)
         first = own_redis.save_aof()
         await client.set("step", 2)
@@ -155,37 +155,37 @@ async def test_an_older_append_only_file_comes_back_under_live_clients(
     assert (after_first, after_second) == (b"1", b"2")
 
 
-async def test_redis_is_set_up_as_production_must_be(missing_part: MissingPart) -> None:
+async def test_redis_has_the_durability_settings_of_production(missing_part: MissingPart) -> None:
     server = RedisServer(appendfsync="always")
     with start_or_skip(server, missing_part):
-        async with client_of(server) as client:
-            found = await client.config_get("append*", "maxmemory-policy")
+        async with open_client(server) as client:
+            config = await client.config_get("append*", "maxmemory-policy")
 
-    assert found["appendonly"] == "yes"
-    assert found["appendfsync"] == "always"
-    assert found["maxmemory-policy"] == "noeviction"
+    assert config["appendonly"] == "yes"
+    assert config["appendfsync"] == "always"
+    assert config["maxmemory-policy"] == "noeviction"
 
 
-async def test_postgres_waits_for_the_disk_only_when_asked_to(
+async def test_postgres_uses_fsync_only_on_request(
     shared_postgres: PostgresServer, missing_part: MissingPart
 ) -> None:
     server = PostgresServer(fsync=True, storage="disk")
     with start_or_skip(server, missing_part):
-        found = [await sql(each, "SHOW fsync") for each in (shared_postgres, server)]
+        answers = [await run_sql(checked, "SHOW fsync") for checked in (shared_postgres, server)]
 
-    assert found == ["off", "on"]
+    assert answers == ["off", "on"]
 
 
 async def test_two_servers_run_side_by_side(
     own_redis: RedisServer, shared_redis: RedisServer
 ) -> None:
-    async with client_of(own_redis) as own, client_of(shared_redis) as shared:
+    async with open_client(own_redis) as own, open_client(shared_redis) as shared:
         await own.set("side-by-side", "own")
 
         assert await shared.get("side-by-side") is None
 
 
-async def test_nobody_gets_in_without_the_password(
+async def test_a_connection_without_the_password_is_refused(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     async with Redis(port=shared_redis.port, retry=Retry(NoBackoff(), 0)) as client:
@@ -210,7 +210,7 @@ def test_a_server_outlives_the_thread_that_started_it(missing_part: MissingPart)
         assert "ready to accept connections" in server.log.lower()
 
 
-def test_a_server_that_was_never_started_says_so() -> None:
+def test_a_server_that_was_not_started_raises_an_error() -> None:
     with pytest.raises(ServerFailedError, match=r"has not been started: call start\(\) first"):
         _ = RedisServer().url
 
@@ -224,16 +224,16 @@ def test_a_closed_server_leaves_no_file(own_redis: RedisServer) -> None:
 
 
 @asynccontextmanager
-async def client_of(
+async def open_client(
     server: RedisServer, *, limit_s: float = 5.0, retries: int = 1
 ) -> AsyncIterator[Redis]:
-    """It connects again when it finds its connection lost."""
+    """Opens a client that reconnects after a lost connection."""
     retry = Retry(NoBackoff(), retries)
     async with Redis.from_url(server.url, socket_timeout=limit_s, retry=retry) as client:
         yield client
 
 
-async def sql(server: PostgresServer, statement: str) -> Any:
+async def run_sql(server: PostgresServer, statement: str) -> Any:
     connection = await asyncpg.connect(server.url)
     try:
         return await connection.fetchval(statement)

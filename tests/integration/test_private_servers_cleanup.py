@@ -1,4 +1,4 @@
-"""No private server outlives the process that started it, whatever user that is."""
+"""A private server never outlives the process that started it, under any user."""
 
 import asyncio
 import os
@@ -28,13 +28,13 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a
 
 @pytest.mark.parametrize("state", ["running", "paused"])
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_nothing_is_left_of_a_server_whose_starter_was_killed(
+async def test_a_server_and_its_folder_are_removed_when_its_starter_is_killed(
     kind: str, state: str, missing_part: MissingPart
 ) -> None:
     require_binary(SERVERS[kind], missing_part)
-    async with starter(kind, state) as process:
-        pids = [int(pid) for pid in (await line(process)).split()]
-        folder = Path(await line(process))
+    async with start_process(kind, state) as process:
+        pids = [int(pid) for pid in (await read_line(process)).split()]
+        folder = Path(await read_line(process))
         assert is_alive(pids[0])
 
         process.kill()
@@ -44,14 +44,14 @@ async def test_nothing_is_left_of_a_server_whose_starter_was_killed(
 
 
 @only_root
-def test_under_root_postgres_is_somebody_else(own_postgres: PostgresServer) -> None:
+def test_under_root_postgres_runs_as_an_unprivileged_user(own_postgres: PostgresServer) -> None:
     assert (own_postgres.folder / "data").owner() == UNPRIVILEGED_USER
     assert Path(f"/proc/{own_postgres.pid}").owner() == UNPRIVILEGED_USER
 
 
 @only_root
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_who_is_not_root_can_have_servers_too(
+async def test_an_unprivileged_user_can_start_servers(
     kind: str, tmp_path: Path, missing_part: MissingPart
 ) -> None:
     require_binary(SERVERS[kind], missing_part)
@@ -61,16 +61,18 @@ async def test_who_is_not_root_can_have_servers_too(
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"{UNPRIVILEGED_USER} can't run this Python: {error}")
 
-    async with starter(kind, "running", user=UNPRIVILEGED_USER) as process:
-        pids = [int(pid) for pid in (await line(process)).split()]
-        folder = Path(await line(process))
+    async with start_process(kind, "running", user=UNPRIVILEGED_USER) as process:
+        pids = [int(pid) for pid in (await read_line(process)).split()]
+        folder = Path(await read_line(process))
 
         assert folder.owner() == UNPRIVILEGED_USER
         assert is_alive(pids[0])
 
 
 @asynccontextmanager
-async def starter(kind: str, state: str, *, user: str | None = None) -> AsyncIterator[Process]:
+async def start_process(
+    kind: str, state: str, *, user: str | None = None
+) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(SCRIPT), kind, state),
         stdin=PIPE,
@@ -79,7 +81,7 @@ async def starter(kind: str, state: str, *, user: str | None = None) -> AsyncIte
         user=user,
         group=None if user is None else pwd.getpwnam(user).pw_gid,
         extra_groups=None if user is None else [],
-        # No home of its own: nothing can be kept there.
+        # The user has no home directory to store templates in.
         env=os.environ if user is None else {**os.environ, "HOME": "/nonexistent"},
     )
     try:
@@ -90,14 +92,14 @@ async def starter(kind: str, state: str, *, user: str | None = None) -> AsyncIte
         await process.wait()
 
 
-async def line(process: Process) -> str:
+async def read_line(process: Process) -> str:
     assert process.stdout is not None
     async with asyncio.timeout(30):
         return (await process.stdout.readline()).decode().strip()
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: somebody has yet to ask how it ended, that is all."""
+    """Tells whether the process runs. A zombie has ended and only waits for its parent."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

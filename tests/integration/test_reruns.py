@@ -1,4 +1,4 @@
-"""A finished execution once more, on every backend: what settled is not run again."""
+"""Reruns of finished executions, on every backend: settled nodes do not run again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ PIPELINE = make_workflow(
 )
 
 
-async def failed(
+async def run_failing(
     engine: Engine, work: WorkHandler, definition: Workflow = PIPELINE, *, text: str = "some"
 ) -> ExecutionId:
     work.failures["store"] = [ValueError("the disk is full")]
@@ -50,10 +50,10 @@ async def failed(
 
 
 @pytest.mark.parametrize("text", ["some", LARGE], ids=["small", "large"])
-async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
+async def test_a_rerun_runs_the_failed_node_and_its_descendants(
     engine: Engine, work: WorkHandler, text: str
 ) -> None:
-    former = await failed(engine, work, text=text)
+    former = await run_failing(engine, work, text=text)
 
     again = await engine.client.rerun(former)
 
@@ -64,30 +64,30 @@ async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
     assert view.nodes["parse"].reason == f"taken over from {former}"
     assert (await engine.client.get(former)).status == "FAILED"
     listed = await engine.client.list_executions(ExecutionFilter(limit=1))
-    assert [each.rerun_of for each in listed] == [former]
+    assert [header.rerun_of for header in listed] == [former]
 
 
-async def test_a_completed_execution_is_run_whole_or_from_a_node(
+async def test_a_completed_execution_is_rerun_completely_or_from_a_node(
     engine: Engine, work: WorkHandler
 ) -> None:
     first = await run_to_end(engine, PIPELINE, {"text": "some"})
     former = ExecutionId(first.execution_id)
     work.calls.clear()
 
-    whole = await wait_for_end(engine, await engine.client.rerun(former))
+    whole_rerun = await wait_for_end(engine, await engine.client.rerun(former))
     calls, work.calls = work.calls, []
     part = await wait_for_end(engine, await engine.client.rerun(former, RerunSpec(again=["store"])))
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
-    assert first.output == whole.output == part.output
+    assert first.output == whole_rerun.output == part.output
 
 
-async def test_another_input_runs_everything_unless_told_otherwise(
+async def test_a_rerun_with_another_input_runs_all_nodes_by_default(
     engine: Engine, work: WorkHandler
 ) -> None:
-    former = await failed(engine, work)
+    former = await run_failing(engine, work)
 
-    whole = await wait_for_end(
+    whole_rerun = await wait_for_end(
         engine, await engine.client.rerun(former, input={"text": "longer text"})
     )
     calls, work.calls = work.calls, []
@@ -97,13 +97,13 @@ async def test_another_input_runs_everything_unless_told_otherwise(
     )
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
-    assert (whole.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
+    assert (whole_rerun.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
 
 
-async def test_the_newest_version_runs_what_it_has_changed(
+async def test_a_rerun_with_the_newest_version_runs_the_changed_nodes(
     engine: Engine, work: WorkHandler
 ) -> None:
-    former = await failed(engine, work)
+    former = await run_failing(engine, work)
     changed = make_workflow(
         *PIPELINE.nodes[:2],
         make_node(
@@ -121,22 +121,22 @@ async def test_the_newest_version_runs_what_it_has_changed(
 
 
 async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: WorkHandler) -> None:
-    former = await failed(engine, work)
+    former = await run_failing(engine, work)
     edited = RerunSpec(configs={"store": {"text": "{{ fetch.text }}!"}})
 
     again = await engine.client.rerun(former, edited)
 
     view = await wait_for_end(engine, again)
     assert (view.version, view.output) == (1, {"store": {"text": "some!"}})
-    whole = await wait_for_end(engine, await engine.client.rerun(again))
-    assert whole.output == {"store": {"size": 4}}
+    whole_rerun = await wait_for_end(engine, await engine.client.rerun(again))
+    assert whole_rerun.output == {"store": {"size": 4}}
 
 
-async def test_a_rerun_of_a_rerun_takes_over_what_both_settled(
+async def test_a_rerun_of_a_rerun_reuses_the_results_of_both(
     engine: Engine, work: WorkHandler
 ) -> None:
-    former = await failed(engine, work, text=LARGE)
-    work.failures["tell"] = [ValueError("nobody listens")]
+    former = await run_failing(engine, work, text=LARGE)
+    work.failures["tell"] = [ValueError("no listener")]
     second = await engine.client.rerun(former, RerunSpec(again=["store"]))
     assert (await wait_for_end(engine, second)).status == "FAILED"
     work.calls.clear()
@@ -165,13 +165,15 @@ async def test_only_items_that_did_not_complete_run_again(
     assert len(work.calls) == 20 - 12
 
 
-async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHandler) -> None:
+async def test_the_results_of_large_graphs_are_reused_in_parts(
+    engine: Engine, work: WorkHandler
+) -> None:
     count = 40
     texts = [
         make_node(f"n{number}", config={"text": str(number % 10) * (PART_BYTES_MAX // 20)})
         for number in range(count)
     ]
-    last = make_node("last", *(each.id for each in texts), config={"ok": True}, retry=ONCE)
+    last = make_node("last", *(node.id for node in texts), config={"ok": True}, retry=ONCE)
     work.failures["last"] = [ValueError("no")]
     former = await engine.client.submit(make_workflow(*texts, last))
     assert (await wait_for_end(engine, former)).status == "FAILED"
@@ -181,12 +183,12 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHa
 
     assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["last"]
-    events = [each.event for each in await engine.client.history(again)]
+    events = [entry.event for entry in await engine.client.history(again)]
     assert events.count("NodesTaken") > 2
 
 
 @pytest.mark.parametrize(
-    ("wanted", "problem"),
+    ("spec", "problem"),
     [
         (RerunSpec(again=["stor"]), r"has no node 'stor' \(did you mean 'store'\?\)"),
         (RerunSpec(configs={"nope": {}}), "has no node 'nope'; there are: 'fetch'"),
@@ -197,15 +199,13 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHa
         ),
     ],
 )
-async def test_what_can_not_be_rerun_so_is_refused(
-    tmp_path: Path, wanted: RerunSpec, problem: str
-) -> None:
+async def test_an_invalid_rerun_is_refused(tmp_path: Path, spec: RerunSpec, problem: str) -> None:
     work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
-        former = await failed(engine, work)
+        former = await run_failing(engine, work)
 
         with pytest.raises(InputError, match=problem):
-            await engine.client.rerun(former, wanted)
+            await engine.client.rerun(former, spec)
 
 
 async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
@@ -228,10 +228,10 @@ async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
             await engine.client.rerun(ExecutionId("none"))
 
 
-async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) -> None:
+async def test_a_rerun_does_not_depend_on_the_former_execution(tmp_path: Path) -> None:
     work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
-        former = await failed(engine, work, text=LARGE)
+        former = await run_failing(engine, work, text=LARGE)
         gate = work.gate("store")
         again = await engine.client.rerun(former)
         await work.entered["store"].wait()
@@ -248,12 +248,12 @@ async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) 
         assert view.input == {"text": LARGE}
 
 
-async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it(
+async def test_a_rerun_copies_archived_values_to_redis_for_the_workers(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     work = WorkHandler()
     async with open_archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
-        former = await failed(archived.engine, work, text=LARGE)
+        former = await run_failing(archived.engine, work, text=LARGE)
         async with asyncio.timeout(DEADLINE_S):
             while await archived.backend.redis.archive.get_header(former) is not None:
                 await archived.backend.ledger.cursor(0)
@@ -272,14 +272,14 @@ async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it
     assert all(len(content) > len(LARGE) for content in contents)
 
 
-async def test_a_rerun_begins_once_it_has_been_told_all_that_it_takes_over(
+async def test_a_rerun_starts_only_after_it_has_received_all_reused_results(
     shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis can't be reached for a moment, while the second of three messages is sent."""
+    """Redis is unreachable while the second of three messages is sent."""
     monkeypatch.setattr(reruns, "PART_BLOB_BYTES_MAX", len(LARGE))
     work = WorkHandler()
     async with open_archived_engine(shared_redis, shared_postgres, work, resend_s=0.2) as archived:
-        former = await failed(archived.engine, work, text=LARGE)
+        former = await run_failing(archived.engine, work, text=LARGE)
         deliver, sent = RedisMailbox.deliver, count(1)
 
         async def deliver_all_but_one(

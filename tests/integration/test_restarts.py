@@ -1,4 +1,4 @@
-"""What a data dir keeps when its process ends: a second engine goes on where the first was."""
+"""A second engine on the same data directory resumes the executions of the first."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.engines import WorkHandler, get_node_states, open_engine, wait_for_en
 WAIT = make_node("ok", "a", handler="wait_for_signal", config={"signal": "approve"})
 
 
-async def test_a_sleep_goes_on_over_a_restart(tmp_path: Path) -> None:
+async def test_a_sleep_continues_after_a_restart(tmp_path: Path) -> None:
     definition = make_workflow(
         make_node("nap", handler="sleep", config={"seconds": 0.3}), make_node("b", "nap")
     )
@@ -23,7 +23,7 @@ async def test_a_sleep_goes_on_over_a_restart(tmp_path: Path) -> None:
     assert work.calls == ["b"]
 
 
-async def test_an_approval_comes_after_a_restart(tmp_path: Path) -> None:
+async def test_a_waiting_node_receives_its_signal_after_a_restart(tmp_path: Path) -> None:
     work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as first:
         execution_id = await first.client.submit(make_workflow(make_node("a"), WAIT))
@@ -36,7 +36,7 @@ async def test_an_approval_comes_after_a_restart(tmp_path: Path) -> None:
     assert work.calls == ["a"]
 
 
-async def test_a_signal_that_came_early_is_kept_over_a_restart(tmp_path: Path) -> None:
+async def test_an_early_signal_survives_a_restart(tmp_path: Path) -> None:
     work = WorkHandler()
     work.gate("a")
     async with open_engine("sqlite", tmp_path, work) as first:
@@ -51,7 +51,7 @@ async def test_a_signal_that_came_early_is_kept_over_a_restart(tmp_path: Path) -
     assert view.output == "early"
 
 
-async def test_a_task_cut_off_by_the_end_of_its_process_is_run_again(tmp_path: Path) -> None:
+async def test_a_task_interrupted_by_the_end_of_its_process_runs_again(tmp_path: Path) -> None:
     work = WorkHandler()
     work.gate("b")
     async with open_engine("sqlite", tmp_path, work) as first:
@@ -80,7 +80,7 @@ async def test_an_execution_of_a_finished_process_can_be_cancelled(tmp_path: Pat
     assert view.status == "CANCELLED"
 
 
-async def test_what_waits_for_a_concurrency_key_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_nodes_that_wait_for_a_concurrency_key_resume_after_a_restart(tmp_path: Path) -> None:
     work = WorkHandler()
     work.gate("n0")
     nodes = [make_node(f"n{i}", concurrency_key="k") for i in range(3)]

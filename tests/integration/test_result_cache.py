@@ -1,4 +1,4 @@
-"""`cache` on a node, on every backend: an earlier result instead of another run."""
+"""`cache` on a node reuses an earlier result, on every backend."""
 
 from pathlib import Path
 
@@ -20,24 +20,26 @@ __all__ = ["engine", "work"]
 ONCE = RetryPolicy(max_retries=0)
 
 
-def cached(**fields: object) -> Workflow:
-    given: dict[str, object] = {"config": {"n": "{{ input.n }}"}, "cache": Cache(), **fields}
-    return make_workflow(make_node("a", **given), make_node("b", "a"))  # type: ignore[arg-type]
+def make_cached_workflow(**fields: object) -> Workflow:
+    options: dict[str, object] = {"config": {"n": "{{ input.n }}"}, "cache": Cache(), **fields}
+    return make_workflow(make_node("a", **options), make_node("b", "a"))  # type: ignore[arg-type]
 
 
-async def test_the_same_config_is_run_once(engine: Engine, work: WorkHandler) -> None:
-    first = await run_to_end(engine, cached(), {"n": 1})
-    second = await run_to_end(engine, cached(), {"n": 1, "other": 2})
-    third = await run_to_end(engine, cached(), {"n": 2})
+async def test_a_cached_node_with_the_same_config_runs_once(
+    engine: Engine, work: WorkHandler
+) -> None:
+    first = await run_to_end(engine, make_cached_workflow(), {"n": 1})
+    second = await run_to_end(engine, make_cached_workflow(), {"n": 1, "other": 2})
+    third = await run_to_end(engine, make_cached_workflow(), {"n": 2})
 
     assert work.calls == ["a", "b", "b", "a", "b"]
     assert first.output == second.output == {"a": {"n": 1}}
     assert third.output == {"a": {"n": 2}}
-    reasons = [each.nodes["a"].reason for each in (first, second, third)]
+    reasons = [view.nodes["a"].reason for view in (first, second, third)]
     assert reasons == [None, "from the cache", None]
 
 
-async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
+async def test_a_cache_hit_is_in_the_history_and_uses_no_token_of_a_rate_limit(
     engine: Engine, work: WorkHandler
 ) -> None:
     slow = RateLimit(rate_per_second=0.01, burst=1)
@@ -50,28 +52,30 @@ async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
     again = await run_to_end(engine, definition)
 
     entries = await engine.client.history(again.execution_id)
-    completed = [each.fields for each in entries if each.event == "NodeCompleted"]
-    assert [each["is_cached"] for each in completed] == [True]
+    completed = [entry.fields for entry in entries if entry.event == "NodeCompleted"]
+    assert [fields["is_cached"] for fields in completed] == [True]
     assert work.calls == ["a"]
 
 
-async def test_what_the_parents_gave_belongs_to_the_key_unless_it_is_stated(
+async def test_the_cache_key_includes_the_outputs_of_parents_unless_it_is_set(
     engine: Engine, work: WorkHandler
 ) -> None:
-    def below(cache: Cache) -> Workflow:
+    def make_child_workflow(cache: Cache) -> Workflow:
         return make_workflow(make_node("in", handler="input"), make_node("a", "in", cache=cache))
 
     for number in (1, 2, 1):
-        await run_to_end(engine, below(Cache()), {"n": number})
+        await run_to_end(engine, make_child_workflow(Cache()), {"n": number})
     assert work.calls == ["a", "a"]
     work.calls.clear()
     for number in (1, 2, 3):
-        await run_to_end(engine, below(Cache(key="{{ input.day }}")), {"n": number, "day": "mon"})
+        await run_to_end(
+            engine, make_child_workflow(Cache(key="{{ input.day }}")), {"n": number, "day": "mon"}
+        )
 
     assert work.calls == ["a"]
 
 
-async def test_items_of_a_map_share_results(engine: Engine, work: WorkHandler) -> None:
+async def test_items_of_a_map_share_cached_results(engine: Engine, work: WorkHandler) -> None:
     definition = make_workflow(
         make_node("a", for_each="input.list", config={"n": "{{ item }}"}, cache=Cache()),
         max_concurrency=1,
@@ -83,7 +87,7 @@ async def test_items_of_a_map_share_results(engine: Engine, work: WorkHandler) -
     assert len(work.calls) == 3
 
 
-async def test_a_failure_is_not_kept_and_a_large_result_is_stored_aside(
+async def test_a_failure_is_not_cached_and_a_large_result_is_cached_in_a_blob(
     engine: Engine, work: WorkHandler
 ) -> None:
     large = {"text": "l" * 400_000}
@@ -97,7 +101,7 @@ async def test_a_failure_is_not_kept_and_a_large_result_is_stored_aside(
     assert (await run_to_end(engine, definition)).output == large
 
 
-async def test_what_is_too_large_is_made_again(tmp_path: Path) -> None:
+async def test_a_result_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
         definition = make_workflow(
@@ -111,23 +115,23 @@ async def test_what_is_too_large_is_made_again(tmp_path: Path) -> None:
     assert work.calls == ["a", "a"]
 
 
-async def test_a_store_that_does_not_answer_is_no_reason_to_fail(
+async def test_an_unavailable_cache_does_not_fail_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object, **__: object) -> None:
-        raise StoreError("gone for a moment")
+        raise StoreError("temporarily unavailable")
 
     work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
         for name in ("get_cached_result", "put_cached_result"):
             monkeypatch.setattr(engine.backend.tasks, name, refuse)
 
-        view = await run_to_end(engine, cached(), {"n": 1})
+        view = await run_to_end(engine, make_cached_workflow(), {"n": 1})
 
     assert (view.status, work.calls) == ("COMPLETED", ["a", "b"])
 
 
-async def test_memory_keeps_a_bounded_number_of_bytes() -> None:
+async def test_the_cache_in_memory_has_a_size_limit() -> None:
     results = LocalResultCache(FakeClock(), bytes_max=100)
     for name in "abc":
         await results.put_cached_result(name, b"x" * 40, ttl_s=60.0)

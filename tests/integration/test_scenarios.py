@@ -1,4 +1,4 @@
-"""The scenarios of the documents, on every backend, with the real engine and worker."""
+"""Typical workflows on every backend, with the real engine and worker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -43,7 +43,7 @@ async def engine(
         yield opened
 
 
-async def test_a_linear_chain_passes_its_data_on(engine: Engine) -> None:
+async def test_a_linear_chain_passes_its_data_from_node_to_node(engine: Engine) -> None:
     definition = make_workflow(
         make_node("a", handler="input"),
         make_node("b", "a", config={"twice": ["{{ a.x }}", "{{ a.x }}"]}),
@@ -85,7 +85,7 @@ def document_pipeline(**fields: object) -> Workflow:
 
 
 @pytest.mark.parametrize(
-    ("failing", "wanted"),
+    ("failing", "expected"),
     [
         (
             "save_json",
@@ -101,18 +101,20 @@ def document_pipeline(**fields: object) -> Workflow:
         ),
     ],
 )
-async def test_the_document_pipeline_in_its_failure_variants(
-    engine: Engine, work: WorkHandler, failing: str, wanted: str
+async def test_a_failed_step_of_the_document_pipeline_gives_the_expected_states(
+    engine: Engine, work: WorkHandler, failing: str, expected: str
 ) -> None:
     work.failures[failing] = [ValueError("bad document")]
 
     view = await run_to_end(engine, document_pipeline())
 
-    assert " ".join(get_node_states(view).values()) == wanted
+    assert " ".join(get_node_states(view).values()) == expected
     assert view.status == "FAILED"
 
 
-async def test_a_retry_succeeds_in_the_end(engine: Engine, work: WorkHandler) -> None:
+async def test_a_node_that_fails_twice_completes_after_retries(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.failures["a"] = [ConnectionError("refused"), TimeoutError("slow")]
 
     view = await run_to_end(engine, make_workflow(make_node("a", retry=QUICK)))
@@ -121,9 +123,7 @@ async def test_a_retry_succeeds_in_the_end(engine: Engine, work: WorkHandler) ->
     assert view.nodes["a"].attempts == 3
 
 
-async def test_retries_that_are_used_up_fail_the_execution(
-    engine: Engine, work: WorkHandler
-) -> None:
+async def test_exhausted_retries_fail_the_execution(engine: Engine, work: WorkHandler) -> None:
     work.failures["a"] = [ConnectionError("refused") for _ in range(9)]
 
     view = await run_to_end(engine, make_workflow(make_node("a", retry=QUICK), make_node("b", "a")))
@@ -133,7 +133,7 @@ async def test_retries_that_are_used_up_fail_the_execution(
     assert "ConnectionError: refused" in (view.error or "")
 
 
-async def test_a_task_over_its_time_is_stopped_and_retried(
+async def test_a_task_is_stopped_and_retried_after_its_timeout(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.gate("a")
@@ -149,7 +149,7 @@ async def test_a_task_over_its_time_is_stopped_and_retried(
     assert work.cancelled == ["a", "a"]
 
 
-async def test_cancelling_reaches_the_running_code_and_clean_up_follows(
+async def test_a_cancel_stops_the_running_code_and_runs_the_cleanup(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.gate("a")
@@ -167,7 +167,7 @@ async def test_cancelling_reaches_the_running_code_and_clean_up_follows(
     assert work.cancelled == ["a"]
 
 
-async def test_a_map_over_a_list_known_only_now(engine: Engine) -> None:
+async def test_a_map_runs_over_a_list_from_a_former_node(engine: Engine) -> None:
     definition = make_workflow(
         make_node("list", config={"items": "{{ input.items }}"}),
         make_node("each", "list", for_each="list.items", config={"n": "{{ item }}"}),
@@ -179,7 +179,7 @@ async def test_a_map_over_a_list_known_only_now(engine: Engine) -> None:
     assert view.nodes["each"].items == 50
 
 
-async def test_a_child_workflow_runs_as_an_execution_of_its_own(engine: Engine) -> None:
+async def test_a_child_workflow_returns_its_output_to_the_parent(engine: Engine) -> None:
     child = Workflow(name="child", nodes=(make_node("c", config={"got": "{{ input.n }}"}),))
     parent = make_node(
         "sub", handler="workflow", config={"input": {"n": "{{ input.k }}"}}, child=child
@@ -190,7 +190,7 @@ async def test_a_child_workflow_runs_as_an_execution_of_its_own(engine: Engine) 
     assert view.output == {"got": 3}
 
 
-async def test_a_sleep_and_an_approval(engine: Engine) -> None:
+async def test_an_execution_continues_after_a_sleep_and_an_approval(engine: Engine) -> None:
     definition = make_workflow(
         make_node("nap", handler="sleep", config={"seconds": 0.02}),
         make_node("ok", "nap", handler="wait_for_signal", config={"signal": "approve"}),
@@ -204,7 +204,7 @@ async def test_a_sleep_and_an_approval(engine: Engine) -> None:
     assert view.output == {"ok": {"by": "eve"}}
 
 
-async def test_a_large_output_goes_aside_and_comes_back_whole(engine: Engine) -> None:
+async def test_a_large_output_is_offloaded_and_read_back_unchanged(engine: Engine) -> None:
     big = "x" * 400_000
     definition = make_workflow(
         make_node("a", config={"text": big}),
@@ -225,13 +225,13 @@ async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: WorkHan
     assert work.running_most <= 2
 
 
-async def test_a_rate_limit_spreads_the_tasks_of_its_tag(engine: Engine) -> None:
+async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: Engine) -> None:
     nodes = [make_node(f"n{i}", resource_tag="api") for i in range(6)]
     limit = {"api": RateLimit(rate_per_second=50, burst=1)}
 
     view = await run_to_end(engine, make_workflow(*nodes, rate_limits=limit))
 
-    starts = sorted(each.started_at or 0 for each in view.nodes.values())
+    starts = sorted(node.started_at or 0 for node in view.nodes.values())
     assert view.status == "COMPLETED"
     assert starts[-1] - starts[0] >= 5 / 50 * 0.8
 
@@ -255,7 +255,7 @@ async def test_a_held_execution_starts_with_its_trigger(engine: Engine) -> None:
     assert (await wait_for_end(engine, execution_id)).output == {"k": 1}
 
 
-async def test_what_was_just_submitted_can_be_cancelled_and_seen(engine: Engine) -> None:
+async def test_a_new_execution_can_be_cancelled_at_once(engine: Engine) -> None:
     execution_id = await engine.client.submit(
         make_workflow(make_node("s", handler="sleep", config={"seconds": 60}))
     )

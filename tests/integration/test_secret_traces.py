@@ -1,4 +1,4 @@
-"""A secret that was used is found nowhere: not in the store, the history or the views."""
+"""A used secret appears neither in the store nor in the history nor in the views."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -33,8 +33,8 @@ async def server() -> AsyncIterator[ScriptedServer]:
         yield server
 
 
-def definition(server: ScriptedServer) -> Workflow:
-    """One call that echoes the key, one that fails with it, one that is given the echo."""
+def make_definition(server: ScriptedServer) -> Workflow:
+    """Returns a workflow whose calls echo the key, fail with it and pass the echo on."""
     headers = {"Authorization": "Bearer {{ secrets.api_key }}"}
     echo = server.says("/echo", make_json_answer(b'{"you sent": "Bearer %s"}' % KEY))
     refuse = server.says("/refuse", make_answer(401, b"bad key " + KEY))
@@ -55,7 +55,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path, redis: RedisServer | None) -> AsyncIterator[Engine]:
+async def open_engine_with_secret(
+    kind: str, folder: Path, redis: RedisServer | None
+) -> AsyncIterator[Engine]:
     url = None if redis is None else redis.url
     async with open_engine(
         kind,
@@ -68,7 +70,7 @@ async def opened(kind: str, folder: Path, redis: RedisServer | None) -> AsyncIte
         yield engine
 
 
-def stored(folder: Path) -> Iterator[bytes]:
+def read_files(folder: Path) -> Iterator[bytes]:
     for path in folder.rglob("*"):
         if path.is_file():
             yield path.read_bytes()
@@ -78,12 +80,12 @@ async def test_a_secret_leaves_no_trace(
     kind: str, tmp_path: Path, server: ScriptedServer, request: pytest.FixtureRequest
 ) -> None:
     redis: RedisServer | None = request.getfixturevalue("own_redis") if kind == "redis" else None
-    async with opened(kind, tmp_path, redis) as engine:
-        execution_id = await engine.client.submit(definition(server))
+    async with open_engine_with_secret(kind, tmp_path, redis) as engine:
+        execution_id = await engine.client.submit(make_definition(server))
         view = await wait_for_end(engine, execution_id)
         history = await engine.backend.archive.load(execution_id)
         large = view.nodes["large"].output
-        traces = list(stored(tmp_path if redis is None else redis.save_aof()))
+        traces = list(read_files(tmp_path if redis is None else redis.save_aof()))
 
     assert [request.headers["authorization"].encode() for request in server.requests] == [
         b"Bearer " + KEY

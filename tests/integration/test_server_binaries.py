@@ -1,4 +1,4 @@
-"""Which program becomes a server, and what is said when none can."""
+"""The choice of a server program, and the errors if no program fits."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ ABSENT = ServerProduct(
 )
 
 
-def program(folder: Path, *, says: str) -> Path:
+def write_program(folder: Path, *, says: str) -> Path:
     path = folder / "absent-server"
     path.write_text(f"#!/bin/sh\n{says}\n")
     path.chmod(0o755)
@@ -47,30 +47,30 @@ def test_without_a_program_the_error_says_how_to_get_one() -> None:
         ("exit 3", "does not run: Command .* returned non-zero exit status 3"),
     ],
 )
-def test_a_program_that_does_not_fit_is_named_with_the_reason(
+def test_the_error_names_an_unsuitable_program_and_the_reason(
     says: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = program(tmp_path, says=says)
+    path = write_program(tmp_path, says=says)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     with pytest.raises(NoServerBinaryError, match=f"found {path} {why}"):
         find_binary(ABSENT)
 
 
-def test_a_program_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = program(tmp_path, says="echo Absent server v=6.2.14 sha=00000000:1")
+def test_a_program_on_the_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_program(tmp_path, says="echo Absent server v=6.2.14 sha=00000000:1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    found = find_binary(replace(ABSENT, title="Absent, looked for again"))
+    binary = find_binary(replace(ABSENT, title="Absent, on the path"))
 
-    assert (found.path, found.version) == (path, "6.2")
+    assert (binary.path, binary.version) == (path, "6.2")
 
 
-def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(
+def test_the_error_of_a_failed_start_shows_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = '[ "$1" = --version ] && echo v=7.2 && exit; echo "# Fatal: no such option"; exit 4'
-    program(tmp_path, says=says)
+    write_program(tmp_path, says=says)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(redis_server, "REDIS", replace(ABSENT, title="Absent, that fails"))
     server = RedisServer()
@@ -85,7 +85,7 @@ def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(
 
 
 @pytest.mark.parametrize("kind", [RedisServer, PostgresServer])
-def test_the_programs_that_packages_carry_are_servers_too(
+def test_the_programs_of_python_packages_can_be_used_as_servers(
     kind: type[RedisServer | PostgresServer],
     monkeypatch: pytest.MonkeyPatch,
     missing_part: MissingPart,

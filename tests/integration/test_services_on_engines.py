@@ -1,4 +1,4 @@
-"""The handlers that reach outside do the same embedded and on Redis."""
+"""Handlers that call services behave the same embedded and on Redis."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -47,12 +47,14 @@ async def engine(
 
 def pipeline(server: ScriptedServer) -> Workflow:
     fetch = server.says("/rows", make_answer(503), make_json_answer(b'[{"n": 2}, {"n": 1}]'))
-    said = b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
+    completion = (
+        b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
+    )
     server.says(
         "/v1/chat/completions",
         make_answer(429, retry_after="0"),
         make_answer(500),
-        make_json_answer(said),
+        make_json_answer(completion),
     )
     return make_workflow(
         make_node("fetch", handler="call_external_service", config={"url": fetch}, retry=QUICK),
@@ -95,7 +97,7 @@ async def test_a_pipeline_of_services_completes_with_its_retries(
     assert keys == {f"{view.execution_id}/words"}
 
 
-async def test_the_delay_that_a_service_asks_for_is_kept(
+async def test_a_retry_waits_for_the_delay_that_the_service_asks_for(
     engine: Engine, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(429, retry_after="1"), make_answer(body=b"now"))

@@ -1,4 +1,4 @@
-"""`shell`: programs that fail, hang, write too much, leave children, or lose their worker."""
+"""`shell` with programs that fail, hang, write too much, leave children or lose their worker."""
 
 import asyncio
 import os
@@ -28,40 +28,42 @@ def stage() -> WorkerHarness:
     return WorkerHarness(RealClock())
 
 
-async def ran(stage: WorkerHarness, *command: str, **config: Any) -> Any:
+async def run_shell(stage: WorkerHarness, *command: str, **config: Any) -> Any:
     return await stage.output(stage.task("shell", {"command": list(command), **config}))
 
 
-async def failure(stage: WorkerHarness, *command: str, **config: Any) -> TaskFailed:
+async def fail_shell(stage: WorkerHarness, *command: str, **config: Any) -> TaskFailed:
     return await stage.error(stage.task("shell", {"command": list(command), **config}))
 
 
 def is_alive(pid: int) -> bool:
-    """A process that only waits for its parent to notice its end is not."""
+    """Tells whether the process runs. A zombie has ended and only waits for its parent."""
     state = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return bool(state.stdout.strip()) and not state.stdout.startswith("Z")
 
 
-def pids_in(path: Path) -> list[int]:
+def read_pids(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
-async def test_a_program_gets_its_arguments_as_they_are(stage: WorkerHarness) -> None:
-    output = await ran(stage, "printf", "%s|", "a b", "$HOME", "; ls", "*")
+async def test_a_program_gets_its_arguments_unchanged(stage: WorkerHarness) -> None:
+    output = await run_shell(stage, "printf", "%s|", "a b", "$HOME", "; ls", "*")
 
     assert output == {"exit_code": 0, "stdout": "a b|$HOME|; ls|*|", "stderr": "", "is_cut": False}
 
 
-async def test_a_shell_reads_a_text_only_when_asked_to(stage: WorkerHarness) -> None:
+async def test_a_command_text_is_run_by_a_shell_on_request(stage: WorkerHarness) -> None:
     task = stage.task("shell", {"command": "echo $((1 + 1)) | tr 2 3", "shell": True})
 
     assert (await stage.output(task))["stdout"] == "3\n"
 
 
-async def test_stdin_env_and_cwd_are_given(stage: WorkerHarness, tmp_path: Path) -> None:
-    output = await ran(
+async def test_a_program_gets_stdin_environment_and_working_directory(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
+    output = await run_shell(
         stage,
         "sh",
         "-c",
@@ -74,19 +76,19 @@ async def test_stdin_env_and_cwd_are_given(stage: WorkerHarness, tmp_path: Path)
     assert output["stdout"] == f"hi Ada\n{tmp_path}\n"
 
 
-async def test_the_environment_is_clean(
+async def test_a_program_gets_only_safe_environment_variables(
     stage: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNEL_SECRET_X", "geheim")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
 
-    output = await ran(stage, "env", parse="lines", env={"MINE": 1})
+    output = await run_shell(stage, "env", parse="lines", env={"MINE": 1})
 
     names = {line.partition("=")[0] for line in output["stdout"]}
     assert {"PATH", "LC_ALL", "MINE"} <= names
     kept = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "MINE"}
-    of_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
-    assert {name for name in names if not name.startswith("LC_")} <= kept | of_the_shell
+    set_by_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
+    assert {name for name in names if not name.startswith("LC_")} <= kept | set_by_shell
 
 
 async def test_output_may_be_read_as_json_or_lines(stage: WorkerHarness) -> None:
@@ -105,16 +107,16 @@ async def test_output_may_be_read_as_json_or_lines(stage: WorkerHarness) -> None
     assert "output that is not JSON" in second.error.message
 
 
-async def test_output_is_bounded_and_says_so(stage: WorkerHarness) -> None:
-    output = await ran(
+async def test_output_over_the_limit_is_cut_and_marked(stage: WorkerHarness) -> None:
+    output = await run_shell(
         stage, "sh", "-c", "yes | head -c 3000000; echo err >&2", max_output_bytes=1_000
     )
 
     assert (len(output["stdout"]), output["is_cut"], output["stderr"]) == (1_000, True, "err\n")
 
 
-async def test_bytes_that_are_no_text_are_replaced(stage: WorkerHarness) -> None:
-    assert (await ran(stage, "printf", r"a\377b"))["stdout"] == "a\ufffdb"
+async def test_undecodable_bytes_are_replaced(stage: WorkerHarness) -> None:
+    assert (await run_shell(stage, "printf", r"a\377b"))["stdout"] == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -127,79 +129,81 @@ async def test_bytes_that_are_no_text_are_replaced(stage: WorkerHarness) -> None
         ("exit 0", {"ok_exit_codes": [1]}, "exit code 0", True),
     ],
 )
-async def test_an_exit_code_decides_whether_it_is_tried_again(
+async def test_the_exit_code_decides_whether_a_task_is_retried(
     stage: WorkerHarness, script: str, config: dict[str, Any], ending: str, retried: bool
 ) -> None:
-    failed = await failure(stage, "sh", "-c", script, **config)
+    failed = await fail_shell(stage, "sh", "-c", script, **config)
 
     assert failed.error.message == f"'sh' ended with {ending}"
     assert RetryPolicy().is_retryable(failed.error) is retried
 
 
-async def test_an_exit_code_may_be_fine(stage: WorkerHarness) -> None:
-    assert (await ran(stage, "sh", "-c", "exit 1", ok_exit_codes=[0, 1]))["exit_code"] == 1
+async def test_the_config_may_accept_an_exit_code(stage: WorkerHarness) -> None:
+    assert (await run_shell(stage, "sh", "-c", "exit 1", ok_exit_codes=[0, 1]))["exit_code"] == 1
 
 
-async def test_what_can_not_be_run_is_said_in_a_sentence(
+async def test_a_file_that_can_not_be_executed_fails_without_a_retry(
     stage: WorkerHarness, tmp_path: Path
 ) -> None:
     (tmp_path / "no program").write_text("")
 
-    failed = await failure(stage, str(tmp_path / "no program"))
+    failed = await fail_shell(stage, str(tmp_path / "no program"))
 
     assert "ended with exit code 126; it wrote: " in failed.error.message
     assert failed.error.retryable is False
 
 
 @pytest.mark.parametrize("config", [{}, {"env": {"A": "x" * 200_000}}, {"stdin": "short"}])
-async def test_a_text_that_is_too_long_for_an_argument_belongs_to_stdin(
+async def test_the_error_for_a_too_long_argument_suggests_stdin(
     stage: WorkerHarness, config: dict[str, Any]
 ) -> None:
-    failed = await failure(stage, "echo", "x" * 200_000, **config)
+    failed = await fail_shell(stage, "echo", "x" * 200_000, **config)
 
     assert "pass long texts through stdin" in failed.error.message
     assert failed.error.retryable is False
 
 
-async def test_a_time_limit_ends_the_whole_group(stage: WorkerHarness, tmp_path: Path) -> None:
+async def test_a_timeout_kills_the_whole_process_group(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {file}; wait"
 
-    failed = await failure(stage, "sh", "-c", script, timeout_seconds=1.0)
+    failed = await fail_shell(stage, "sh", "-c", script, timeout_seconds=1.0)
 
     assert failed.error.type == "TaskTimeoutError"
-    assert len(pids_in(file)) == 2
-    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
+    assert len(read_pids(file)) == 2
+    await wait_until(lambda: not any(map(is_alive, read_pids(file))))
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
-async def test_a_cancelled_node_ends_the_whole_group(
+async def test_a_cancelled_node_kills_the_whole_process_group(
     stage: WorkerHarness, tmp_path: Path, trap: str
 ) -> None:
-    """Also one that does not want to hear of it."""
+    """This includes a group that ignores SIGTERM."""
     file = tmp_path / "pids"
     script = f"{trap}sleep 1000 & echo $$ $! > {file}; wait; wait"
     task = stage.task("shell", {"command": ["sh", "-c", script]})
 
     async with stage.working() as worker:
         await stage.issue(task)
-        await wait_until(lambda: len(pids_in(file)) == 2)
+        await wait_until(lambda: len(read_pids(file)) == 2)
         await stage.drop(task.token)
         await wait_until(lambda: not worker.holds)
 
-    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
+    await wait_until(lambda: not any(map(is_alive, read_pids(file))))
     assert not stage.ended()
 
 
-async def test_children_that_a_program_leaves_behind_are_ended_with_it(
+async def test_children_that_a_program_leaves_running_are_killed(
     stage: WorkerHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
 
-    output = await ran(stage, "sh", "-c", f"sleep 1000 & echo $! > {file}; echo done")
+    output = await run_shell(stage, "sh", "-c", f"sleep 1000 & echo $! > {file}; echo done")
 
     assert output["stdout"] == "done\n"
-    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
+    await wait_until(lambda: not any(map(is_alive, read_pids(file))))
 
 
 async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> None:
@@ -209,8 +213,8 @@ async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> Non
         [sys.executable, "-m", "tests.integration.shell_worker", script], cwd=ROOT
     )
     try:
-        await wait_until(lambda: len(pids_in(file)) == 2)
-        programs = pids_in(file)
+        await wait_until(lambda: len(read_pids(file)) == 2)
+        programs = read_pids(file)
         were_alive = [is_alive(pid) for pid in programs]
     finally:
         os.kill(worker.pid, signal.SIGKILL)
@@ -220,7 +224,7 @@ async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> Non
     assert were_alive == [True, True]
 
 
-async def test_a_guardian_that_was_killed_is_replaced(stage: WorkerHarness) -> None:
+async def test_a_killed_guardian_is_replaced(stage: WorkerHarness) -> None:
     async with stage.working():
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="first"))
         await stage.results()
@@ -229,15 +233,15 @@ async def test_a_guardian_that_was_killed_is_replaced(stage: WorkerHarness) -> N
         await wait_until(lambda: not is_alive(guardian))
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="second"))
         results = await stage.results(2)
-        others = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
+        guardians = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
 
-    assert [type(each).__name__ for each in results] == ["TaskCompleted"] * 2
-    assert len(others) == 1
-    assert others != [guardian]
+    assert [type(result).__name__ for result in results] == ["TaskCompleted"] * 2
+    assert len(guardians) == 1
+    assert guardians != [guardian]
 
 
-async def test_no_guardian_is_left_when_its_worker_has_ended(stage: WorkerHarness) -> None:
-    await ran(stage, "true")
+async def test_the_guardian_ends_with_its_worker(stage: WorkerHarness) -> None:
+    await run_shell(stage, "true")
 
     assert not [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
 
@@ -249,7 +253,7 @@ def is_guardian(pid: int) -> bool:
     return "shell_guardian.py" in command.stdout
 
 
-def limited(*programs: str) -> WorkerHarness:
+def make_limited_harness(*programs: str) -> WorkerHarness:
     stage = WorkerHarness(RealClock())
     stage.handlers = create_builtin_registry(
         HandlerEnvironment(programs=ProgramPermissions(programs))
@@ -257,8 +261,8 @@ def limited(*programs: str) -> WorkerHarness:
     return stage
 
 
-async def test_only_programs_that_the_operator_allows_are_run() -> None:
-    stage = limited("echo", "/bin/sh")
+async def test_only_programs_that_the_operator_allows_run() -> None:
+    stage = make_limited_harness("echo", "/bin/sh")
     configs: list[dict[str, Any]] = [
         {"command": ["echo", "hi"]},
         {"command": "echo hi", "shell": True},
@@ -273,8 +277,8 @@ async def test_only_programs_that_the_operator_allows_are_run() -> None:
         await stage.issue(*tasks)
         results = await stage.results(len(tasks))
 
-    by_node = {str(each.token.node_id): each for each in results}
-    refused = {node for node, each in by_node.items() if isinstance(each, TaskFailed)}
+    by_node = {str(result.token.node_id): result for result in results}
+    refused = {node for node, result in by_node.items() if isinstance(result, TaskFailed)}
     assert refused == {"n2", "n3", "n4", "n5"}
     first = by_node["n2"]
     assert isinstance(first, TaskFailed)

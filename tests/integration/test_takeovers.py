@@ -1,4 +1,4 @@
-"""Partitions that are lost and come back: nothing waits for ever, nobody waits for nothing."""
+"""Lost and recovered partitions: every execution ends, and every waiter is released."""
 
 import sqlite3
 from collections.abc import Callable
@@ -16,22 +16,22 @@ LARGE = "x" * 300_000
 WAIT = make_node("ok", handler="wait_for_signal", config={"signal": "go"})
 
 
-def failing_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[..., Any]:
-    """The same commit, but the `number`-th call (from 1) raises before it writes."""
+def fail_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[..., Any]:
+    """Returns a commit function whose `number`-th call (from 1) raises before it writes."""
     calls = 0
 
-    async def call(lease: Lease, what: Commit) -> None:
+    async def call(lease: Lease, batch: Commit) -> None:
         nonlocal calls
         calls += 1
         if calls == number:
             raise StoreError("the database is locked")
-        await commit(lease, what)
+        await commit(lease, batch)
 
     return call
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_many_large_outputs_in_one_batch_are_no_endless_loop(
+async def test_many_large_outputs_in_one_batch_do_not_cause_an_endless_loop(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     sources = [make_node(f"s{i}", config={"text": "{{ input.text }}"}) for i in range(120)]
@@ -46,7 +46,7 @@ async def test_many_large_outputs_in_one_batch_are_no_endless_loop(
     assert view.status == "COMPLETED"
 
 
-async def test_all_who_wait_for_a_key_are_remembered_by_a_restart(tmp_path: Path) -> None:
+async def test_all_waiters_for_a_concurrency_key_survive_a_restart(tmp_path: Path) -> None:
     work = WorkHandler()
     gate = work.gate("a")
     keyed = make_workflow(make_node("a", concurrency_key="k"))
@@ -62,7 +62,7 @@ async def test_all_who_wait_for_a_key_are_remembered_by_a_restart(tmp_path: Path
     assert work.running_most == 1
 
 
-async def test_waiting_ends_when_somebody_else_ended_the_execution(tmp_path: Path) -> None:
+async def test_a_wait_ends_when_another_process_has_ended_the_execution(tmp_path: Path) -> None:
     async with open_engine("sqlite", tmp_path, WorkHandler(), adopts=True, lease_s=0.3) as first:
         async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as second:
             execution_id = await second.client.submit(make_workflow(make_node("a"), WAIT))
@@ -74,23 +74,23 @@ async def test_waiting_ends_when_somebody_else_ended_the_execution(tmp_path: Pat
         assert (await first.client.wait_for_end(execution_id, timeout_s=20)).state == "COMPLETED"
 
 
-async def test_a_damaged_history_ends_its_execution_and_no_other(tmp_path: Path) -> None:
+async def test_a_damaged_history_fails_only_its_own_execution(tmp_path: Path) -> None:
     work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
         damaged = await engine.client.submit(make_workflow(WAIT))
-        innocent = await engine.client.submit(make_workflow(WAIT))
+        undamaged = await engine.client.submit(make_workflow(WAIT))
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         db.execute("UPDATE history SET entry = ? WHERE aggregate_id = ?", (b"garbage", damaged))
     db.close()
 
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
-        await engine.client.signal(innocent, "go")
+        await engine.client.signal(undamaged, "go")
 
-        assert (await engine.client.wait_for_end(innocent, timeout_s=20)).state == "COMPLETED"
+        assert (await engine.client.wait_for_end(undamaged, timeout_s=20)).state == "COMPLETED"
         assert (await engine.client.wait_for_end(damaged, timeout_s=20)).state == "FAILED"
 
 
-async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the_others(
+async def test_a_partition_with_an_unusable_lock_does_not_block_the_others(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -108,7 +108,7 @@ async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the
         assert (await engine.client.wait_for_end(within_reach, timeout_s=20)).state == "COMPLETED"
 
 
-async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+async def test_a_history_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
     work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
         later = await engine.client.submit(make_workflow(WAIT))
@@ -126,7 +126,7 @@ async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_a_creation_cut_into_several_commits_is_completed_after_a_failure(
+async def test_a_creation_split_into_several_commits_completes_after_a_failure(
     number: int, tmp_path: Path
 ) -> None:
     skipped = [make_node(f"a_node_with_a_rather_long_name_{i}", "a") for i in range(20_000)]
@@ -135,7 +135,7 @@ async def test_a_creation_cut_into_several_commits_is_completed_after_a_failure(
     )
     async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as engine:
         store = engine.backend.store
-        store.commit = failing_at(number, store.commit)  # type: ignore[method-assign]
+        store.commit = fail_at(number, store.commit)  # type: ignore[method-assign]
 
         view = await run_to_end(engine, definition, {"go": False})
 
@@ -143,7 +143,7 @@ async def test_a_creation_cut_into_several_commits_is_completed_after_a_failure(
     assert view.nodes["z"].output == {"z": 1}
 
 
-async def test_a_key_is_free_again_after_its_partition_went_to_another_process(
+async def test_a_concurrency_key_is_released_after_a_failed_commit(
     tmp_path: Path,
 ) -> None:
     work = WorkHandler()
@@ -152,7 +152,7 @@ async def test_a_key_is_free_again_after_its_partition_went_to_another_process(
         held = await first.client.submit(make_workflow(make_node("held", concurrency_key="k")))
         await work.entered["held"].wait()
         store = first.backend.store
-        store.commit = failing_at(1, store.commit)  # type: ignore[method-assign]
+        store.commit = fail_at(1, store.commit)  # type: ignore[method-assign]
         gate.set()
 
         assert (await first.client.wait_for_end(held, timeout_s=20)).state == "COMPLETED"

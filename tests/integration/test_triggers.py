@@ -1,4 +1,4 @@
-"""Triggers on real stores: two who do the same at the same time start each execution once."""
+"""Triggers on real stores: two processes that fire concurrently start each execution once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,7 +47,7 @@ Open = Callable[[], Awaitable[Backend]]
 
 @pytest.fixture(params=["sqlite", "redis", "archived"])
 async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """Each call is another process's, as far as the store can tell."""
+    """Yields a function that opens the store as another process on each call."""
     opened: list[Backend] = []
     schema = make_schema_name()
     url = "" if request.param == "sqlite" else flush_redis(request)
@@ -71,43 +71,53 @@ async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
         return backend
 
     yield open_
-    for each in opened:
-        await each.close()
+    for opened_backend in opened:
+        await opened_backend.close()
 
 
-async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
+async def test_concurrent_schedulers_fire_each_tick_once(
     open_backend: Open,
 ) -> None:
     first, second = await open_backend(), await open_backend()
-    one, two = build_scheduler(first, WORLD, EventBus()), build_scheduler(second, WORLD, EventBus())
+    schedulers = [build_scheduler(backend, WORLD, EventBus()) for backend in (first, second)]
     start = float(int(WORLD.clock.now())) + 1_000
-    await keep_workflow(first)
+    await store_workflow(first)
     for number in range(SCHEDULES):
         schedule = Schedule(
             id=f"s{number}", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT
         )
         await ScheduleStore(first, WORLD.clock, WORLD.ids).add(schedule)
 
-    told = []
+    dispatched = []
     for tick in range(TICKS):
-        found = await asyncio.gather(*(each.dispatch(start + tick) for each in (one, two)))
-        told += [outcome for outcomes in found for outcome in outcomes]
-    last = await asyncio.gather(*(each.dispatch(start + TICKS - 1) for each in (one, two)))
+        results = await asyncio.gather(
+            *(scheduler.dispatch(start + tick) for scheduler in schedulers)
+        )
+        dispatched += [outcome for outcomes in results for outcome in outcomes]
+    last = await asyncio.gather(
+        *(scheduler.dispatch(start + TICKS - 1) for scheduler in schedulers)
+    )
 
     headers = (await first.archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    ticks = sorted((each.labels["schedule"], each.labels["runnel.tick"]) for each in headers)
+    ticks = sorted((header.labels["schedule"], header.labels["runnel.tick"]) for header in headers)
     assert last == [[], []]
     assert len(ticks) == len(set(ticks)) == SCHEDULES * TICKS
-    assert {outcome.execution_id for outcome in told} == {each.execution_id for each in headers}
+    assert {outcome.execution_id for outcome in dispatched} == {
+        header.execution_id for header in headers
+    }
     kept = await ScheduleStore(second, WORLD.clock, WORLD.ids).list()
-    assert [(each.progress.fired, each.progress.missed) for each in kept] == [(TICKS, 0)] * 3
+    assert [(schedule.progress.fired, schedule.progress.missed) for schedule in kept] == [
+        (TICKS, 0)
+    ] * 3
 
 
-async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backend: Open) -> None:
-    """Cancelled after ever more turns of the loop: in the middle of each of its calls."""
+async def test_a_scheduler_that_is_cancelled_anywhere_neither_loses_nor_repeats_a_tick(
+    open_backend: Open,
+) -> None:
+    """Each tick's dispatch is cancelled two loop iterations later than the one before it."""
     backend = await open_backend()
     start = float(int(WORLD.clock.now())) + 1_000
-    await keep_workflow(backend)
+    await store_workflow(backend)
     schedule = Schedule(id="s", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT)
     await ScheduleStore(backend, WORLD.clock, WORLD.ids).add(schedule)
     other = build_scheduler(await open_backend(), WORLD, EventBus())
@@ -122,38 +132,40 @@ async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backe
         await other.dispatch(start + tick)
 
     headers = (await backend.archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    assert len({each.labels["runnel.tick"] for each in headers}) == len(headers) == TICKS
+    assert len({header.labels["runnel.tick"] for header in headers}) == len(headers) == TICKS
 
 
-async def test_deliveries_that_two_processes_receive_at_the_same_time_are_executions_once(
+async def test_concurrent_receivers_start_one_execution_for_each_delivery(
     open_backend: Open,
 ) -> None:
     backends = [await open_backend(), await open_backend()]
-    await keep_workflow(backends[0])
+    await store_workflow(backends[0])
     webhook = Webhook(workflow=FLOW.name, kind=WebhookKind.NONE, delivery_id="{{ body }}")
     await WebhookStore(backends[0], WORLD.clock).add(webhook)
     receivers = [
         WebhookReceiver(
-            StoreClient(each, WORLD.clock, WORLD.ids, get_completion=lambda _id: Completion()),
-            each.archive,
+            StoreClient(backend, WORLD.clock, WORLD.ids, get_completion=lambda _id: Completion()),
+            backend.archive,
             WORLD.clock,
             NoSecrets(),
         )
-        for each in backends
+        for backend in backends
     ]
     known = await WebhookStore(backends[1], WORLD.clock).get(FLOW.name)
     deliveries = [Delivery.from_pairs([], [], b"%d" % number) for number in range(TICKS)]
 
     received = await asyncio.gather(
-        *(each.receive(known, delivery) for delivery in deliveries for each in receivers)
+        *(receiver.receive(known, delivery) for delivery in deliveries for receiver in receivers)
     )
 
     headers = (await backends[0].archive.list_headers(ExecutionFilter(limit=1_000))).headers
-    assert {each.execution_id for each in received} == {each.execution_id for each in headers}
+    assert {outcome.execution_id for outcome in received} == {
+        header.execution_id for header in headers
+    }
     assert len(headers) == TICKS
 
 
-async def test_what_a_schedule_starts_is_run_with_its_tick(engine: Engine) -> None:
+async def test_a_scheduled_execution_runs_with_the_time_of_its_tick(engine: Engine) -> None:
     await engine.client.library.store(FLOW)
     schedules = ScheduleStore(engine.backend, engine.clock, WORLD.ids)
     start = float(int(engine.clock.now())) + 100
@@ -169,7 +181,7 @@ async def test_what_a_schedule_starts_is_run_with_its_tick(engine: Engine) -> No
     assert view.output == {"at": int(start)}
 
 
-async def test_an_overlap_is_skipped_or_cancelled_for_real(
+async def test_an_overlap_is_skipped_or_cancels_the_running_execution(
     engine: Engine, work: WorkHandler
 ) -> None:
     work.gate("a")
@@ -189,9 +201,9 @@ async def test_an_overlap_is_skipped_or_cancelled_for_real(
         )
     scheduler = build_scheduler(engine.backend, WORLD, engine.event_bus, engine.client)
 
-    first = {each.schedule_id: each for each in await scheduler.dispatch(start)}
+    first = {outcome.schedule_id: outcome for outcome in await scheduler.dispatch(start)}
     await wait_until(lambda: work.running == 2, DEADLINE_S)
-    second = {each.schedule_id: each for each in await scheduler.dispatch(start + 60)}
+    second = {outcome.schedule_id: outcome for outcome in await scheduler.dispatch(start + 60)}
     cancelled = await wait_for_end(engine, ExecutionId(str(first["cancel"].execution_id)))
     work.gates["a"].set()
     kept = await wait_for_end(engine, ExecutionId(str(first["skip"].execution_id)))
@@ -202,7 +214,7 @@ async def test_an_overlap_is_skipped_or_cancelled_for_real(
     await wait_for_end(engine, ExecutionId(str(second["cancel"].execution_id)))
 
 
-async def keep_workflow(backend: Backend) -> None:
+async def store_workflow(backend: Backend) -> None:
     await WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, WORLD.clock)).store(
         FLOW
     )

@@ -1,4 +1,4 @@
-"""`process` mode with real processes: results, hard stops, and death with the parent."""
+"""`process` mode with real processes: results, hard timeouts, and the end with the parent."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ def stage() -> WorkerHarness:
     return WorkerHarness(RealClock())
 
 
-def crunch(
+def make_process_task(
     stage: WorkerHarness, name: str, args: dict[str, Any] | None = None, **fields: Any
 ) -> Any:
     config = {"function": f"{HERE}:{name}", "args": args or {}, "mode": "process"}
@@ -50,17 +50,21 @@ def is_gone(pid: int) -> Callable[[], bool]:
     return lambda: not is_alive(pid)
 
 
-async def pids_in(file: Path) -> list[int]:
+async def read_pids(file: Path) -> list[int]:
     await wait_until(lambda: file.exists() and bool(file.read_text()))
     return [int(word) for word in file.read_text().split()]
 
 
 async def test_a_function_runs_in_a_process_that_is_reused(stage: WorkerHarness) -> None:
     async with stage.working(concurrency=1):
-        await stage.issue(crunch(stage, "pid"), crunch(stage, "pid"), crunch(stage, "async_pid"))
+        await stage.issue(
+            make_process_task(stage, "pid"),
+            make_process_task(stage, "pid"),
+            make_process_task(stage, "async_pid"),
+        )
         results = await stage.results(3)
 
-    pids = {each.output.decode() for each in results if isinstance(each, TaskCompleted)}
+    pids = {result.output.decode() for result in results if isinstance(result, TaskCompleted)}
     assert len(pids) == 1
     assert os.getpid() not in pids
     assert not is_alive(pids.pop())
@@ -69,7 +73,7 @@ async def test_a_function_runs_in_a_process_that_is_reused(stage: WorkerHarness)
 async def test_the_child_has_the_working_directory_and_the_path_of_its_parent(
     stage: WorkerHarness,
 ) -> None:
-    assert await stage.output(crunch(stage, "where")) == {
+    assert await stage.output(make_process_task(stage, "where")) == {
         "cwd": str(Path.cwd()),
         "path": sys.path,
     }
@@ -79,7 +83,7 @@ async def test_the_context_works_in_a_process(
     stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     await stage.backend.blobs.put("k", b'["from a blob"]')
-    task = crunch(
+    task = make_process_task(
         stage,
         "inputs",
         inputs={"a": 1, "b": make_blob_reference("k", 15)},
@@ -97,7 +101,7 @@ async def test_the_context_works_in_a_process(
     }
     [metric] = stage.telemetry.named("handler.metric")
     assert (metric["metric"], metric["value"]) == ("depth", 2.5)
-    [record] = [each for each in caplog.records if each.getMessage() == "from the child"]
+    [record] = [entry for entry in caplog.records if entry.getMessage() == "from the child"]
     assert (record.levelno, record.__dict__["node_id"]) == (logging.WARNING, "node")
 
 
@@ -111,10 +115,10 @@ async def test_a_registered_handler_may_run_in_a_process(stage: WorkerHarness) -
     assert output == {"config": {"x": 1}, "node": "node"}
 
 
-async def test_an_exception_comes_back_even_if_it_could_not_be_pickled(
+async def test_an_exception_that_can_not_be_pickled_is_reported(
     stage: WorkerHarness,
 ) -> None:
-    failed = await stage.error(crunch(stage, "picky"))
+    failed = await stage.error(make_process_task(stage, "picky"))
 
     assert str(failed.error) == "PickyError: very picky"
     assert "child_functions.py" in (failed.error.traceback or "")
@@ -123,7 +127,7 @@ async def test_an_exception_comes_back_even_if_it_could_not_be_pickled(
 
 async def test_code_in_a_process_may_skip_its_node(stage: WorkerHarness) -> None:
     async with stage.working():
-        await stage.issue(crunch(stage, "skip"))
+        await stage.issue(make_process_task(stage, "skip"))
         [skipped] = await stage.results()
 
     assert isinstance(skipped, TaskSkipped)
@@ -138,17 +142,17 @@ async def exit_as_a_generator_async() -> None:
     raise GeneratorExit("by the code")
 
 
-def say_what_utf_8_can_not_hold(ctx: Context) -> None:
+def log_and_raise_undecodable_text(ctx: Context) -> None:
     ctx.logger.warning(os.fsdecode(b"log \xff"))
     raise ValueError(os.fsdecode(b"error \xff"))
 
 
-def skip_for_what_utf_8_can_not_hold() -> None:
+def skip_with_undecodable_text() -> None:
     raise Skip(os.fsdecode(b"skip \xff"))
 
 
 @pytest.mark.parametrize("function", [exit_as_a_generator, exit_as_a_generator_async])
-async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
+async def test_a_generator_exit_in_a_process_fails_its_task(
     stage: WorkerHarness, function: Callable[..., Any]
 ) -> None:
     config = {"function": f"{__name__}:{function.__name__}", "mode": "process"}
@@ -158,15 +162,15 @@ async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
     assert str(failed.error) == "GeneratorExit: by the code"
 
 
-async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
+async def test_undecodable_text_from_a_process_is_escaped(
     stage: WorkerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said, skipped = (
-        stage.task("python", {"function": f"{__name__}:{each.__name__}", "mode": "process"})
-        for each in (say_what_utf_8_can_not_hold, skip_for_what_utf_8_can_not_hold)
+    escaped, skipped = (
+        stage.task("python", {"function": f"{__name__}:{function.__name__}", "mode": "process"})
+        for function in (log_and_raise_undecodable_text, skip_with_undecodable_text)
     )
     async with stage.working(concurrency=1):
-        await stage.issue(said, skipped)
+        await stage.issue(escaped, skipped)
         first, second = await stage.results(2)
 
     assert isinstance(first, TaskFailed)
@@ -176,19 +180,21 @@ async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
     assert r"log \udcff" in [record.getMessage() for record in caplog.records]
 
 
-async def test_a_result_that_is_not_json_is_refused_in_the_same_sentence(
+async def test_a_result_of_a_process_that_is_not_json_is_refused(
     stage: WorkerHarness,
 ) -> None:
-    failed = await stage.error(crunch(stage, "not_json"))
+    failed = await stage.error(make_process_task(stage, "not_json"))
 
     assert "it holds a builtins.object" in failed.error.message
 
 
-async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(
+async def test_a_process_that_exits_gives_a_retryable_error(
     stage: WorkerHarness,
 ) -> None:
     async with stage.working(concurrency=1):
-        await stage.issue(crunch(stage, "leave"), crunch(stage, "square", {"n": 5}))
+        await stage.issue(
+            make_process_task(stage, "leave"), make_process_task(stage, "square", {"n": 5})
+        )
         died, completed = await stage.results(2)
 
     assert died.error.type == "ProcessDiedError"  # type: ignore[union-attr]  # a failure
@@ -197,20 +203,20 @@ async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(
     assert completed.output.decode() == 25  # type: ignore[union-attr]  # in a new process
 
 
-async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: WorkerHarness) -> None:
+async def test_a_process_that_died_while_idle_is_replaced(stage: WorkerHarness) -> None:
     processes, children = ChildProcessPool(), list[ChildProcess]()
     job = make_job(
         FunctionCall(function=child_functions.pid, mode=Mode.PROCESS), stage.task("crunch")
     )
 
-    async def answered() -> bytes:
+    async def run_job() -> bytes:
         done = await processes.run(job, lambda _news: None, children.append)
         return bytes(done.output)
 
-    first = await answered()
+    first = await run_job()
     os.kill(int(first), signal.SIGKILL)
     await children[0].wait()
-    second, third = await answered(), await answered()
+    second, third = await run_job(), await run_job()
     await processes.close()
 
     assert first != second
@@ -218,15 +224,15 @@ async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: WorkerHa
     assert children[1] is children[2]
 
 
-async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
+async def test_a_timeout_kills_the_process_and_its_children(
     stage: WorkerHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
-    task = crunch(stage, "spin_with_grandchild", {"file": str(file)}, timeout_s=2.0)
+    task = make_process_task(stage, "spin_with_grandchild", {"file": str(file)}, timeout_s=2.0)
 
     async with stage.working(concurrency=1):
-        await stage.issue(task, crunch(stage, "square", {"n": 3}))
-        child, grandchild = await pids_in(file)
+        await stage.issue(task, make_process_task(stage, "square", {"n": 3}))
+        child, grandchild = await read_pids(file)
         failed, completed = await stage.results(2)
         await wait_until(is_gone(child))
         await wait_until(is_gone(grandchild))
@@ -235,13 +241,15 @@ async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
     assert completed.output.decode() == 9  # type: ignore[union-attr]  # the slot was free again
 
 
-async def test_a_dropped_task_has_its_process_killed(stage: WorkerHarness, tmp_path: Path) -> None:
+async def test_the_process_of_a_dropped_task_is_killed(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
-    task = crunch(stage, "spin", {"file": str(file)})
+    task = make_process_task(stage, "spin", {"file": str(file)})
 
     async with stage.working() as worker:
         await stage.issue(task)
-        [child] = await pids_in(file)
+        [child] = await read_pids(file)
         await stage.drop(task.token)
         await wait_until(is_gone(child))
         await wait_until(lambda: worker.holds == 0)
@@ -250,8 +258,10 @@ async def test_a_dropped_task_has_its_process_killed(stage: WorkerHarness, tmp_p
     assert stage.ended() == []
 
 
-async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: WorkerHarness) -> None:
-    output = await stage.output(crunch(stage, "soft", soft_timeout_s=1.0, timeout_s=30.0))
+async def test_the_soft_timeout_interrupts_code_that_never_waits(stage: WorkerHarness) -> None:
+    output = await stage.output(
+        make_process_task(stage, "soft", soft_timeout_s=1.0, timeout_s=30.0)
+    )
 
     assert "soft timeout of 1 s" in output
 
@@ -272,14 +282,16 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize("function", ["spin", "spin_without_letting_go"])
-async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, function: str) -> None:
+@pytest.mark.parametrize("function", ["spin", "spin_without_switching_threads"])
+async def test_a_child_process_ends_when_its_parent_is_killed(
+    tmp_path: Path, function: str
+) -> None:
     file = tmp_path / "pid"
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT), f"{HERE}:{function}", str(file)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    [child] = await pids_in(file)
+    [child] = await read_pids(file)
     was_alive = is_alive(child)
 
     os.kill(parent.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""WorkflowExecutor: the document pipeline and its failures, conditions, retries, objects."""
+"""WorkflowExecutor runs the document pipeline: failures, conditions, retries and objects."""
 
 import asyncio
 import threading
@@ -24,11 +24,11 @@ from tests.integration.document_pipeline import (
 
 
 def not_awaited(ctx: StepContext) -> Any:
-    """As a lambda around an async function would be."""
+    """Returns a coroutine, like a lambda around an async function."""
     return save(ctx)
 
 
-async def test_the_document_pipeline_completes_and_each_step_sees_what_is_above_it() -> None:
+async def test_the_document_pipeline_completes_and_each_step_sees_its_ancestors() -> None:
     result = await run_document(document())
 
     assert result.status is ExecutionState.COMPLETED
@@ -41,7 +41,7 @@ async def test_the_document_pipeline_completes_and_each_step_sees_what_is_above_
     assert all(0 <= step.duration <= result.total_duration for step in result.steps.values())
 
 
-async def test_when_save_json_fails_the_review_is_skipped_and_the_rest_goes_on() -> None:
+async def test_when_save_json_fails_only_the_review_is_skipped() -> None:
     result = await run_document(document(save_json=fail))
 
     assert statuses(result) == {
@@ -61,7 +61,7 @@ async def test_when_save_json_fails_the_review_is_skipped_and_the_rest_goes_on()
     assert "save_json" not in result.outputs
 
 
-async def test_when_extract_fails_everything_below_it_is_skipped() -> None:
+async def test_when_extract_fails_all_its_descendants_are_skipped() -> None:
     result = await run_document(document(extract=fail))
 
     assert (result.completed, result.failed, result.skipped) == (0, 1, 4)
@@ -71,29 +71,29 @@ async def test_when_extract_fails_everything_below_it_is_skipped() -> None:
     }
 
 
-async def test_when_record_metrics_fails_nothing_else_is_touched() -> None:
+async def test_when_record_metrics_fails_all_other_steps_complete() -> None:
     result = await run_document(document(record_metrics=fail))
 
     assert (result.completed, result.failed, result.skipped) == (4, 1, 0)
     assert result.outputs["create_review"] == ["extract", "save_json", "save_parquet"]
 
 
-async def test_a_false_condition_skips_its_step_and_is_no_failure() -> None:
-    has_none = document(metrics_if=lambda ctx: ctx["step_outputs"].get("extract") is None)
+async def test_a_false_condition_skips_its_step_without_a_failure() -> None:
+    without_metrics = document(metrics_if=lambda ctx: ctx["step_outputs"].get("extract") is None)
 
-    result = await run_document(has_none)
+    result = await run_document(without_metrics)
 
     metrics = result.steps["record_metrics"]
     assert result.status is ExecutionState.COMPLETED
     assert (metrics.status, metrics.reason, metrics.error) == (SKIPPED, "condition is false", None)
 
 
-async def test_a_true_condition_is_asked_once_and_not_again_for_a_retry() -> None:
-    asked: list[int] = []
+async def test_a_condition_is_not_evaluated_again_for_a_retry() -> None:
+    evaluations: list[int] = []
     attempts: list[int] = []
 
-    def ask(ctx: StepContext) -> bool:
-        asked.append(ctx.task.attempt)
+    def evaluate(ctx: StepContext) -> bool:
+        evaluations.append(ctx.task.attempt)
         return True
 
     def fail_once(ctx: StepContext) -> None:
@@ -101,11 +101,11 @@ async def test_a_true_condition_is_asked_once_and_not_again_for_a_retry() -> Non
         if len(attempts) == 1:
             raise ConnectionError
 
-    dag = WorkflowDAG().add_step("a", fail_once, condition=ask)
+    dag = WorkflowDAG().add_step("a", fail_once, condition=evaluate)
     result = await WorkflowExecutor(retry=AT_ONCE).execute(dag)
 
     assert result.is_successful
-    assert (asked, attempts) == ([1], [1, 2])
+    assert (evaluations, attempts) == ([1], [1, 2])
 
 
 CONDITIONS: list[tuple[Callable[[StepContext], Any], str]] = [
@@ -162,7 +162,7 @@ async def test_fail_fast_ends_the_execution_at_the_first_failure() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_step_that_fails_twice_succeeds_with_its_third_attempt(is_async: bool) -> None:
+async def test_a_step_that_fails_twice_completes_with_its_third_attempt(is_async: bool) -> None:
     attempts: list[int] = []
 
     def flaky(ctx: StepContext) -> str:
@@ -181,7 +181,7 @@ async def test_a_step_that_fails_twice_succeeds_with_its_third_attempt(is_async:
     assert attempts == [1, 2, 3]
 
 
-async def test_retries_are_used_up_in_the_end() -> None:
+async def test_a_step_fails_after_its_last_retry() -> None:
     result = await WorkflowExecutor(retry=AT_ONCE).execute(
         WorkflowDAG().add_step("a", fail, max_retries=2), {"doc_id": 1}
     )
@@ -190,7 +190,7 @@ async def test_retries_are_used_up_in_the_end() -> None:
     assert result.error == "NodeFailed: node 'a' failed: ConnectionError: no way to store 1"
 
 
-async def test_a_mistake_in_the_code_is_not_retried_unless_its_policy_says_so() -> None:
+async def test_a_programming_error_is_retried_only_if_the_policy_allows_it() -> None:
     def wrong(_ctx: StepContext) -> None:
         raise ValueError("wrong")
 
@@ -202,7 +202,7 @@ async def test_a_mistake_in_the_code_is_not_retried_unless_its_policy_says_so() 
     assert [step.retries for step in result.steps.values()] == [0, 1]
 
 
-async def test_a_timeout_enters_the_retry_loop() -> None:
+async def test_a_step_is_retried_after_a_timeout() -> None:
     attempts: list[int] = []
 
     async def slow_at_first(ctx: StepContext) -> str:
@@ -217,7 +217,7 @@ async def test_a_timeout_enters_the_retry_loop() -> None:
     assert (result.outputs, result.steps["a"].retries) == ({"a": "in time"}, 1)
 
 
-async def test_a_late_result_of_a_timed_out_function_replaces_nothing() -> None:
+async def test_a_late_result_of_a_timed_out_function_is_ignored() -> None:
     may_return, has_returned = threading.Event(), threading.Event()
     results: list[object] = [object(), object()]
 
@@ -241,7 +241,7 @@ async def test_a_late_result_of_a_timed_out_function_replaces_nothing() -> None:
     assert result.outputs["b"] is results[1]
 
 
-async def test_any_object_is_handed_on_by_reference() -> None:
+async def test_any_object_is_passed_between_steps_by_reference() -> None:
     frame = {"lock": threading.Lock(), "rows": {1, 2}}
 
     async def take(ctx: StepContext) -> object:
@@ -275,7 +275,7 @@ async def test_a_step_changes_only_its_own_copy_of_the_context() -> None:
     assert result.outputs["b"] == 7
 
 
-async def test_retries_wait_longer_each_time_on_the_clock_of_the_engine() -> None:
+async def test_the_delay_doubles_with_each_retry() -> None:
     clock = FakeClock()
     times: list[float] = []
 

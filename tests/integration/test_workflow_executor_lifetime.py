@@ -1,4 +1,4 @@
-"""WorkflowExecutor from the outside: cancelled, used by many loops, stored, broken, misused."""
+"""WorkflowExecutor when it is cancelled, shared by event loops, stored, broken or misused."""
 
 import asyncio
 import gc
@@ -51,7 +51,7 @@ async def test_cancelling_the_caller_stops_running_steps_before_it_returns() -> 
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_cancel_is_heard_though_the_store_fails_at_that_moment(
+async def test_a_cancel_succeeds_although_the_store_fails_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     has_begun = asyncio.Event()
@@ -78,7 +78,7 @@ async def test_a_cancel_is_heard_though_the_store_fails_at_that_moment(
     assert not failures
 
 
-async def test_cancelling_one_execution_leaves_the_others_of_the_executor_alone() -> None:
+async def test_cancelling_an_execution_does_not_affect_others_of_the_executor() -> None:
     executor = WorkflowExecutor()
     has_begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -98,15 +98,15 @@ async def test_cancelling_one_execution_leaves_the_others_of_the_executor_alone(
     assert kept.result().outputs == {"a": "done"}
 
 
-async def test_a_function_in_a_thread_is_told_that_its_caller_was_cancelled() -> None:
+async def test_a_function_in_a_thread_is_notified_that_its_caller_was_cancelled() -> None:
     loop = asyncio.get_running_loop()
-    has_begun, is_told = asyncio.Event(), threading.Event()
+    has_begun, is_notified = asyncio.Event(), threading.Event()
 
     def work(ctx: StepContext) -> None:
         loop.call_soon_threadsafe(has_begun.set)
         while not ctx.task.cancelled:
-            is_told.wait(0.001)
-        is_told.set()
+            is_notified.wait(0.001)
+        is_notified.set()
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(WorkflowExecutor().execute(WorkflowDAG().add_step("a", work)))
@@ -114,18 +114,18 @@ async def test_a_function_in_a_thread_is_told_that_its_caller_was_cancelled() ->
         running.cancel()
 
     assert running.cancelled()
-    assert await asyncio.to_thread(is_told.wait, 10)
+    assert await asyncio.to_thread(is_notified.wait, 10)
 
 
-def live_tasks() -> int:
+def count_live_tasks() -> int:
     gc.collect()
-    return sum(isinstance(each, asyncio.Task) for each in gc.get_objects())
+    return sum(isinstance(candidate, asyncio.Task) for candidate in gc.get_objects())
 
 
 def test_many_event_loops_in_one_process_leak_neither_threads_nor_tasks() -> None:
     executor = WorkflowExecutor()
     dag = document()
-    threads, tasks = set(threading.enumerate()), live_tasks()
+    threads, tasks = set(threading.enumerate()), count_live_tasks()
 
     results = [asyncio.run(executor.execute(dag, {"doc_id": 1})) for _ in range(50)]
     results += [executor.execute_sync(dag, {"doc_id": 1}) for _ in range(50)]
@@ -134,15 +134,15 @@ def test_many_event_loops_in_one_process_leak_neither_threads_nor_tasks() -> Non
         thread.join(10)
     assert all(result.is_successful for result in results)
     assert set(threading.enumerate()) <= threads
-    assert live_tasks() <= tasks
+    assert count_live_tasks() <= tasks
 
 
 def test_threads_with_an_event_loop_each_may_share_an_executor() -> None:
     executor = WorkflowExecutor()
-    found: list[WorkflowResult] = []
+    results: list[WorkflowResult] = []
 
     def work() -> None:
-        found.append(executor.execute_sync(document(), {"doc_id": 1}))
+        results.append(executor.execute_sync(document(), {"doc_id": 1}))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -150,10 +150,10 @@ def test_threads_with_an_event_loop_each_may_share_an_executor() -> None:
     for thread in threads:
         thread.join(30)
 
-    assert [result.completed for result in found] == [5] * 8
+    assert [result.completed for result in results] == [5] * 8
 
 
-async def test_execute_sync_inside_an_event_loop_says_what_to_do() -> None:
+async def test_the_error_of_execute_sync_inside_an_event_loop_names_the_alternative() -> None:
     with pytest.raises(InputError, match=r"use 'await executor\.execute"):
         WorkflowExecutor().execute_sync(document())
 
@@ -173,19 +173,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "expected"), WRONG)
-def test_a_wrong_argument_is_refused_in_a_sentence(
+def test_a_wrong_argument_is_refused_with_the_reason(
     arguments: Mapping[str, Any], expected: str
 ) -> None:
     with pytest.raises(InputError, match=expected):
         WorkflowExecutor(**arguments)
 
 
-async def test_the_context_may_not_hide_the_outputs() -> None:
+async def test_the_context_may_not_contain_the_key_of_the_outputs() -> None:
     with pytest.raises(InputError, match="'step_outputs' is reserved for outputs of steps"):
         await WorkflowExecutor().execute(document(), {"step_outputs": {}})
 
 
-async def test_with_a_data_dir_the_execution_is_stored_for_everybody_to_see(
+async def test_with_a_data_dir_the_execution_is_stored(
     tmp_path: Path,
 ) -> None:
     result = await WorkflowExecutor(data_dir=tmp_path).execute(document(), {"doc_id": 7})
@@ -201,7 +201,7 @@ async def test_with_a_data_dir_the_execution_is_stored_for_everybody_to_see(
     assert {name: node.output for name, node in view.nodes.items()} == result.outputs
 
 
-async def test_with_a_data_dir_results_are_what_json_makes_of_them(tmp_path: Path) -> None:
+async def test_with_a_data_dir_results_are_converted_to_json(tmp_path: Path) -> None:
     dag = WorkflowDAG().add_step("a", lambda _ctx: (1, 2)).add_step("bad", lambda _ctx: object())
     dag.add_step("b", lambda ctx: ctx["step_outputs"]["a"], depends_on=["a"])
 
@@ -219,7 +219,7 @@ async def test_with_a_data_dir_the_context_must_be_json(tmp_path: Path) -> None:
     assert (await executor.execute(document(), {"doc_id": 1})).is_successful
 
 
-async def test_a_data_dir_that_can_not_be_opened_is_an_error_and_no_hang(tmp_path: Path) -> None:
+async def test_a_data_dir_that_can_not_be_opened_raises_an_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
     executor = WorkflowExecutor(data_dir=file)
@@ -238,16 +238,16 @@ class BrokenClock(RealClock):
         return super().monotonic()
 
 
-async def test_an_engine_that_breaks_down_is_an_error_and_no_hang() -> None:
+async def test_a_broken_engine_raises_an_error() -> None:
     clock = BrokenClock()
     executor = WorkflowExecutor(clock=clock)
 
-    async def break_it(_ctx: StepContext) -> None:
+    async def break_clock(_ctx: StepContext) -> None:
         clock.is_broken = True
-        await asyncio.Event().wait()  # until the engine has found out
+        await asyncio.Event().wait()  # until the engine stops
 
     with pytest.raises(EngineEndedError) as caught:
-        await executor.execute(WorkflowDAG().add_step("a", break_it))
+        await executor.execute(WorkflowDAG().add_step("a", break_clock))
     assert isinstance(caught.value.__cause__, ExceptionGroup)
 
     clock.is_broken = False

@@ -1,4 +1,4 @@
-"""How many steps run at once, and how fast they follow each other."""
+"""Limits of WorkflowExecutor: concurrent steps and steps per second."""
 
 import asyncio
 import time
@@ -11,8 +11,8 @@ from runnel.testing.clock import FakeClock
 from tests.integration.document_pipeline import document
 
 
-class Crowd:
-    """Steps that wait until `most` of them are together, and then a little for one too many."""
+class ConcurrencyProbe:
+    """Steps that wait until `most` of them run at once, then let any further step start."""
 
     def __init__(self, most: int) -> None:
         self.now = self.peak = 0
@@ -30,49 +30,49 @@ class Crowd:
         self.now -= 1
 
     def dag(self, steps: int) -> WorkflowDAG:
-        dag = WorkflowDAG("crowd")
+        dag = WorkflowDAG("probe")
         for number in range(steps):
             dag.add_step(f"s{number}", self)
         return dag
 
 
-async def test_no_more_steps_run_at_once_than_allowed() -> None:
-    crowd = Crowd(4)
+async def test_the_number_of_concurrent_steps_is_limited() -> None:
+    probe = ConcurrencyProbe(4)
 
-    result = await WorkflowExecutor(max_concurrency=4).execute(crowd.dag(20))
+    result = await WorkflowExecutor(max_concurrency=4).execute(probe.dag(20))
 
-    assert (result.completed, crowd.peak) == (20, 4)
+    assert (result.completed, probe.peak) == (20, 4)
 
 
 async def test_executions_of_one_executor_share_its_limit() -> None:
-    crowd = Crowd(3)
+    probe = ConcurrencyProbe(3)
     executor = WorkflowExecutor(max_concurrency=3)
 
-    results = await asyncio.gather(*(executor.execute(crowd.dag(5)) for _ in range(4)))
+    results = await asyncio.gather(*(executor.execute(probe.dag(5)) for _ in range(4)))
 
     assert [result.completed for result in results] == [5] * 4
-    assert crowd.peak == 3
+    assert probe.peak == 3
 
 
-async def test_an_execution_may_end_while_another_one_of_the_executor_goes_on() -> None:
+async def test_an_execution_may_end_while_another_one_of_the_executor_runs() -> None:
     executor = WorkflowExecutor()
-    is_first_over = asyncio.Event()
+    is_first_finished = asyncio.Event()
 
     async def wait_for_first(_ctx: StepContext) -> str:
-        await is_first_over.wait()
+        await is_first_finished.wait()
         return "second"
 
     async with asyncio.TaskGroup() as group:
         first = group.create_task(executor.execute(document(), {"doc_id": 1}))
         second = group.create_task(executor.execute(WorkflowDAG().add_step("a", wait_for_first)))
         assert (await first).is_successful
-        is_first_over.set()
+        is_first_finished.set()
 
     assert second.result().outputs == {"a": "second"}
 
 
-class Times:
-    """Steps that note when they began."""
+class StartTimes:
+    """Steps that record their start times."""
 
     def __init__(self) -> None:
         self.began: list[float] = []
@@ -90,19 +90,19 @@ class Times:
         return max(self.began) - min(self.began)
 
 
-async def test_steps_of_a_resource_tag_keep_the_distance_of_its_limiter() -> None:
-    times = Times()
+async def test_steps_of_a_resource_tag_are_limited_to_its_rate() -> None:
+    times = StartTimes()
     limiter = TokenBucketRateLimiter(rate_per_second=50, burst=1)
 
     result = await WorkflowExecutor(rate_limiters={"api": limiter}).execute(times.dag(6))
 
-    # 5 gaps of 20 ms; a single one may look shorter when the step before it began late.
+    # 5 gaps of 20 ms. A single gap may be shorter if the step before it started late.
     assert result.completed == 6
     assert 0.095 <= times.total_s() < 5.0
 
 
-async def test_a_burst_runs_at_once_and_the_rest_at_the_rate() -> None:
-    times = Times()
+async def test_a_burst_starts_at_once_and_further_steps_at_the_rate() -> None:
+    times = StartTimes()
     limiter = TokenBucketRateLimiter(rate_per_second=20, burst=5)
 
     await WorkflowExecutor(max_concurrency=8, rate_limiters={"api": limiter}).execute(times.dag(7))
@@ -113,7 +113,7 @@ async def test_a_burst_runs_at_once_and_the_rest_at_the_rate() -> None:
 
 
 async def test_one_limiter_limits_all_executors_that_share_it() -> None:
-    times = Times()
+    times = StartTimes()
     limiter = TokenBucketRateLimiter(rate_per_second=50, burst=1)
     executors = [WorkflowExecutor(rate_limiters={"api": limiter}) for _ in range(3)]
 
@@ -124,32 +124,34 @@ async def test_one_limiter_limits_all_executors_that_share_it() -> None:
 
 
 async def test_a_tag_without_a_limiter_is_not_limited() -> None:
-    times = Times()
+    times = StartTimes()
 
     result = await WorkflowExecutor().execute(times.dag(20))
 
     assert result.completed == 20
 
 
-async def acquire(limiter: TokenBucketRateLimiter, clock: FakeClock, times: list[float]) -> None:
+async def acquire_and_record(
+    limiter: TokenBucketRateLimiter, clock: FakeClock, times: list[float]
+) -> None:
     await limiter.acquire()
     times.append(clock.monotonic())
 
 
-async def test_a_limiter_by_itself_hands_out_tokens_in_order() -> None:
+async def test_a_limiter_grants_tokens_in_order() -> None:
     clock = FakeClock()
     limiter = TokenBucketRateLimiter(2, 2, clock=clock)
     times: list[float] = []
 
     async with asyncio.TaskGroup() as group:
         for _ in range(5):
-            group.create_task(acquire(limiter, clock, times))
+            group.create_task(acquire_and_record(limiter, clock, times))
         await clock.advance(10)
 
     assert times == [0.0, 0.0, 0.5, 1.0, 1.5]
 
 
-async def test_an_idle_limiter_saves_up_no_more_than_its_burst() -> None:
+async def test_an_idle_limiter_accumulates_at_most_its_burst() -> None:
     clock = FakeClock()
     limiter = TokenBucketRateLimiter(2, 3, clock=clock)
     await clock.advance(100)
@@ -157,7 +159,7 @@ async def test_an_idle_limiter_saves_up_no_more_than_its_burst() -> None:
     assert [limiter.take() for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
 
 
-async def test_a_waiter_that_is_cancelled_gives_its_place_back() -> None:
+async def test_a_cancelled_waiter_returns_its_token() -> None:
     clock = FakeClock()
     limiter = TokenBucketRateLimiter(1, 1, clock=clock)
     await limiter.acquire()
@@ -169,7 +171,7 @@ async def test_a_waiter_that_is_cancelled_gives_its_place_back() -> None:
     assert limiter.take() == pytest.approx(0.9)
 
 
-def test_a_token_that_is_too_far_away_is_not_taken() -> None:
+def test_a_token_beyond_the_maximum_wait_is_not_taken() -> None:
     limiter = TokenBucketRateLimiter(1, 1, clock=FakeClock())
     limiter.take()
 
@@ -179,12 +181,12 @@ def test_a_token_that_is_too_far_away_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(rate: float) -> None:
+def test_an_invalid_rate_is_refused(rate: float) -> None:
     with pytest.raises(InputError, match="expected rate_per_second to be above 0"):
         TokenBucketRateLimiter(rate)
 
 
-def test_a_burst_of_nothing_is_refused() -> None:
+def test_a_burst_of_zero_is_refused() -> None:
     with pytest.raises(
         InputError, match="expected burst to be a whole number of at least 1, got 0"
     ):

@@ -1,4 +1,4 @@
-"""Bodies that can't be read, are too large, or are of the wrong kind."""
+"""Requests with bodies that are unreadable, too large, or of the wrong media type."""
 
 from tests.integration.refusals.refused_request import (
     DEEP,

@@ -1,4 +1,4 @@
-"""Workflows that can't be stored."""
+"""Requests to store invalid workflows."""
 
 from tests.integration.refusals.refused_request import (
     INVALID,
@@ -65,7 +65,7 @@ DOCUMENTS = [
         says="'a'",
     ),
     RefusedRequest(
-        name="a parent that is not there",
+        name="an unknown parent",
         path=STORE,
         body=workflow(node(dependencies=["b"])),
         status=422,
@@ -104,7 +104,7 @@ DOCUMENTS = [
         code=INVALID,
     ),
     RefusedRequest(
-        name="a template of a node that is not there",
+        name="a template that names an unknown node",
         path=STORE,
         body=workflow(node(config={"x": "{{ b.c }}"})),
         status=422,
@@ -120,7 +120,7 @@ DOCUMENTS = [
         says="condition",
     ),
     RefusedRequest(
-        name="a setting of a handler that is not there",
+        name="an unknown setting of a handler",
         path=STORE,
         body=workflow(node(handler="sleep", config={"secs": 1})),
         status=422,
@@ -128,7 +128,7 @@ DOCUMENTS = [
         says="secs",
     ),
     RefusedRequest(
-        name="a time that is negative",
+        name="a negative time",
         path=STORE,
         body=workflow(node(timeout_seconds=-1)),
         status=422,
@@ -144,7 +144,7 @@ DOCUMENTS = [
         says="file",
     ),
     RefusedRequest(
-        name="a child workflow that is not there",
+        name="an unknown child workflow",
         path=STORE,
         body=workflow(node(handler="workflow", config={"workflow": "nope"})),
         status=422,
@@ -152,7 +152,7 @@ DOCUMENTS = [
         says="nope",
     ),
     RefusedRequest(
-        name="an input schema that is none",
+        name="an invalid input schema",
         path=STORE,
         body=workflow(node(), input={"type": "thing"}),
         status=422,
@@ -160,7 +160,7 @@ DOCUMENTS = [
         says="input",
     ),
     RefusedRequest(
-        name="a wrong one that is only to be judged",
+        name="an invalid workflow to validate",
         path="/v1/workflows/validate",
         body=workflow(),
         status=422,

@@ -1,4 +1,4 @@
-"""Executions that are not there, or not in the state for what is asked."""
+"""Requests about executions that do not exist or are in the wrong state."""
 
 from tests.integration.refusals.refused_request import (
     INVALID,
@@ -11,7 +11,7 @@ from tests.integration.refusals.refused_request import (
 
 EXECUTIONS = [
     RefusedRequest(
-        name="an execution that is not there",
+        name="an unknown execution",
         method="GET",
         path="/v1/executions/nope",
         status=404,
@@ -19,7 +19,7 @@ EXECUTIONS = [
         says="nope",
     ),
     RefusedRequest(
-        name="the same by its other path",
+        name="an unknown execution under its other path",
         method="GET",
         path="/v1/workflow/nope",
         status=404,
@@ -33,14 +33,14 @@ EXECUTIONS = [
         code="not_found",
     ),
     RefusedRequest(
-        name="an id without end",
+        name="an id that is too long",
         method="GET",
         path="/v1/executions/" + LONG,
         status=422,
         code=REQUEST,
     ),
     RefusedRequest(
-        name="an id that leads elsewhere",
+        name="an id with a path traversal",
         method="GET",
         path="/v1/executions/..%2F..%2Fetc",
         status=404,
@@ -54,21 +54,21 @@ EXECUTIONS = [
         code="not_found",
     ),
     RefusedRequest(
-        name="the history of none",
+        name="the history of an unknown execution",
         method="GET",
         path="/v1/executions/nope/history",
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="a wait for none",
+        name="a wait for an unknown execution",
         method="GET",
         path="/v1/executions/nope/wait",
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="a wait without end",
+        name="a wait that is too long",
         method="GET",
         path="/v1/executions/{open}/wait",
         params={"timeout": 1e9},
@@ -86,10 +86,14 @@ EXECUTIONS = [
         says="timeout",
     ),
     RefusedRequest(
-        name="a trigger of none", path=TRIGGER + "nope", body={}, status=404, code="not_found"
+        name="a trigger of an unknown execution",
+        path=TRIGGER + "nope",
+        body={},
+        status=404,
+        code="not_found",
     ),
     RefusedRequest(
-        name="a trigger of what runs",
+        name="a trigger of a running execution",
         path=TRIGGER + OPEN_ID,
         body={},
         status=409,
@@ -97,7 +101,7 @@ EXECUTIONS = [
         says="RUNNING",
     ),
     RefusedRequest(
-        name="a trigger of what is over",
+        name="a trigger of a finished execution",
         path=TRIGGER + "{done}",
         status=409,
         code="wrong_state",
@@ -120,10 +124,13 @@ EXECUTIONS = [
         says="integer",
     ),
     RefusedRequest(
-        name="a cancel of none", path="/v1/executions/nope/cancel", status=404, code="not_found"
+        name="a cancel of an unknown execution",
+        path="/v1/executions/nope/cancel",
+        status=404,
+        code="not_found",
     ),
     RefusedRequest(
-        name="a cancel of what is over",
+        name="a cancel of a finished execution",
         path="/v1/executions/{done}/cancel",
         status=409,
         code="wrong_state",
@@ -137,7 +144,7 @@ EXECUTIONS = [
         says="reason",
     ),
     RefusedRequest(
-        name="a signal of none",
+        name="a signal to an unknown execution",
         path="/v1/executions/nope/signal",
         body={"name": "go"},
         status=404,
@@ -152,7 +159,7 @@ EXECUTIONS = [
         says="name",
     ),
     RefusedRequest(
-        name="a signal that nobody waits for",
+        name="a signal that no node waits for",
         path="/v1/executions/{open}/signal",
         body={"name": "og"},
         status=422,
@@ -160,27 +167,27 @@ EXECUTIONS = [
         says="its nodes wait for: go",
     ),
     RefusedRequest(
-        name="a signal to what is over",
+        name="a signal to a finished execution",
         path="/v1/executions/{done}/signal",
         body={"name": "go"},
         status=409,
         code="wrong_state",
     ),
     RefusedRequest(
-        name="a rerun of none",
+        name="a rerun of an unknown execution",
         path="/v1/executions/nope/rerun",
         body={},
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="a rerun of what runs",
+        name="a rerun of a running execution",
         path="/v1/executions/{open}/rerun",
         status=409,
         code="wrong_state",
     ),
     RefusedRequest(
-        name="a rerun from a node that is not there",
+        name="a rerun from an unknown node",
         path="/v1/executions/{done}/rerun",
         body={"nodes": ["zz"]},
         status=422,
@@ -188,7 +195,7 @@ EXECUTIONS = [
         says="zz",
     ),
     RefusedRequest(
-        name="a rerun with a config that is none",
+        name="a rerun with a config that is a number",
         path="/v1/executions/{done}/rerun",
         body={"configs": {"one": 3}},
         status=422,
@@ -196,7 +203,7 @@ EXECUTIONS = [
         says="config",
     ),
     RefusedRequest(
-        name="a rerun with a config that can't be",
+        name="a rerun with an invalid config",
         path="/v1/executions/{done}/rerun",
         body={"configs": {"one": {"x": "{{ nope.x }}"}}},
         status=422,

@@ -1,10 +1,10 @@
-"""Lists, paths and origins that there are not."""
+"""Requests with invalid list parameters, unknown paths and foreign origins."""
 
 from tests.integration.refusals.refused_request import REQUEST, RUN, RefusedRequest
 
 LISTS = [
     RefusedRequest(
-        name="a page of none",
+        name="a page of zero entries",
         method="GET",
         path="/v1/executions",
         params={"limit": 0},
@@ -13,7 +13,7 @@ LISTS = [
         says="limit",
     ),
     RefusedRequest(
-        name="a page of too many",
+        name="a page of too many entries",
         method="GET",
         path="/v1/executions",
         params={"limit": 501},
@@ -22,7 +22,7 @@ LISTS = [
         says="limit",
     ),
     RefusedRequest(
-        name="a state that is none",
+        name="an unknown state",
         method="GET",
         path="/v1/executions",
         params={"status": "DONE"},
@@ -31,7 +31,7 @@ LISTS = [
         says="status",
     ),
     RefusedRequest(
-        name="a place that is none",
+        name="an invalid position",
         method="GET",
         path="/v1/executions",
         params={"after": "x!"},
@@ -40,7 +40,7 @@ LISTS = [
         says="page",
     ),
     RefusedRequest(
-        name="a label that is none",
+        name="a label without a value",
         method="GET",
         path="/v1/executions",
         params={"label": "x"},
@@ -49,7 +49,7 @@ LISTS = [
         says="key=value",
     ),
     RefusedRequest(
-        name="a time that is none",
+        name="an invalid time",
         method="GET",
         path="/v1/executions",
         params={"created_from": "yesterday"},
@@ -58,7 +58,7 @@ LISTS = [
         says="created_from",
     ),
     RefusedRequest(
-        name="a parameter that is not there",
+        name="an unknown parameter",
         method="GET",
         path="/v1/executions",
         params={"statuss": "x"},
@@ -67,28 +67,28 @@ LISTS = [
         says="statuss",
     ),
     RefusedRequest(
-        name="a workflow that nobody stored",
+        name="an unknown workflow",
         method="GET",
         path="/v1/workflows/nope",
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="versions of none",
+        name="versions of an unknown workflow",
         method="GET",
         path="/v1/workflows/nope/versions",
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="a drawing of none",
+        name="a graph of an unknown workflow",
         method="GET",
         path="/v1/workflows/nope/graph",
         status=404,
         code="not_found",
     ),
     RefusedRequest(
-        name="a drawing of another kind",
+        name="a graph in an unknown format",
         method="GET",
         path="/v1/workflows/waiting/graph",
         params={"format": "png"},
@@ -97,14 +97,14 @@ LISTS = [
         says="format",
     ),
     RefusedRequest(
-        name="a path that is not there",
+        name="an unknown path",
         method="GET",
         path="/v2/executions",
         status=404,
         code="no_such_path",
     ),
     RefusedRequest(
-        name="a method that is not there",
+        name="an unsupported method",
         method="PATCH",
         path="/v1/executions",
         status=405,
@@ -120,7 +120,7 @@ LISTS = [
         code="foreign_request",
     ),
     RefusedRequest(
-        name="a foreign page",
+        name="a foreign origin",
         path=RUN,
         body={},
         headers={"Origin": "https://evil.example"},
@@ -128,7 +128,7 @@ LISTS = [
         code="foreign_request",
     ),
     RefusedRequest(
-        name="a page of nowhere",
+        name="a null origin",
         path=RUN,
         body={},
         headers={"Origin": "null"},

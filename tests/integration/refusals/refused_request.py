@@ -1,4 +1,4 @@
-"""A request that must be refused: what is sent, and what is answered."""
+"""A request that the API must refuse, with the expected answer."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,12 +7,12 @@ DEEP = "[" * 20_000 + "]" * 20_000
 LONG = "x" * 600
 HALF = "\\ud800"
 OPEN_ID = "{open}"
-"""Stands for the execution that waits, `{held}` for one that is held, `{done}` for a finished."""
+"""A placeholder for a waiting execution; `{held}` is a held one and `{done}` a finished one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedRequest:
-    """`body` is sent as JSON, `raw` as it is; `says` is part of the detail."""
+    """The test sends `body` as JSON or `raw` unchanged, and expects `says` in the detail."""
 
     name: str
     method: str = "POST"

@@ -1,10 +1,10 @@
-"""Executions that can't be begun."""
+"""Requests to start executions that can't be started."""
 
 from tests.integration.refusals.refused_request import LONG, REQUEST, RUN, RefusedRequest
 
 RUNS = [
     RefusedRequest(
-        name="a workflow that is not there",
+        name="a workflow that does not exist",
         path="/v1/workflows/nope/run",
         body={},
         status=404,
@@ -12,7 +12,7 @@ RUNS = [
         says="nope",
     ),
     RefusedRequest(
-        name="a version that is not there",
+        name="an unknown version",
         path=RUN,
         body={"version": 99},
         status=404,
@@ -20,7 +20,7 @@ RUNS = [
         says="99",
     ),
     RefusedRequest(
-        name="a version that is none",
+        name="a version that is not a number",
         path=RUN,
         body={"version": "two"},
         status=422,
@@ -69,7 +69,7 @@ RUNS = [
         says="64",
     ),
     RefusedRequest(
-        name="a label of Runnel's own",
+        name="a label reserved for Runnel",
         path=RUN,
         body={"labels": {"runnel.key": "x"}},
         status=422,
@@ -92,7 +92,7 @@ RUNS = [
         says="required",
     ),
     RefusedRequest(
-        name="an idempotency key without end",
+        name="an idempotency key that is too long",
         path=RUN,
         body={},
         headers={"Idempotency-Key": LONG},
@@ -110,7 +110,7 @@ RUNS = [
         says="Idempotency-Key",
     ),
     RefusedRequest(
-        name="a key of another input",
+        name="an idempotency key used with another input",
         path=RUN,
         body={"input": {"other": 1}},
         headers={"Idempotency-Key": "used"},

@@ -1,4 +1,4 @@
-"""What is almost the right kind of JSON: nothing is made of it that it is not."""
+"""Requests with JSON values of almost the right type: the API does not convert them."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ _SENT: list[tuple[str, str, dict[str, Any], str]] = [
     ("true for a number", RUN, {"version": True}, "version"),
     ("labels that are null", RUN, {"labels": None}, "labels"),
     ("0 for false", f"/v1/executions/{OPEN_ID}/cancel", {"force": 0}, "force"),
-    ("a text for true", f"/v1/executions/{OPEN_ID}/cancel", {"force": "yes"}, "force"),
+    ("text for true", f"/v1/executions/{OPEN_ID}/cancel", {"force": "yes"}, "force"),
     ("0 for false in a schedule", "/v1/schedules", {**SCHEDULE, "is_paused": 0}, "is_paused"),
     ("a number for a time", "/v1/schedules", {**SCHEDULE, "starts_at": 1_800_000_000}, "starts_at"),
     ("digits for a time", "/v1/schedules", {**SCHEDULE, "ends_at": "1800000000"}, "ends_at"),
-    ("a text for seconds", "/v1/schedules", {**SCHEDULE, "interval_s": "60"}, "interval_s"),
+    ("text for seconds", "/v1/schedules", {**SCHEDULE, "interval_s": "60"}, "interval_s"),
     ("a number for a policy", "/v1/schedules", {**SCHEDULE, "overlap": 1}, "overlap"),
     ("a number for now", "/v1/triggers/cron/dispatch", {"now": 0}, "now"),
     ("1 for every", "/v1/executions/cancel", {"every": 1}, "every"),
-    ("a text for all", "/v1/dead-letters/purge", {"all": "true"}, "all"),
+    ("text for all", "/v1/dead-letters/purge", {"all": "true"}, "all"),
     ("days as text", "/v1/tokens", {"name": "x", "scopes": ["read"], "days": "9"}, "days"),
 ]
 STRICT = [

@@ -1,4 +1,4 @@
-"""An onlooker is told once what is missing, and only after a moment."""
+"""A follower is warned once about a missing process, and only after `GRACE_S`."""
 
 import pytest
 
@@ -15,7 +15,7 @@ EXECUTION = ExecutionId("e1")
 
 
 class Scene:
-    """A store, an onlooker, and what it is told."""
+    """A store, a follower and the warnings that it gets."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -28,7 +28,7 @@ class Scene:
         )
 
     async def look(self, *, seconds: float) -> list[str]:
-        """What is said while so much time passes, one look a second."""
+        """Checks once a second for `seconds` and returns the new warnings."""
         before = len(self.said)
         for _ in range(int(seconds) + 1):
             await self._absence.check(EXECUTION, self.said.append)
@@ -53,7 +53,7 @@ async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
     await scene.backend.tasks.beat("worker", [], about=WorkerInfo())
 
     assert await scene.look(seconds=1) == []
-    # Neither gives another sign.
+    # Neither sends another heartbeat.
     assert await scene.look(seconds=7) == [NO_ORCHESTRATOR, NO_WORKER]
 
 

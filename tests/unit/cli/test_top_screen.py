@@ -1,4 +1,4 @@
-"""What `runnel top` shows fits the terminal."""
+"""The screen of `runnel top` fits the terminal."""
 
 import pytest
 

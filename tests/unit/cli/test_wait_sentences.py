@@ -40,7 +40,7 @@ def lose_twice(driver: CoreDriver, name: str, *items: int) -> None:
 
 
 def said_of(driver: CoreDriver, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """By a plain view that begins to follow, with its figures of time left out."""
+    """Returns the first output of a plain view, without its times."""
     PlainProgressView(FakeClock(driver.now), CommandHints()).add(
         ExecutionProgress.from_execution(driver.root)
     )

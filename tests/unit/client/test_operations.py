@@ -1,4 +1,4 @@
-"""What `runnel workers` and `runnel queues` make of what the store shows."""
+"""States of workers and queues for `runnel workers` and `runnel queues`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An error of a server is the same error for whoever called it."""
+"""An error of the server reaches the caller as the same error."""
 
 from collections.abc import Sequence
 

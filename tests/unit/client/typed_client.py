@@ -1,6 +1,6 @@
-"""What type checkers see of the clients: mypy checks this file with all others.
+"""Calls of the clients that mypy checks with all other files.
 
-An ignore that is not needed would be an error, so each one shows that a mistake is found.
+An unnecessary ignore is an error for mypy. Each ignore here proves that mypy finds the mistake.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""One reader of the feed tells all who listen, and only as long as somebody does."""
+"""One reader of the feed serves all listeners, and reads only while a listener exists."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ FIRST, SECOND = ExecutionId("x1"), ExecutionId("x2")
 
 
 class FeedThatFails:
-    """Counts its reads; while `is_away`, and once for each of `failures`, a call raises."""
+    """A feed that counts its reads, and raises while `is_away` and once per item of `failures`."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._feed = backend.feed
@@ -53,7 +53,7 @@ class FeedReaderHarness:
         self._owner: LeaseOwner | None = None
 
     async def change(self, *ids: str, state: ExecutionState | None = None) -> None:
-        """One commit, which the newsroom has heard of then."""
+        """Commits one change and lets the feed reader receive it."""
         if self._owner is None:
             self._owner = LeaseOwner(self.backend.store, await self.backend.store.acquire(0, "one"))
         headers = [] if state is None else [make_header(each, state=state) for each in ids]
@@ -61,7 +61,7 @@ class FeedReaderHarness:
         await settle()
 
     async def forget(self) -> None:
-        """What was not read yet is not known any more."""
+        """Trims the change log, so that unread changes are lost."""
         self.backend.state.change_log.trim(1_000_000)
 
 
@@ -296,7 +296,7 @@ async def test_who_was_away_goes_on_behind_what_was_told_last(stage: FeedReaderH
 async def test_who_was_away_while_others_listen_is_told_each_change_once(
     stage: FeedReaderHarness,
 ) -> None:
-    """Whatever the others have been told, and whatever comes while it catches up."""
+    """This holds while other listeners are ahead and while new changes arrive."""
     async with stage.newsroom.open_subscription() as others:
         start = others.position
         for number in range(30):

@@ -1,4 +1,4 @@
-"""Whoever waits for the end of an execution is told, however many wait for the same one."""
+"""Every waiter is notified of the end of its execution, also if many wait for the same one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from runnel.testing.conformance.suite import ROOT_ID, make_header
 
 
 class Elsewhere:
-    """An execution that another process runs: its end is told to who listens."""
+    """An execution of another process, which notifies its listeners of the end."""
 
     def __init__(self) -> None:
         self.state = ExecutionState.RUNNING
@@ -24,7 +24,7 @@ class Elsewhere:
         self._ending = Completion()
 
     def ending_of(self, _execution_id: str) -> Completion:
-        """One for all who wait for it, as in an engine."""
+        """Returns the completion that all waiters share, as in an engine."""
         return self._ending
 
     @asynccontextmanager
@@ -59,7 +59,7 @@ async def test_one_who_looks_while_another_is_told_is_told_too() -> None:
         await settle()
         there.end()
         await settle()
-        there.go_on.set()  # with what it has found before the end
+        there.go_on.set()  # the second read returns the state from before the end
         await settle()
         are_done = (first.done(), second.done())
         await clock.advance(60)

@@ -1,4 +1,4 @@
-"""Attempts as the history tells them, also when a worker died or had to wait."""
+"""Attempts derived from the history, including lost workers and waits."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ ERROR = ErrorInfo("ValueError", "no")
 
 
 def told(*events: e.AnyEvent) -> Sequence[AttemptView]:
-    """One event a second, from the second 1 on."""
+    """Returns the attempts of events that happen at seconds 1, 2, 3 and so on."""
     happened = [TimedEvent(float(at), event) for at, event in enumerate(events, start=1)]
     return build_attempts(happened)
 
