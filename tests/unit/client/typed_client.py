@@ -1,6 +1,6 @@
-"""What type checkers see of the clients: mypy checks this file with all others.
+"""Checks the types of the clients: mypy checks this file like all others.
 
-An ignore that is not needed would be an error, so each one shows that a mistake is found.
+mypy rejects an unneeded ignore. So each ignore here proves that mypy finds that mistake.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
