@@ -34,8 +34,8 @@ def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[De
     """Starts the server on a free port and kills it at the end if it still runs."""
     program = Program(folder)
     reading, writing = os.pipe()
-    with Path(os.devnull).open("r+") as nothing, os.fdopen(writing, "w") as stderr:
-        streams = Streams(nothing.fileno(), nothing.fileno(), stderr.fileno())
+    with Path(os.devnull).open("r+") as devnull, os.fdopen(writing, "w") as stderr:
+        streams = Streams(devnull.fileno(), devnull.fileno(), stderr.fileno())
         process = program.begin("dev", "--port", "0", *arguments, streams=streams, **environment)
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     lines: list[str] = []

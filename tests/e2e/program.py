@@ -177,8 +177,8 @@ class Program:
         async with contextlib.AsyncExitStack() as stack:
             out, out_end = await stack.enter_async_context(open_pipe())
             err, err_end = await stack.enter_async_context(open_pipe())
-            with Path(os.devnull).open() as nothing, out_end, err_end:
-                streams = Streams(nothing.fileno(), out_end.fileno(), err_end.fileno())
+            with Path(os.devnull).open() as devnull, out_end, err_end:
+                streams = Streams(devnull.fileno(), out_end.fileno(), err_end.fileno())
                 fork = self.begin(*arguments, streams=streams, **environment)
             try:
                 yield RunningProgram(fork, out, err)

@@ -109,15 +109,19 @@ async def test_a_token_is_valid_for_its_scope_until_it_is_revoked(tmp_path: Path
     token = made.stdout.strip()
     listed = program.documents("token", "list")
     async with serving(program, "dev") as (_, http):
-        without = await http.get("/v1/executions")
-        with_it = await http.get("/v1/executions", headers=_bearer(token))
-        weak = await http.post("/v1/workflows", json=HELLO, headers=_bearer(token))
+        without_token = await http.get("/v1/executions")
+        with_token = await http.get("/v1/executions", headers=_bearer(token))
+        without_scope = await http.post("/v1/workflows", json=HELLO, headers=_bearer(token))
         program.run("token", "revoke", listed[0]["id"])
-        after = await _wait_for_refusal(http, token)
+        after_revocation = await _wait_for_refusal(http, token)
 
     assert [(entry["name"], entry["scopes"]) for entry in listed] == [("ci", ["read"])]
-    assert [without.status_code, with_it.status_code, weak.status_code] == [401, 200, 403]
-    assert after == 401
+    assert [without_token.status_code, with_token.status_code, without_scope.status_code] == [
+        401,
+        200,
+        403,
+    ]
+    assert after_revocation == 401
 
 
 def test_token_list_creates_no_data_directory(tmp_path: Path) -> None:
@@ -137,21 +141,21 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         busy = program.run("dev", "--port", port)
-    everywhere = program.run("dev", "--host", "0.0.0.0", "--port", "0")
+    without_token = program.run("dev", "--host", "0.0.0.0", "--port", "0")
     two_places = program.run("dev", "--with-servers", "--data-dir", "x")
     scope = program.run("token", "create", "x", "--scope", "write")
     unknown = program.run("token", "revoke", "nope")
-    nowhere = program.run("api", "--redis-url", "redis://127.0.0.1:1/0", "--port", "0")
+    unreachable = program.run("api", "--redis-url", "redis://127.0.0.1:1/0", "--port", "0")
 
     assert "can't listen on 127.0.0.1" in busy.stderr
     assert "give another --port" in busy.stderr
-    assert "there is no API token" in everywhere.stderr
+    assert "there is no API token" in without_token.stderr
     assert "two places" in two_places.stderr
     assert "expected one of read, run, operate, admin, got 'write'" in scope.stderr
     assert "no token 'nope'" in unknown.stderr
-    assert "can't use the Redis" in nowhere.stderr
-    assert not [command for command in (everywhere, nowhere) if ANSWERS in command.stderr]
-    commands = [busy, everywhere, two_places, scope, unknown, nowhere]
+    assert "can't use the Redis" in unreachable.stderr
+    assert not [command for command in (without_token, unreachable) if ANSWERS in command.stderr]
+    commands = [busy, without_token, two_places, scope, unknown, unreachable]
     assert [command.returncode for command in commands] == [2, 2, 2, 2, 2, 1]
 
 

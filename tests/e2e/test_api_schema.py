@@ -86,12 +86,12 @@ def test_every_response_matches_the_openapi_description(server: DevServer, token
         operations = _count_operations(http)
         asyncio.run(wait_until(lambda: _requires_token(server), DEADLINE_S))
         done = _run_schemathesis(server, token, known)
-        still = http.get("/v1/executions").status_code
-        without = httpx.get(f"{server.url}/v1/executions").status_code
+        with_token = http.get("/v1/executions").status_code
+        without_token = httpx.get(f"{server.url}/v1/executions").status_code
 
     assert done.returncode == 0, f"{done.stdout[-8_000:]}\n{done.stderr}"
     assert f"Tested: {operations - len(ENDLESS)}" in done.stdout
-    assert (still, without) == (200, 401)
+    assert (with_token, without_token) == (200, 401)
 
 
 def _requires_token(server: DevServer) -> bool:

@@ -109,10 +109,10 @@ def test_a_file_of_results_is_either_complete_or_unchanged(tmp_path: Path) -> No
 
 
 def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
-    program, mine = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
+    program, output = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
 
     refused = program.run(*WITH_OUTPUT)
-    mine.commit()
+    output.commit()
     done = program.run(*WITH_OUTPUT)
 
     assert (refused.returncode, done.returncode) == (2, 0)
@@ -146,13 +146,13 @@ def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) 
     program = prepare(tmp_path, [1, -2])
     program.run(*CALL)
     again = json.loads(program.run(*CALL, "--json").stdout)
-    still = program.run(*CALL, "--retry-failed").returncode
+    failing_again = program.run(*CALL, "--retry-failed").returncode
     Path(f"{program.log}.fixed").touch()
     fixed = program.run(*CALL, "--retry-failed")
     unchanged = json.loads(program.run(*CALL, "--json", "--retry-failed").stdout)
 
     assert (again["completed"], again["failed"], again["done_before"]) == (1, 1, 2)
-    assert (still, fixed.returncode) == (1, 0)
+    assert (failing_again, fixed.returncode) == (1, 0)
     assert "2 completed\n  1 were done before\n" in fixed.stdout
     assert (unchanged["completed"], unchanged["done_before"]) == (2, 2)
     assert unchanged["documents_per_hour"] == 0

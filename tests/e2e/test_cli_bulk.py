@@ -44,12 +44,12 @@ def test_all_failed_executions_are_rerun_together(
         assert program.run("run", "flow.json", "--label", f"n={number}").returncode == 1
     (tmp_path / "file.txt").write_text("12345")
 
-    unsure = run_command(["rerun", "--workflow", "reading"])
+    unconfirmed = run_command(["rerun", "--workflow", "reading"])
     stderr = capsys.readouterr().err
     done = program.run("rerun", "--workflow", "reading", "--status", "failed", "--yes")
     again = program.run("rerun", "--workflow", "reading", "--yes")
 
-    assert unsure == 2
+    assert unconfirmed == 2
     assert "2 executions would be rerun; confirm with --yes" in stderr
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["5", "5"]
@@ -74,12 +74,12 @@ def test_waiting_executions_are_cancelled_together_even_if_no_process_runs_them(
     for _ in range(2):
         asyncio.run(leave_waiting(tmp_path))
 
-    unsure = run_command(["cancel", "--workflow", "test"])
+    unconfirmed = run_command(["cancel", "--workflow", "test"])
     stderr = capsys.readouterr().err
     code = run_command(["cancel", "--workflow", "test", "--reason", "no more", "--yes"])
     printed = capsys.readouterr().out
 
-    assert (unsure, code) == (2, 0)
+    assert (unconfirmed, code) == (2, 0)
     assert "2 executions would be cancelled; confirm with --yes" in stderr
     assert printed == "asked 2 executions to end\n"
     executions = program.documents("list")

@@ -160,11 +160,11 @@ def test_letters_are_purged_after_confirmation(letters: Letters) -> None:
 
 def purge_with_answer(program: Program, answer: str) -> int:
     """Answers the question of a purge on a terminal; returns the exit code."""
-    ours, theirs = pty.openpty()
-    streams = Streams(theirs, theirs, theirs)
+    controller, terminal = pty.openpty()
+    streams = Streams(terminal, terminal, terminal)
     process = program.begin("dlq", "purge", "--all", streams=streams)
-    os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
+    os.close(terminal)
+    os.write(controller, f"{answer}\n".encode())
     code = process.wait(DEADLINE_S)
-    os.close(ours)
+    os.close(controller)
     return code

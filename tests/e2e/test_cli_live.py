@@ -24,20 +24,20 @@ def program(tmp_path: Path) -> Program:
 
 def run_on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[int, bytes]:
     """Returns the exit code, and all bytes that the command wrote to the terminal."""
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     process = program.begin(
         *arguments,
-        streams=Streams(theirs, theirs, theirs),
+        streams=Streams(terminal, terminal, terminal),
         **{"TERM": "xterm-256color", **environment},
     )
-    os.close(theirs)
+    os.close(terminal)
     written = b""
-    while select.select([ours], [], [], DEADLINE_S)[0]:
+    while select.select([controller], [], [], DEADLINE_S)[0]:
         try:
-            written += os.read(ours, 65_536)
+            written += os.read(controller, 65_536)
         except OSError:  # the other end is closed
             break
-    os.close(ours)
+    os.close(controller)
     return process.wait(DEADLINE_S), written
 
 

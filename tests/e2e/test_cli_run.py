@@ -72,12 +72,12 @@ async def test_output_of_user_code_goes_to_stderr(program: Program) -> None:
 def test_input_comes_from_assignments_a_file_or_stdin(program: Program) -> None:
     (program.folder / "input.yaml").write_text("x: 5\n")
 
-    by_word = program.documents("run", "chain.json", "--input", "x=7")[0]
+    by_option = program.documents("run", "chain.json", "--input", "x=7")[0]
     by_file = program.documents("run", "chain.json", "--input-file", "input.yaml")[0]
     command = " ".join(program.command("run", "chain.json", "--input-file", "-"))
     by_stdin = program.run_shell(f"""echo '{{"x": 6}}' | {command}""")
 
-    assert (by_word["output"], by_file["output"]) == ({"y": 7}, {"y": 5})
+    assert (by_option["output"], by_file["output"]) == ({"y": 7}, {"y": 5})
     assert json.loads(by_stdin.stdout) == {"y": 6}
 
 

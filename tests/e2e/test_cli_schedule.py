@@ -83,14 +83,14 @@ def test_a_schedule_is_added_with_its_workflow_shown_and_removed(cli: CommandLin
 def test_a_schedule_is_paused_and_resumed(cli: CommandLine) -> None:
     cli.run("add", "often", "chain.json", "--every", "1h30m", "--paused")
     paused = cli.run("list")
-    none = cli.run("next", "often")
+    next_while_paused = cli.run("next", "often")
     resumed = cli.run("resume", "often")
     again = cli.run("pause", "often")
     document = cli.document("resume", "often")
 
     assert "every 1h 30m" in paused[1]
     assert "is paused" in paused[1]
-    assert none == ["none: schedule 'often' is paused"]
+    assert next_while_paused == ["none: schedule 'often' is paused"]
     assert resumed[0] == "schedule 'often' is resumed"
     assert again == ["schedule 'often' is paused"]
     assert document["is_paused"] is False

@@ -203,7 +203,7 @@ def test_webhooks_are_managed_over_http(targets: StoreAndServer) -> None:
     removed = targets.on_server("webhook", "remove", "chain")
 
     assert (added.code, again.code) == (0, 2)
-    assert "there is a webhook 'chain' already" in again.err
+    assert "a webhook 'chain' already exists" in again.err
     assert all("github" in output.out for output in same)
     assert removed.code == 0
 

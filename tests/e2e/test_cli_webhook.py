@@ -37,7 +37,7 @@ def cli(
 
 
 def test_a_webhook_is_added_shown_replaced_and_removed(cli: CommandLine) -> None:
-    none = cli.run("list")
+    listed_before = cli.run("list")
     added = cli.run("add", "chain", "--kind", "github", "--secret", "hook", "-m", "x={{ body.n }}")
     again = cli.run("add", "chain", "--secret", "hook", code=2)
     replaced = cli.run("add", "chain", "--kind", "none", "--replace", "--label", "team=x")
@@ -47,7 +47,7 @@ def test_a_webhook_is_added_shown_replaced_and_removed(cli: CommandLine) -> None
     document = json.loads(cli.run("show", "chain", "--json")[0])
     removed = cli.run("remove", "chain")
 
-    assert none[0].startswith("no webhooks; make one with: runnel webhook add")
+    assert listed_before[0].startswith("no webhooks; make one with: runnel webhook add")
     assert added == [
         f"workflow 'chain' is started by: {PATH}",
         "its secret is RUNNEL_SECRET_HOOK, where 'runnel api' or 'runnel dev' runs",

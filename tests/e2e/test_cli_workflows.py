@@ -74,7 +74,7 @@ def test_a_printed_version_runs_as_the_same_version(cli: CommandLine, tmp_path: 
 
 def test_two_versions_are_compared_line_by_line(cli: CommandLine) -> None:
     newest = cli.run("workflows", "report", "--diff", "1").splitlines()
-    back = cli.run("workflows", "report", "--diff", "2", "--version", "1").splitlines()
+    backward = cli.run("workflows", "report", "--diff", "2", "--version", "1").splitlines()
     same = cli.run("workflows", "report", "--diff", "2")
     as_json = json.loads(cli.run("workflows", "report", "--diff", "1", "--json"))
 
@@ -83,7 +83,7 @@ def test_two_versions_are_compared_line_by_line(cli: CommandLine) -> None:
         "-      year: 2025",
         "+      year: 2026",
     ]
-    assert [line for line in back[3:] if line[0] != " "] == [
+    assert [line for line in backward[3:] if line[0] != " "] == [
         "-      year: 2026",
         "+      year: 2025",
     ]
@@ -94,11 +94,11 @@ def test_two_versions_are_compared_line_by_line(cli: CommandLine) -> None:
 def test_a_workflow_is_deleted_after_a_confirmation(
     cli: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unsure = run_command(["workflows", "report", "--delete"])
+    unconfirmed = run_command(["workflows", "report", "--delete"])
     stderr = capsys.readouterr().err
     deleted = cli.run("workflows", "report", "--delete", "--yes")
 
-    assert unsure == 2
+    assert unconfirmed == 2
     assert "workflow 'report' (up to version 2) would be deleted; confirm with --yes" in stderr
     assert deleted == "deleted: 2 versions of 'report'\n"
     assert [line.split()[0] for line in cli.run("workflows").splitlines()] == ["WORKFLOW", "chain"]

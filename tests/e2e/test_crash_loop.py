@@ -119,8 +119,8 @@ def test_two_crashing_nodes_fail_and_the_node_between_them_completes(program: Pr
 
 
 def test_output_printed_before_the_process_died_is_not_lost(program: Program) -> None:
-    saying = {"function": "crashing:say_and_die"}
-    document = {"name": "s", "nodes": [{"id": "last", "handler": "python", "config": saying}]}
+    config = {"function": "crashing:say_and_die"}
+    document = {"name": "s", "nodes": [{"id": "last", "handler": "python", "config": config}]}
     (program.folder / "saying.json").write_text(json.dumps(document))
 
     done = program.run("run", "saying.json")

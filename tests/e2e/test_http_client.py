@@ -173,9 +173,9 @@ async def test_a_workflow_can_be_deleted_once_none_of_its_executions_runs(
         deleted = await client.delete_workflow("passing")
         with pytest.raises(NotFoundError):
             await client.submit("passing")
-        still = await client.get(waiting)
+        kept = await client.get(waiting)
 
-    assert (deleted, still.status) == (1, "CANCELLED")
+    assert (deleted, kept.status) == (1, "CANCELLED")
 
 
 async def test_follow_yields_events_as_they_happen(server: DevServer) -> None:

@@ -56,15 +56,15 @@ def program(tmp_path: Path) -> Program:
     return program
 
 
-def kill_in_the_middle(program: Program, number: int, chance: random.Random) -> None:
+def kill_in_the_middle(program: Program, number: int, rng: random.Random) -> None:
     """Kills the process once its log has a random number of lines, or up to 3,000 polls later."""
     log = program.folder / f"log{number}.txt"
-    lines = chance.randint(0, len(NODES))
-    with Path(os.devnull).open("r+") as nothing:
-        streams = Streams(nothing.fileno(), nothing.fileno(), nothing.fileno())
+    lines = rng.randint(0, len(NODES))
+    with Path(os.devnull).open("r+") as devnull:
+        streams = Streams(devnull.fileno(), devnull.fileno(), devnull.fileno())
         words = ("run", "flow.json", "--json", "--input", f"file={log}")
         process = program.begin(*words, streams=streams)
-    spins = chance.randint(0, 3_000)
+    spins = rng.randint(0, 3_000)
     while process.poll() is None:
         written = log.read_text().count("\n") if log.exists() else 0
         if written >= lines:
@@ -95,9 +95,9 @@ async def _read_views(settings: Settings) -> dict[str, ExecutionView]:
 def test_a_killed_run_resumes_and_completed_nodes_do_not_run_again(
     program: Program, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(KILLS_PER_FOLDER):
-        kill_in_the_middle(program, number, chance)
+        kill_in_the_middle(program, number, rng)
     before = read_views(program.folder)
 
     resumed = program.run("resume", "--json")

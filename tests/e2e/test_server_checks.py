@@ -206,8 +206,8 @@ def run_doctor(
 def test_the_doctor_reports_redis_settings_that_lose_data(
     own_redis: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, findings = run_doctor(own_redis, capsys)
-    assert (good, findings["append-only file"]) == (0, "ok on, appendfsync everysec")
+    code_before, findings = run_doctor(own_redis, capsys)
+    assert (code_before, findings["append-only file"]) == (0, "ok on, appendfsync everysec")
     assert findings["partitions"] == "ok none yet: the first process of Runnel creates them"
 
     configure(own_redis, "appendonly", "no")

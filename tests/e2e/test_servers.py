@@ -77,8 +77,8 @@ def orchestrator_log(
     folder = tmp_path_factory.mktemp("orchestrator")
     deployment = Deployment(folder, shared_redis.url)
     log = folder / "orchestrator.log"
-    with Path(os.devnull).open("r+") as nothing, log.open("w") as stderr:
-        streams = Streams(nothing.fileno(), nothing.fileno(), stderr.fileno())
+    with Path(os.devnull).open("r+") as devnull, log.open("w") as stderr:
+        streams = Streams(devnull.fileno(), devnull.fileno(), stderr.fileno())
         process = deployment.program.begin(
             "orchestrator", streams=streams, **deployment.environment
         )
@@ -231,7 +231,7 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
         await worker.wait()
         seen = await cli.document("show", "@last")
         waiting = await cli.run("queues")
-        gone = await cli.run("workers")
+        listed_after_drain = await cli.run("workers")
         async with empty_deployment.run_process("worker", "--queues", "output,tasks:input"):
             code, _, _ = await caller.wait()
 
@@ -241,7 +241,7 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
     assert "they wait until a worker is there" in waiting
-    assert gone == "no workers; start one with: runnel worker\n"
+    assert listed_after_drain == "no workers; start one with: runnel worker\n"
     assert code == 0
     assert (await cli.run("trim")).startswith("deleted: 0 executions, 2 empty queues")
     assert "no queues" in await cli.run("queues")

@@ -89,9 +89,9 @@ class Maker:
         answer = self.post(f"/v1/workflows/{document['name']}/run", {"input": given or {}})
         self.ids[name] = answer["execution_id"]
 
-    def wait_until(self, name: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+    def wait_until(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> None:
         end = time.monotonic() + DEADLINE_S
-        while not holds(execution := self.http.get(f"/v1/executions/{self.ids[name]}").json()):
+        while not condition(execution := self.http.get(f"/v1/executions/{self.ids[name]}").json()):
             if time.monotonic() > end:
                 raise AssertionError(f"{name} did not reach the expected state: {execution}")
 

@@ -189,8 +189,8 @@ def cancel_long_nap(old_store: OldStore) -> None:
 
 async def call_over_http(old_store: OldStore, http: httpx.AsyncClient) -> None:
     """Checks that the token is required and valid, and calls the webhook with its secret."""
-    without = await http.get("/v1/executions", headers={"Authorization": "Bearer none"})
-    with_it = await http.get("/v1/executions")
+    with_wrong_token = await http.get("/v1/executions", headers={"Authorization": "Bearer none"})
+    with_token = await http.get("/v1/executions")
     triggered = await http.post(f"/v1/workflow/trigger/{old_store.get_id('held')}")
     called = await http.post(
         "/v1/workflows/report/triggers/webhook",
@@ -199,7 +199,7 @@ async def call_over_http(old_store: OldStore, http: httpx.AsyncClient) -> None:
     )
     output = (await wait_for_end(http, called.json()["execution_id"]))["output"]
 
-    assert (without.status_code, with_it.status_code) == (401, 200)
+    assert (with_wrong_token.status_code, with_token.status_code) == (401, 200)
     assert triggered.is_success, triggered.text
     assert output == {"text": "version 2: Coffee is open"}
 
@@ -214,9 +214,9 @@ async def check_completed(old_store: OldStore, http: httpx.AsyncClient) -> None:
 
 
 async def check_cancelled(old_store: OldStore, http: httpx.AsyncClient) -> None:
-    napped = await wait_for_end(http, old_store.get_id("long-nap"))
+    long_nap = await wait_for_end(http, old_store.get_id("long-nap"))
 
-    assert napped["status"] == "CANCELLED"
+    assert long_nap["status"] == "CANCELLED"
 
 
 def check_settled(old_store: OldStore) -> None:

@@ -98,18 +98,18 @@ async def test_a_listener_is_notified_only_of_its_execution(
 async def test_any_number_of_listeners_share_one_reader(harness: FeedReaderHarness) -> None:
     async with (
         harness.broadcaster.listen(FIRST) as first,
-        harness.broadcaster.listen(FIRST) as two,
-        harness.broadcaster.open_subscription() as all_,
+        harness.broadcaster.listen(FIRST) as second,
+        harness.broadcaster.open_subscription() as subscription,
     ):
         await settle()
         first.clear()
-        two.clear()
+        second.clear()
 
         await harness.change(FIRST)
 
         assert first.is_set()
-        assert two.is_set()
-        assert ids_of(await all_.next(wait_s=0)) == [FIRST]
+        assert second.is_set()
+        assert ids_of(await subscription.next(wait_s=0)) == [FIRST]
         assert harness.feed.readers == 1
 
 
@@ -127,51 +127,51 @@ async def test_the_feed_is_read_only_while_a_listener_exists(harness: FeedReader
 async def test_a_later_listener_is_notified_too(harness: FeedReaderHarness) -> None:
     async with harness.broadcaster.listen(FIRST):
         await settle()
-    async with harness.broadcaster.listen(FIRST) as news:
+    async with harness.broadcaster.listen(FIRST) as wakeup:
         await settle()
-        news.clear()
+        wakeup.clear()
 
         await harness.change(FIRST)
 
-        assert news.is_set()
+        assert wakeup.is_set()
 
 
 async def test_a_listener_is_woken_once_the_reader_has_started(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.listen(FIRST) as news:
-        was_set = news.is_set()
+    async with harness.broadcaster.listen(FIRST) as wakeup:
+        was_set = wakeup.is_set()
         await settle()
 
-        assert (was_set, news.is_set()) == (False, True)
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
 async def test_a_listener_for_ends_is_notified_only_of_the_end(harness: FeedReaderHarness) -> None:
-    news = asyncio.Event()
-    async with harness.broadcaster.listen(FIRST, news, ends_only=True):
+    wakeup = asyncio.Event()
+    async with harness.broadcaster.listen(FIRST, wakeup, ends_only=True):
         await settle()
-        news.clear()
+        wakeup.clear()
 
         await harness.change(FIRST)
         await harness.change(FIRST, state=ExecutionState.RUNNING)
-        was_set = news.is_set()
+        was_set = wakeup.is_set()
         await harness.change(FIRST, state=ExecutionState.FAILED)
 
-        assert (was_set, news.is_set()) == (False, True)
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
 async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
     ended = asyncio.Event()
     async with (
-        harness.broadcaster.listen(FIRST) as news,
+        harness.broadcaster.listen(FIRST) as wakeup,
         harness.broadcaster.listen(SECOND, ended, ends_only=True),
-        harness.broadcaster.open_subscription() as all_,
+        harness.broadcaster.open_subscription() as subscription,
     ):
         await settle()
         harness.feed.is_away = True
         await harness.change("x3")
-        await all_.next(wait_s=0)
-        news.clear()
+        await subscription.next(wait_s=0)
+        wakeup.clear()
         ended.clear()
         await harness.change("x4")
         await harness.trim_feed()
@@ -179,9 +179,9 @@ async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
 
         await harness.clock.advance(10)
 
-        assert news.is_set()
+        assert wakeup.is_set()
         assert ended.is_set()
-        assert (await all_.next(wait_s=0)).has_gap
+        assert (await subscription.next(wait_s=0)).has_gap
 
 
 # -- an unreachable store ----------------------------------------------------------------------
@@ -190,17 +190,17 @@ async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
 async def test_changes_during_an_outage_of_the_store_are_delivered_afterwards(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as all_:
+    async with harness.broadcaster.open_subscription() as subscription:
         harness.feed.is_away = True
         await harness.change("x1")
         await harness.change("x2")
-        first = await all_.next(wait_s=0)
-        nothing = await all_.next(wait_s=0)
+        first = await subscription.next(wait_s=0)
+        empty = await subscription.next(wait_s=0)
         harness.feed.is_away = False
         await harness.clock.advance(10)
-        second = await all_.next(wait_s=0)
+        second = await subscription.next(wait_s=0)
 
-    assert [ids_of(first), ids_of(nothing), ids_of(second)] == [["x1"], [], ["x2"]]
+    assert [ids_of(first), ids_of(empty), ids_of(second)] == [["x1"], [], ["x2"]]
     assert not second.has_gap
 
 
@@ -208,14 +208,14 @@ async def test_a_listener_that_starts_during_an_outage_is_woken_afterwards(
     harness: FeedReaderHarness,
 ) -> None:
     harness.feed.is_away = True
-    async with harness.broadcaster.listen(FIRST) as news:
+    async with harness.broadcaster.listen(FIRST) as wakeup:
         await harness.clock.advance(10)
-        was_set = news.is_set()
+        was_set = wakeup.is_set()
         harness.feed.is_away = False
 
         await harness.clock.advance(10)
 
-        assert (was_set, news.is_set()) == (False, True)
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
 # -- subscriptions to all executions -----------------------------------------------------------
@@ -225,25 +225,28 @@ async def test_a_subscription_gets_all_later_changes_in_order(
     harness: FeedReaderHarness,
 ) -> None:
     await harness.change("x0")
-    async with harness.broadcaster.open_subscription() as all_:
-        assert all_.position == await harness.feed.end()
+    async with harness.broadcaster.open_subscription() as subscription:
+        assert subscription.position == await harness.feed.end()
         await harness.change("x1", "x2")
         await harness.change("x3")
 
-        assert ids_of(await all_.next(wait_s=0)) == ["x1", "x2"]
-        assert ids_of(await all_.next(wait_s=0)) == ["x3"]
-        assert all_.position == await harness.feed.end()
+        assert ids_of(await subscription.next(wait_s=0)) == ["x1", "x2"]
+        assert ids_of(await subscription.next(wait_s=0)) == ["x3"]
+        assert subscription.position == await harness.feed.end()
 
 
 async def test_next_waits_for_a_change_at_most_as_long_as_requested(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as all_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(all_.next(wait_s=5))
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=5))
         await harness.clock.advance(4.9)
         was_done = waiting.done()
         await harness.clock.advance(0.2)
-        later = group.create_task(all_.next(wait_s=5))
+        later = group.create_task(subscription.next(wait_s=5))
         await settle()
         await harness.change("x1")
 
@@ -253,16 +256,19 @@ async def test_next_waits_for_a_change_at_most_as_long_as_requested(
 async def test_closing_a_subscription_ends_its_wait(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as all_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(all_.next(wait_s=60))
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=60))
         await settle()
-        all_.close()
+        subscription.close()
         await settle()
         was_done = waiting.done()
         await harness.change("x1")
 
         assert (was_done, ids_of(waiting.result())) == (True, [])
-        assert [ids_of(await all_.next(wait_s=60)) for _ in range(2)] == [["x1"], []]
+        assert [ids_of(await subscription.next(wait_s=60)) for _ in range(2)] == [["x1"], []]
 
 
 async def test_a_slow_subscription_gets_a_gap_and_then_later_changes(
@@ -284,18 +290,18 @@ async def test_a_slow_subscription_gets_a_gap_and_then_later_changes(
 async def test_a_new_subscription_continues_after_the_given_position(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as all_:
+    async with harness.broadcaster.open_subscription() as subscription:
         await harness.change("x1", "x2", "x3")
-        page = await all_.next(wait_s=0)
+        page = await subscription.next(wait_s=0)
     await harness.change("x4")
-    async with harness.broadcaster.open_subscription(after=page.changes[0].position) as again:
+    async with harness.broadcaster.open_subscription(after=page.changes[0].position) as resumed:
         await harness.change("x5")
 
         received: list[str] = []
-        while (page := await again.next(wait_s=0)).changes:
+        while (page := await resumed.next(wait_s=0)).changes:
             received += ids_of(page)
         await harness.change("x6")
-        received += ids_of(await again.next(wait_s=0))
+        received += ids_of(await resumed.next(wait_s=0))
 
     assert received == ["x2", "x3", "x4", "x5", "x6"]
 
@@ -308,13 +314,13 @@ async def test_a_subscription_that_catches_up_gets_each_change_once(
         start = live.position
         for number in range(30):
             await harness.change(f"a{number}", f"b{number}")
-        async with harness.broadcaster.open_subscription(after=start) as again:
+        async with harness.broadcaster.open_subscription(after=start) as resumed:
             received: list[str] = []
             for number in range(30, 60):
                 if number % 3 == 0:
-                    received += ids_of(await again.next(wait_s=0))
+                    received += ids_of(await resumed.next(wait_s=0))
                 await harness.change(f"a{number}", f"b{number}")
-            while (page := await again.next(wait_s=0)).changes:
+            while (page := await resumed.next(wait_s=0)).changes:
                 received += ids_of(page)
 
     assert received == [f"{letter}{number}" for number in range(60) for letter in "ab"]
@@ -328,14 +334,14 @@ async def test_a_subscription_that_reads_ahead_gets_each_change_once(
         harness.feed.is_away = True
         await harness.change("x1")
         await harness.change("x2")
-        async with harness.broadcaster.open_subscription(after=start) as again:
+        async with harness.broadcaster.open_subscription(after=start) as resumed:
             harness.feed.is_away = False
-            received = list(ids_of(await again.next(wait_s=0)))
-            received += ids_of(await again.next(wait_s=0))
+            received = list(ids_of(await resumed.next(wait_s=0)))
+            received += ids_of(await resumed.next(wait_s=0))
             await harness.change("x3")
             await harness.clock.advance(10)
             await harness.change("x4")
-            while (page := await again.next(wait_s=0)).changes:
+            while (page := await resumed.next(wait_s=0)).changes:
                 received += ids_of(page)
 
     assert received == ["x1", "x2", "x3", "x4"]
@@ -347,19 +353,22 @@ async def test_a_position_that_was_trimmed_gives_a_gap(harness: FeedReaderHarnes
     await harness.trim_feed()
     await harness.change("x2")
 
-    async with harness.broadcaster.open_subscription(after=start) as again:
-        page = await again.next(wait_s=0)
+    async with harness.broadcaster.open_subscription(after=start) as resumed:
+        page = await resumed.next(wait_s=0)
         await harness.change("x3")
 
         assert page.has_gap
-        assert ids_of(await again.next(wait_s=0)) == ["x3"]
+        assert ids_of(await resumed.next(wait_s=0)) == ["x3"]
 
 
 async def test_cancelling_the_wait_for_a_change_loses_nothing(harness: FeedReaderHarness) -> None:
-    async with harness.broadcaster.open_subscription() as all_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(all_.next(wait_s=60))
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=60))
         await settle()
         waiting.cancel()
         await harness.change("x1")
 
-        assert ids_of(await all_.next(wait_s=0)) == ["x1"]
+        assert ids_of(await subscription.next(wait_s=0)) == ["x1"]
