@@ -38,10 +38,8 @@ class StoreAndServer:
 
     def check_same(self, *arguments: str) -> CommandOutput:
         """Asserts that both outputs are equal; returns the output over HTTP."""
-        on_store, on_server = (
-            self._normalize(self.on_store(*arguments)),
-            self._normalize(self.on_server(*arguments)),
-        )
+        on_store = self._normalize(self.on_store(*arguments))
+        on_server = self._normalize(self.on_server(*arguments))
         assert on_server.code == on_store.code
         assert on_server.err == on_store.err
         assert on_server.out == on_store.out, f"{on_server.out}\n{on_store.out}"
@@ -55,10 +53,11 @@ class StoreAndServer:
 
     def _normalize(self, output: CommandOutput) -> CommandOutput:
         return CommandOutput(
-            output.code, self._remove_times(output.out), self._remove_times(output.err)
+            output.code, self._remove_differences(output.out), self._remove_differences(output.err)
         )
 
-    def _remove_times(self, text: str) -> str:
+    def _remove_differences(self, text: str) -> str:
+        """Removes times, column widths, and the options that name the store or the server."""
         option, value = self._store
         for location in (f"--server {self.url}", f"{option} {quote(hide_password(value))}"):
             text = text.replace(location, "LOCATION")

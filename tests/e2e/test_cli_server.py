@@ -41,7 +41,7 @@ class SeededServer:
 
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededServer]:
-    folder = tmp_path_factory.mktemp("played")
+    folder = tmp_path_factory.mktemp("seeded")
     (folder / "parsing.py").write_text(PARSING_STEPS)
     (folder / "parsing.json").write_text(json.dumps(PARSING))
     child = {"id": "child", "handler": "workflow", "config": {"file": "chain.json"}}
@@ -104,7 +104,7 @@ COMMANDS = [
     "schedule add x chain --every 0s",
     "webhook show nothing",
     "webhook add nothing --secret x",
-    # A refusal has the same sentence and exit code.
+    # These commands are refused, with the same sentence and exit code.
     "show nothing",
     "show ''",
     "cancel {completed}",

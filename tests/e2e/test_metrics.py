@@ -42,10 +42,8 @@ async def test_every_process_on_servers_serves_its_own_metrics(
         program.running("worker", **own) as worker,
         serving(program, "api", **own) as (api, http),
     ):
-        orchestrator_url, worker_url = (
-            await find_metrics_url(orchestrator),
-            await find_metrics_url(worker),
-        )
+        orchestrator_url = await find_metrics_url(orchestrator)
+        worker_url = await find_metrics_url(worker)
         await http.post("/v1/workflows", json=HELLO)
         submitted = (
             await http.post("/v1/workflows/hello/run", json={"input": {"name": "Ada"}})
@@ -94,15 +92,15 @@ async def test_dev_serves_the_metrics_of_all_its_roles_and_can_be_drained(
             await http.post("/v1/workflows/hello/run", json={"input": {"name": "Ada"}})
         ).json()
         await http.get(f"/v1/executions/{submitted['execution_id']}/wait", params={"timeout": 20})
-        seen = parse_samples((await http.get("/metrics")).text)
+        samples = parse_samples((await http.get("/metrics")).text)
         (worker,) = (await http.get("/v1/workers")).json()["items"]
         await http.post(f"/v1/workers/{worker['worker']}/drain")
         code, _, _ = await dev.wait()
 
-    assert seen["runnel_executions_finished_total"] == {("completed", "hello"): 1}
-    assert seen["runnel_task_duration_seconds_count"] == {("output",): 1}
-    assert seen["runnel_http_requests_total"]["POST", "/workflows", "201"] == 1
-    assert seen["runnel_workers"]["alive",] == 1
+    assert samples["runnel_executions_finished_total"] == {("completed", "hello"): 1}
+    assert samples["runnel_task_duration_seconds_count"] == {("output",): 1}
+    assert samples["runnel_http_requests_total"]["POST", "/workflows", "201"] == 1
+    assert samples["runnel_workers"]["alive",] == 1
     assert code == 0
 
 
@@ -110,16 +108,17 @@ def test_a_taken_metrics_port_is_reported_in_one_sentence(
     tmp_path: Path, own_redis: RedisServer
 ) -> None:
     program = Program(tmp_path)
-    taken = own_redis.url.rpartition(":")[2].partition("/")[0]
+    port = own_redis.url.rpartition(":")[2].partition("/")[0]
 
-    done = program.run("worker", "--metrics-port", taken, REDIS_URL=own_redis.url)
+    done = program.run("worker", "--metrics-port", port, REDIS_URL=own_redis.url)
 
     assert done.returncode == 2
-    assert f"can't listen on 127.0.0.1:{taken}" in done.stderr
+    assert f"can't listen on 127.0.0.1:{port}" in done.stderr
     assert "--metrics-port" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 async def _scrape_with_foreign_host(url: str) -> int:
+    """Returns the status code of a request whose Host header names another site."""
     async with httpx.AsyncClient() as http:
         return (await http.get(url, headers={"Host": "evil.example"})).status_code

@@ -47,9 +47,7 @@ class RemoteExecution:
             wakeup.set()
 
 
-async def test_a_waiter_that_reads_the_store_while_another_one_is_notified_is_notified_too() -> (
-    None
-):
+async def test_a_waiter_that_reads_while_another_one_is_notified_is_notified_too() -> None:
     clock, remote = FakeClock(), RemoteExecution()
     store = MemoryBackend(clock, FakeIds()).store
     sources = CompletionSources(get_completion=remote.get_completion, listen=remote.listen)
