@@ -1,4 +1,4 @@
-"""`runnel dev` in a process of its own, for tests that call it over HTTP."""
+"""Runs `runnel dev` in a separate process, for tests that call it over HTTP."""
 
 import os
 import queue
@@ -12,12 +12,12 @@ from pathlib import Path
 from tests.e2e.program import DEADLINE_S, Program
 from tests.fork_server import ForkedCommand, Streams
 
-SAYS = "Runnel answers on "
+ANSWERS = "Runnel answers on "
 
 
 @dataclass(kw_only=True)
 class DevServer:
-    """`program` runs commands in the same folder; `lines` are what the server has logged."""
+    """A server that runs. `program` runs commands in its folder; `lines` holds its stderr."""
 
     url: str
     program: Program
@@ -31,11 +31,11 @@ class DevServer:
 
 @contextmanager
 def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[DevServer]:
-    """On a port that is free; killed at the end if it still runs."""
+    """Starts the server on a free port and kills it at the end if it still runs."""
     program = Program(folder)
     reading, writing = os.pipe()
-    with Path(os.devnull).open("r+") as nothing, os.fdopen(writing, "w") as said:
-        streams = Streams(nothing.fileno(), nothing.fileno(), said.fileno())
+    with Path(os.devnull).open("r+") as devnull, os.fdopen(writing, "w") as stderr:
+        streams = Streams(devnull.fileno(), devnull.fileno(), stderr.fileno())
         process = program.begin("dev", "--port", "0", *arguments, streams=streams, **environment)
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     lines: list[str] = []
@@ -45,7 +45,7 @@ def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[De
         try:
             url = urls.get(timeout=DEADLINE_S)
         except queue.Empty:
-            raise AssertionError(f"it never said where it answers: {lines}") from None
+            raise AssertionError(f"stderr has no address of the server: {lines}") from None
         yield DevServer(url=url, program=program, process=process, lines=lines)
     finally:
         process.kill()
@@ -54,8 +54,8 @@ def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[De
 
 
 def _read(reading: int, urls: "queue.SimpleQueue[str]", lines: list[str]) -> None:
-    with os.fdopen(reading) as said:
-        for line in said:
+    with os.fdopen(reading) as stderr:
+        for line in stderr:
             lines.append(line.rstrip())
-            if SAYS in line:
-                urls.put(line.partition(SAYS)[2].strip())
+            if ANSWERS in line:
+                urls.put(line.partition(ANSWERS)[2].strip())

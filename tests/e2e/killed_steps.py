@@ -1,4 +1,4 @@
-"""Steps for the kill test: each leaves a line in a file, so that running twice can be seen."""
+"""The function of the kill test. Each call appends a line to a file, so a repetition is visible."""
 
 import os
 import time

@@ -1,7 +1,7 @@
-"""The program `runnel` in a process of its own, with a data directory of its own.
+"""Runs the program `runnel` in a separate process with its own data directory.
 
-Most tests are about what it does once it has started: these processes are forks of one that has
-(tests/fork_server.py). `command` is what a shell would start.
+Most tests do not test the start of Python. Their processes are forks of one process that has
+imported everything (tests/fork_server.py). `command` returns the command for a real start.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ FLOWS: dict[str, dict[str, Any]] = {
 
 
 class Program:
-    """Runs commands in `folder`, which holds the flows, their steps and the data."""
+    """Runs commands in `folder`, which holds the workflows, their functions and the data."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -129,12 +129,14 @@ class Program:
             (folder / f"{name}.json").write_text(json.dumps({"name": name, **flow}))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        found = clean_environment(**environment)
-        done = get_fork_server().run(arguments, self.folder, found, deadline_s=DEADLINE_S)
+        complete_environment = clean_environment(**environment)
+        done = get_fork_server().run(
+            arguments, self.folder, complete_environment, deadline_s=DEADLINE_S
+        )
         return subprocess.CompletedProcess(arguments, *done)
 
     def run_started(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """As `run`, by a start of Python: for what happens before its commands are there."""
+        """Starts Python instead of forking, for tests of code that runs before the imports."""
         return self._run(self.command(*arguments), environment)
 
     def run_shell(self, line: str) -> subprocess.CompletedProcess[str]:
@@ -154,7 +156,7 @@ class Program:
         )
 
     def documents(self, *arguments: str, **environment: str) -> list[dict[str, Any]]:
-        """What a command prints with --json, one object per line."""
+        """Returns the objects that a command prints with --json, one per line."""
         done = self.run(*arguments, "--json", **environment)
         if done.returncode not in {0, 1}:
             raise AssertionError(done.stderr)
@@ -164,19 +166,19 @@ class Program:
         return [sys.executable, "-m", "runnel", *arguments]
 
     def begin(self, *arguments: str, streams: Streams, **environment: str) -> ForkedCommand:
-        """In the background; to be ended by who began it."""
+        """Starts a command in the background. The caller has to end it."""
         return get_fork_server().begin(
             arguments, self.folder, clean_environment(**environment), streams
         )
 
     @contextlib.asynccontextmanager
     async def running(self, *arguments: str, **environment: str) -> AsyncIterator["RunningProgram"]:
-        """In the background; killed at the end if it still runs."""
+        """Runs a command in the background and kills it at the end if it still runs."""
         async with contextlib.AsyncExitStack() as stack:
             out, out_end = await stack.enter_async_context(open_pipe())
             err, err_end = await stack.enter_async_context(open_pipe())
-            with Path(os.devnull).open() as nothing, out_end, err_end:
-                streams = Streams(nothing.fileno(), out_end.fileno(), err_end.fileno())
+            with Path(os.devnull).open() as devnull, out_end, err_end:
+                streams = Streams(devnull.fileno(), out_end.fileno(), err_end.fileno())
                 fork = self.begin(*arguments, streams=streams, **environment)
             try:
                 yield RunningProgram(fork, out, err)
@@ -186,6 +188,8 @@ class Program:
 
 
 class RunningProgram:
+    """A command in the background. `lines` holds the lines of stderr that were read."""
+
     def __init__(
         self, fork: ForkedCommand, out: asyncio.StreamReader, err: asyncio.StreamReader
     ) -> None:
@@ -200,28 +204,28 @@ class RunningProgram:
 
     @property
     def code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while the command runs."""
         return self._fork.poll()
 
-    async def says(self, text: str) -> str:
-        """Reads stderr up to the line that holds `text`."""
+    async def read_until(self, text: str) -> str:
+        """Reads stderr up to the first line that contains `text`, and returns that line."""
         async with asyncio.timeout(DEADLINE_S):
             while line := await self._err.readline():
                 self.lines.append(line.decode().rstrip())
                 if text in self.lines[-1]:
                     return self.lines[-1]
-        raise AssertionError(f"it never said '{text}', only: {self.lines}")
+        raise AssertionError(f"stderr has no line with '{text}', only: {self.lines}")
 
-    async def prints(self) -> str:
-        """The next line of stdout."""
+    async def read_line(self) -> str:
+        """Returns the next line of stdout."""
         async with asyncio.timeout(DEADLINE_S):
             return (await self._out.readline()).decode().rstrip()
 
     def send(self, number: signal.Signals) -> None:
         self._fork.send(number)
 
-    async def ends(self) -> tuple[int, str, str]:
-        """Exit code, stdout, and the rest of stderr."""
+    async def wait(self) -> tuple[int, str, str]:
+        """Waits for the end; returns the exit code, stdout and the unread part of stderr."""
         async with asyncio.timeout(DEADLINE_S):
             out, err = await asyncio.gather(self._out.read(), self._err.read())
         code = await asyncio.to_thread(self._fork.wait, DEADLINE_S)
@@ -230,7 +234,7 @@ class RunningProgram:
 
 @contextlib.asynccontextmanager
 async def open_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
-    """What is read here, and where others write."""
+    """Opens a pipe; yields its read end as a stream, and its write end as a file."""
     reading, writing = os.pipe()
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -243,10 +247,10 @@ async def open_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """As it is, without what would change how the program looks or where it stores."""
-    unwanted = {
+    """Returns the environment without variables that change the output or the store."""
+    removed = {
         *("RUNNEL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "PYTHONUNBUFFERED"),
         *VARIABLES,
     }
-    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    kept = {key: value for key, value in os.environ.items() if key not in removed}
     return {**kept, **extra}

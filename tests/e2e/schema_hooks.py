@@ -1,7 +1,10 @@
-"""What schemathesis is told about a server under test, in its own process.
+"""Hooks for schemathesis, which loads them in its own process.
 
-Half of the good requests are about things that exist, so that more than "there is no such thing"
-is seen; waits are short; the token that the run itself uses is never revoked.
+They change requests in three ways:
+
+- Half of the valid requests name things that exist. Otherwise most answers would be 404.
+- Waits are short.
+- The token that the run itself uses is never revoked.
 """
 
 import json
@@ -11,7 +14,10 @@ from typing import Any
 import schemathesis
 
 KNOWN = "RUNNEL_TEST_KNOWN"
-"""JSON of path parameters by name, each with the values that exist; `token_id` is kept."""
+"""Name of a variable with JSON: the existing values of each path parameter.
+
+The value of `token_id` is the token of the run itself.
+"""
 WAIT_S = 0.05
 _WAITS = {"wait_for_execution": "timeout", "list_changes": "wait"}
 
@@ -21,16 +27,16 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     known = json.loads(os.environ[KNOWN])
     operation = case.operation.definition.raw["operationId"]
     if operation in _WAITS:
-        _shorten(case, _WAITS[operation])
-    places = dict(case.path_parameters or {})
-    if places.get("token_id") in known.pop("token_id"):
-        places["token_id"] = "none"
+        _shorten_wait(case, _WAITS[operation])
+    parameters = dict(case.path_parameters or {})
+    if parameters.get("token_id") in known.pop("token_id"):
+        parameters["token_id"] = "none"
     if case.meta is not None and case.meta.generation.mode.is_positive:
-        places |= {name: _chosen(value, known.get(name)) for name, value in places.items()}
-    case.path_parameters = places
+        parameters |= {name: _choose(value, known.get(name)) for name, value in parameters.items()}
+    case.path_parameters = parameters
 
 
-def _shorten(case: Any, name: str) -> None:
+def _shorten_wait(case: Any, name: str) -> None:
     query = dict(case.query or {})
     given = query.get(name, WAIT_S)
     if isinstance(given, int | float) and not isinstance(given, bool) and given > WAIT_S:
@@ -38,7 +44,7 @@ def _shorten(case: Any, name: str) -> None:
     case.query = {**query, name: given}
 
 
-def _chosen(value: Any, known: list[str] | None) -> Any:
-    """The same for the same value: a seed is enough to have a run again."""
+def _choose(value: Any, known: list[str] | None) -> Any:
+    """Returns the same choice for the same value, so that a seed repeats a run."""
     digest = sum(str(value).encode())
     return value if not known or digest % 2 else known[digest // 2 % len(known)]

@@ -1,4 +1,4 @@
-"""The same command on a store and over HTTP on the server of that store."""
+"""Runs the same command directly on a store and over HTTP on the server of that store."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import pytest
 from runnel.cli.main import run_command
 from runnel.settings.variables import hide_password
 
-# Over HTTP moments come to the millisecond; and what lasts still has gone on between two looks.
+# Times have milliseconds over HTTP, and durations grow between the two commands.
 _TIMES = re.compile(r"\b\d+(?:\.\d+)? (?:s|min|h|d)\b|\d\d:\d\d:\d\d ")
 _JSON_TIMES = re.compile(r'("(?:silent_s|oldest_s|took_s|p50_s|p95_s|documents_per_hour)":)[\d.]+')
 _BLANKS = re.compile(r" +")
@@ -23,40 +23,43 @@ class CommandOutput(NamedTuple):
 
 
 class StoreAndServer:
-    """`store` and `server` are the options that name each of them."""
+    """Runs commands in this process. `store` holds the options that name the store."""
 
     def __init__(self, store: Sequence[str], url: str, capfd: pytest.CaptureFixture[str]) -> None:
         self.url = url
         self._store = list(store)
         self._capfd = capfd
 
-    def there(self, *arguments: str) -> CommandOutput:
-        """Over HTTP."""
-        return self._ask([*arguments, "--server", self.url])
+    def on_server(self, *arguments: str) -> CommandOutput:
+        return self._run([*arguments, "--server", self.url])
 
-    def here(self, *arguments: str) -> CommandOutput:
-        return self._ask([*arguments, *self._store])
+    def on_store(self, *arguments: str) -> CommandOutput:
+        return self._run([*arguments, *self._store])
 
     def check_same(self, *arguments: str) -> CommandOutput:
-        """Asserts that nothing tells the two apart; returns what was said over HTTP."""
-        here, there = self._plain(self.here(*arguments)), self._plain(self.there(*arguments))
-        assert there.code == here.code
-        assert there.err == here.err
-        assert there.out == here.out, f"{there.out}\n{here.out}"
-        return there
+        """Asserts that both outputs are equal; returns the output over HTTP."""
+        on_store = self._normalize(self.on_store(*arguments))
+        on_server = self._normalize(self.on_server(*arguments))
+        assert on_server.code == on_store.code
+        assert on_server.err == on_store.err
+        assert on_server.out == on_store.out, f"{on_server.out}\n{on_store.out}"
+        return on_server
 
-    def _ask(self, arguments: Sequence[str]) -> CommandOutput:
+    def _run(self, arguments: Sequence[str]) -> CommandOutput:
         self._capfd.readouterr()
         code = run_command(arguments)
         printed = self._capfd.readouterr()
         return CommandOutput(code, printed.out, printed.err)
 
-    def _plain(self, said: CommandOutput) -> CommandOutput:
-        return CommandOutput(said.code, self._timeless(said.out), self._timeless(said.err))
+    def _normalize(self, output: CommandOutput) -> CommandOutput:
+        return CommandOutput(
+            output.code, self._remove_differences(output.out), self._remove_differences(output.err)
+        )
 
-    def _timeless(self, text: str) -> str:
+    def _remove_differences(self, text: str) -> str:
+        """Removes times, column widths, and the options that name the store or the server."""
         option, value = self._store
-        for place in (f"--server {self.url}", f"{option} {quote(hide_password(value))}"):
-            text = text.replace(place, "PLACE")
+        for location in (f"--server {self.url}", f"{option} {quote(hide_password(value))}"):
+            text = text.replace(location, "LOCATION")
         text = _JSON_TIMES.sub(r"\1…", _TIMES.sub("…", text))
         return _BLANKS.sub(" ", text)

@@ -1,4 +1,4 @@
-"""`runnel dev`, `runnel api` and `runnel token` as processes of their own."""
+"""`runnel dev`, `runnel api` and `runnel token`, each in a separate process."""
 
 import asyncio
 import os
@@ -31,47 +31,48 @@ HELLO = {
 async def serving(
     program: Program, *arguments: str, **environment: str
 ) -> AsyncIterator[tuple[RunningProgram, httpx.AsyncClient]]:
+    """Runs a server command on a free port; yields its process and an HTTP client."""
     async with program.running(*arguments, "--port", "0", **environment) as running:
-        url = (await running.says(ANSWERS)).removeprefix(ANSWERS)
+        url = (await running.read_until(ANSWERS)).removeprefix(ANSWERS)
         async with httpx.AsyncClient(base_url=url, timeout=30.0) as http:
             yield running, http
 
 
-async def test_a_first_workflow_is_run_over_http_on_a_data_directory(tmp_path: Path) -> None:
+async def test_dev_runs_a_workflow_over_http_on_a_data_directory(tmp_path: Path) -> None:
     program = Program(tmp_path)
     async with serving(program, "dev") as (dev, http):
         await http.post("/v1/workflows", json=HELLO)
-        begun = await http.post("/v1/workflows/hello/run", json={"input": {"name": "Ada"}})
-        path = f"/v1/executions/{begun.json()['execution_id']}"
+        submitted = await http.post("/v1/workflows/hello/run", json={"input": {"name": "Ada"}})
+        path = f"/v1/executions/{submitted.json()['execution_id']}"
         ended = await http.get(f"{path}/wait", params={"timeout": 20})
         ready = await http.get("/health/ready")
         dev.send(signal.SIGTERM)
-        code, _, _ = await dev.ends()
+        code, _, _ = await dev.wait()
     listed = program.documents("list")
 
     assert ended.json()["output"] == {"text": "Hello Ada"}
     assert (ready.status_code, code) == (200, 0)
-    assert [each["workflow"] for each in listed] == ["hello"]
+    assert [execution["workflow"] for execution in listed] == ["hello"]
 
 
-async def test_dev_goes_on_with_what_a_killed_one_has_left(tmp_path: Path) -> None:
+async def test_dev_resumes_the_executions_of_a_killed_dev(tmp_path: Path) -> None:
     program = Program(tmp_path)
     async with serving(program, "dev") as (dev, http):
-        await http.post("/v1/workflows", json=_waiting())
-        begun = (await http.post("/v1/workflows/waiting/run")).json()["execution_id"]
-        await _until(http, begun, "RUNNING")
+        await http.post("/v1/workflows", json=_make_waiting_workflow())
+        execution_id = (await http.post("/v1/workflows/waiting/run")).json()["execution_id"]
+        await _wait_for_status(http, execution_id, "RUNNING")
         dev.send(signal.SIGKILL)
-        await dev.ends()
+        await dev.wait()
 
     async with serving(program, "dev") as (_, http):
-        path = f"/v1/executions/{begun}"
+        path = f"/v1/executions/{execution_id}"
         await http.post(f"{path}/signal", json={"name": "go", "payload": 7})
         ended = await http.get(f"{path}/wait", params={"timeout": 20})
 
     assert ended.json()["output"] == 7
 
 
-async def test_a_document_alone_calls_only_functions_of_the_working_directory(
+async def test_a_document_may_call_only_functions_of_the_working_directory(
     tmp_path: Path,
 ) -> None:
     program = Program(tmp_path)
@@ -90,8 +91,10 @@ async def test_a_document_alone_calls_only_functions_of_the_working_directory(
     document = {"name": "calling", "on_failure": "continue", "nodes": nodes}
     async with serving(program, "dev") as (_, http):
         stored = await http.post("/v1/workflows", json=document)
-        begun = (await http.post("/v1/workflows/calling/run")).json()["execution_id"]
-        ended = (await http.get(f"/v1/executions/{begun}/wait", params={"timeout": 20})).json()
+        execution_id = (await http.post("/v1/workflows/calling/run")).json()["execution_id"]
+        ended = (
+            await http.get(f"/v1/executions/{execution_id}/wait", params={"timeout": 20})
+        ).json()
 
     assert stored.status_code == 201, stored.text
     states = {name: node["state"] for name, node in ended["nodes"].items()}
@@ -100,24 +103,28 @@ async def test_a_document_alone_calls_only_functions_of_the_working_directory(
     assert "RUNNEL_ALLOW_SHELL" in ended["nodes"]["program"]["error"]
 
 
-async def test_a_token_is_made_used_and_revoked(tmp_path: Path) -> None:
+async def test_a_token_is_valid_for_its_scope_until_it_is_revoked(tmp_path: Path) -> None:
     program = Program(tmp_path)
     made = program.run("token", "create", "ci", "--scope", "read")
     token = made.stdout.strip()
     listed = program.documents("token", "list")
     async with serving(program, "dev") as (_, http):
-        without = await http.get("/v1/executions")
-        with_it = await http.get("/v1/executions", headers=_bearer(token))
-        weak = await http.post("/v1/workflows", json=HELLO, headers=_bearer(token))
+        without_token = await http.get("/v1/executions")
+        with_token = await http.get("/v1/executions", headers=_bearer(token))
+        without_scope = await http.post("/v1/workflows", json=HELLO, headers=_bearer(token))
         program.run("token", "revoke", listed[0]["id"])
-        after = await _refused(http, token)
+        after_revocation = await _wait_for_refusal(http, token)
 
-    assert [(each["name"], each["scopes"]) for each in listed] == [("ci", ["read"])]
-    assert [without.status_code, with_it.status_code, weak.status_code] == [401, 200, 403]
-    assert after == 401
+    assert [(entry["name"], entry["scopes"]) for entry in listed] == [("ci", ["read"])]
+    assert [without_token.status_code, with_token.status_code, without_scope.status_code] == [
+        401,
+        200,
+        403,
+    ]
+    assert after_revocation == 401
 
 
-def test_looking_for_tokens_makes_no_data_directory(tmp_path: Path) -> None:
+def test_token_list_creates_no_data_directory(tmp_path: Path) -> None:
     listed = Program(tmp_path).run("token", "list")
 
     assert (listed.returncode, listed.stdout) == (
@@ -134,25 +141,25 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         busy = program.run("dev", "--port", port)
-    everywhere = program.run("dev", "--host", "0.0.0.0", "--port", "0")
+    without_token = program.run("dev", "--host", "0.0.0.0", "--port", "0")
     two_places = program.run("dev", "--with-servers", "--data-dir", "x")
     scope = program.run("token", "create", "x", "--scope", "write")
     unknown = program.run("token", "revoke", "nope")
-    nowhere = program.run("api", "--redis-url", "redis://127.0.0.1:1/0", "--port", "0")
+    unreachable = program.run("api", "--redis-url", "redis://127.0.0.1:1/0", "--port", "0")
 
     assert "can't listen on 127.0.0.1" in busy.stderr
     assert "give another --port" in busy.stderr
-    assert "there is no API token" in everywhere.stderr
+    assert "there is no API token" in without_token.stderr
     assert "two places" in two_places.stderr
     assert "expected one of read, run, operate, admin, got 'write'" in scope.stderr
     assert "no token 'nope'" in unknown.stderr
-    assert "can't use the Redis" in nowhere.stderr
-    assert not [each for each in (everywhere, nowhere) if ANSWERS in each.stderr]
-    codes = [busy, everywhere, two_places, scope, unknown, nowhere]
-    assert [each.returncode for each in codes] == [2, 2, 2, 2, 2, 1]
+    assert "can't use the Redis" in unreachable.stderr
+    assert not [command for command in (without_token, unreachable) if ANSWERS in command.stderr]
+    commands = [busy, without_token, two_places, scope, unknown, unreachable]
+    assert [command.returncode for command in commands] == [2, 2, 2, 2, 2, 1]
 
 
-async def test_several_processes_answer_and_one_that_dies_is_replaced(
+async def test_several_api_processes_answer_and_a_dead_one_is_replaced(
     tmp_path: Path, shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
     program = Program(tmp_path)
@@ -163,19 +170,19 @@ async def test_several_processes_answer_and_one_that_dies_is_replaced(
         "REDIS_PREFIX": "several",
     }
     async with (
-        program.running("orchestrator", **servers) as deciding,
-        serving(program, "api", "--workers", "2", **servers) as (several, http),
+        program.running("orchestrator", **servers) as orchestrator,
+        serving(program, "api", "--workers", "2", **servers) as (api, http),
     ):
-        await deciding.says("process.started")
-        await wait_until(lambda: len(list_children(several.pid)) == 2)
-        before = list_children(several.pid)
+        await orchestrator.read_until("process.started")
+        await wait_until(lambda: len(list_children(api.pid)) == 2)
+        before = list_children(api.pid)
         stored = await http.post("/v1/workflows", json=HELLO)
         os.kill(before[0], signal.SIGKILL)
-        await wait_until(lambda: _is_replaced(several, before))
-        after = list_children(several.pid)
-        answers = [(await _asked(http)).status_code for _ in range(20)]
-        several.send(signal.SIGTERM)
-        code, _, _ = await several.ends()
+        await wait_until(lambda: _is_replaced(api, before))
+        after = list_children(api.pid)
+        answers = [(await _get_workflows(http)).status_code for _ in range(20)]
+        api.send(signal.SIGTERM)
+        code, _, _ = await api.wait()
 
     assert stored.status_code == 201
     assert before[1] in after
@@ -183,29 +190,29 @@ async def test_several_processes_answer_and_one_that_dies_is_replaced(
     assert code == 0
 
 
-def _is_replaced(several: RunningProgram, before: list[int]) -> bool:
-    found = list_children(several.pid)
-    return len(found) == 2 and before[0] not in found
+def _is_replaced(api: RunningProgram, before: list[int]) -> bool:
+    children = list_children(api.pid)
+    return len(children) == 2 and before[0] not in children
 
 
-async def _asked(http: httpx.AsyncClient) -> httpx.Response:
-    """A connection to the one that died may be broken: as any client does, ask again."""
+async def _get_workflows(http: httpx.AsyncClient) -> httpx.Response:
+    """Sends the request again if the connection belonged to the process that died."""
     try:
         return await http.get("/v1/workflows")
     except httpx.TransportError:
         return await http.get("/v1/workflows")
 
 
-async def _refused(http: httpx.AsyncClient, token: str) -> int:
-    """The status, once it is not good any more."""
+async def _wait_for_refusal(http: httpx.AsyncClient, token: str) -> int:
+    """Waits until the token is refused, and returns that status code."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found = await http.get("/v1/executions", headers=_bearer(token))
-            if found.status_code != 200:
-                return found.status_code
+            response = await http.get("/v1/executions", headers=_bearer(token))
+            if response.status_code != 200:
+                return response.status_code
 
 
-async def _until(http: httpx.AsyncClient, execution_id: str, state: str) -> None:
+async def _wait_for_status(http: httpx.AsyncClient, execution_id: str, state: str) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while (await http.get(f"/v1/executions/{execution_id}")).json()["status"] != state:
             pass
@@ -215,6 +222,6 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _waiting() -> dict[str, Any]:
+def _make_waiting_workflow() -> dict[str, Any]:
     node = {"id": "ask", "handler": "wait_for_signal", "config": {"signal": "go"}}
     return {"name": "waiting", "nodes": [node]}

@@ -1,6 +1,7 @@
-"""Two of each process, of which one is killed: every tick and every webhook is one execution.
+"""Every tick and every webhook starts one execution, although one process of each kind is killed.
 
-How many of each is 60, or what RUNNEL_API_KILLS says: `RUNNEL_API_KILLS=1000 pytest <this file>`.
+There are 60 ticks and 60 webhooks. RUNNEL_API_KILLS sets another number:
+`RUNNEL_API_KILLS=1000 pytest <this file>`.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from tests.e2e.program import DEADLINE_S, Program, RunningProgram
 from tests.waiting import wait_for_value, wait_until
 
 COUNT = int(os.environ.get("RUNNEL_API_KILLS", "60"))
-TICKS = 5 if COUNT < 500 else 20  # of each schedule, one a second
+TICKS = 5 if COUNT < 500 else 20  # per schedule, one per second
 SCHEDULES = COUNT // TICKS
 LIMIT_S = DEADLINE_S + COUNT / 5
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(LIMIT_S + 6 * DEADLINE_S)]
@@ -37,7 +38,11 @@ ATTEMPTS = 5
 
 @dataclass(kw_only=True)
 class Cluster:
-    """`apis` are two servers; the first process of each kind is the one to be killed."""
+    """Two processes of each kind. `apis` are clients of the two API processes.
+
+    `kill_one_of_each` kills the first process of each kind. `answered` maps the number of a
+    webhook to its execution.
+    """
 
     apis: list[httpx.AsyncClient]
     processes: dict[str, list[RunningProgram]]
@@ -52,33 +57,36 @@ class Cluster:
             first.send(signal.SIGKILL)
 
 
-async def test_ticks_and_webhooks_are_executions_though_processes_are_killed(
+async def test_each_tick_and_webhook_starts_one_execution_although_processes_are_killed(
     tmp_path: Path, own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
     async with cluster(Program(tmp_path), servers) as running:
         for name in ("ticking", "called"):
-            await done(running.http.post("/v1/workflows", json=workflow(name)))
-        await let_be_called(running)
-        begin = await schedule(running)
+            await check_success(running.http.post("/v1/workflows", json=workflow(name)))
+        await add_webhook(running)
+        begin = await add_schedules(running)
         async with asyncio.TaskGroup() as group:
             for first in range(SENDERS):
-                group.create_task(send(running, range(first, COUNT, SENDERS), begin))
+                group.create_task(send_webhooks(running, range(first, COUNT, SENDERS), begin))
             await wait_until(lambda: len(running.answered) >= COUNT // 2, LIMIT_S)
             running.kill_one_of_each()
-        called = await ended(running, "called")
-        ticking = await ended(running, "ticking")
-        schedules = await pages(running, "/v1/schedules")
+        called = await wait_for_executions(running, "called")
+        ticking = await wait_for_executions(running, "ticking")
+        schedules = await read_pages(running, "/v1/schedules")
 
     assert len(running.answered) == COUNT
-    assert {each["execution_id"] for each in called} == set(running.answered.values())
+    assert {execution["execution_id"] for execution in called} == set(running.answered.values())
     assert len(called) == COUNT
-    ticks = Counter((each["labels"]["schedule"], each["labels"]["runnel.tick"]) for each in ticking)
+    ticks = Counter(
+        (execution["labels"]["schedule"], execution["labels"]["runnel.tick"])
+        for execution in ticking
+    )
     assert (len(ticks), set(ticks.values())) == (COUNT, {1})
-    assert {(each["fired"], each["missed"], each["failed"]) for each in schedules} == {
-        (TICKS, 0, 0)
-    }
-    assert {each["status"] for each in (*called, *ticking)} == {"COMPLETED"}
+    assert {
+        (schedule["fired"], schedule["missed"], schedule["failed"]) for schedule in schedules
+    } == {(TICKS, 0, 0)}
+    assert {execution["status"] for execution in (*called, *ticking)} == {"COMPLETED"}
 
 
 @asynccontextmanager
@@ -90,7 +98,7 @@ async def cluster(program: Program, servers: dict[str, str]) -> AsyncIterator[Cl
         "ORCHESTRATOR_LEASE_TIMEOUT": "2",
         "WORKER_HEARTBEAT_INTERVAL": "0.5",
         "WORKER_HEARTBEAT_TIMEOUT": "3",
-        "RUNNEL_LOG_LEVEL": "error",  # nobody reads what they say
+        "RUNNEL_LOG_LEVEL": "error",  # no test reads these logs
     }
     kinds = {"api": ("api", "--port", "0"), "orchestrator": ("orchestrator",), "worker": WORKER}
     async with AsyncExitStack() as stack:
@@ -102,56 +110,59 @@ async def cluster(program: Program, servers: dict[str, str]) -> AsyncIterator[Cl
             for kind, words in kinds.items()
         }
         apis = []
-        for each in processes["api"]:
-            url = (await each.says(ANSWERS)).removeprefix(ANSWERS)
+        for process in processes["api"]:
+            url = (await process.read_until(ANSWERS)).removeprefix(ANSWERS)
             client = httpx.AsyncClient(base_url=url, timeout=DEADLINE_S)
             apis.append(await stack.enter_async_context(client))
         running = Cluster(apis=apis, processes=processes)
-        await wait_for_value(lambda: ready(running), every_s=0.1, deadline_s=DEADLINE_S)
+        await wait_for_value(lambda: is_ready(running), every_s=0.1, deadline_s=DEADLINE_S)
         yield running
 
 
-async def ready(running: Cluster) -> bool | None:
-    found = (await running.http.get("/health/ready")).json()
+async def is_ready(running: Cluster) -> bool | None:
+    health = (await running.http.get("/health/ready")).json()
     workers = (await running.http.get("/v1/workers")).json()["items"]
-    return (found["status"] == "ready" and len(workers) == 2) or None
+    return (health["status"] == "ready" and len(workers) == 2) or None
 
 
-async def let_be_called(running: Cluster) -> None:
+async def add_webhook(running: Cluster) -> None:
     hook = {"kind": "token", "secret": "shop", "mapping": {"number": "{{ body.number }}"}}
-    await done(running.http.put("/v1/workflows/called/triggers/webhook", json=hook))
+    await check_success(running.http.put("/v1/workflows/called/triggers/webhook", json=hook))
 
 
-async def schedule(running: Cluster) -> float:
-    """All tick in the same seconds, from the returned one on; by then all of them are stored."""
+async def add_schedules(running: Cluster) -> float:
+    """Adds schedules that all tick in the same seconds; returns the time of the first tick.
+
+    All schedules are stored before that time.
+    """
     begin = now() + 2 + SCHEDULES / 20
     for number in range(SCHEDULES):
         body = {
             "id": f"tick-{number}",
             "workflow": "ticking",
             "interval_s": 1,
-            "starts_at": moment(begin),
-            "ends_at": moment(begin + TICKS - 0.5),
+            "starts_at": format_time(begin),
+            "ends_at": format_time(begin + TICKS - 0.5),
             "input": {"number": number},
         }
-        await done(running.http.post("/v1/schedules", json=body))
+        await check_success(running.http.post("/v1/schedules", json=body))
     assert now() < begin
     return begin
 
 
-async def send(running: Cluster, numbers: range, begin: float) -> None:
-    """Spread over the time of the ticks; what was not answered is sent again, under its own id."""
+async def send_webhooks(running: Cluster, numbers: range, begin: float) -> None:
+    """Sends webhooks while the schedules tick; repeats a webhook without an answer, with its id."""
     for number in numbers:
         await wait_until(partial(is_past, begin + TICKS * number / COUNT), LIMIT_S)
         for attempt in range(ATTEMPTS):
             api = running.apis[(number + attempt) % 2]
-            if (found := await delivered(api, number)) is not None:
-                running.answered[number] = found
+            if (execution_id := await deliver(api, number)) is not None:
+                running.answered[number] = execution_id
                 break
 
 
-async def delivered(api: httpx.AsyncClient, number: int) -> str | None:
-    """The execution, if there was a good answer."""
+async def deliver(api: httpx.AsyncClient, number: int) -> str | None:
+    """Sends one webhook; returns its execution id, or None without a successful answer."""
     headers = {"X-Webhook-Token": SECRET, "X-Request-Id": f"delivery-{number}"}
     try:
         answer = await api.post(
@@ -162,30 +173,30 @@ async def delivered(api: httpx.AsyncClient, number: int) -> str | None:
     return str(answer.json()["execution_id"]) if answer.is_success else None
 
 
-async def ended(running: Cluster, name: str) -> list[dict[str, Any]]:
-    """All executions of a workflow, once there are enough and none is under way."""
+async def wait_for_executions(running: Cluster, name: str) -> list[dict[str, Any]]:
+    """Returns all executions of a workflow once there are COUNT and all are final."""
 
-    async def look() -> list[dict[str, Any]] | None:
-        found = await pages(running, "/v1/executions", workflow=name)
-        is_over = all(each["finished_at"] is not None for each in found)
-        return found if len(found) >= COUNT and is_over else None
+    async def read_final() -> list[dict[str, Any]] | None:
+        executions = await read_pages(running, "/v1/executions", workflow=name)
+        are_final = all(execution["finished_at"] is not None for execution in executions)
+        return executions if len(executions) >= COUNT and are_final else None
 
-    return await wait_for_value(look, every_s=0.2, deadline_s=LIMIT_S)
+    return await wait_for_value(read_final, every_s=0.2, deadline_s=LIMIT_S)
 
 
-async def pages(running: Cluster, path: str, **wanted: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+async def read_pages(running: Cluster, path: str, **filters: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
     after: dict[str, str] = {}
     while True:
-        params = {"limit": "500", **wanted, **after}
-        page = (await done(running.http.get(path, params=params))).json()
-        found += page["items"]
+        params = {"limit": "500", **filters, **after}
+        page = (await check_success(running.http.get(path, params=params))).json()
+        items += page["items"]
         if page["next"] is None:
-            return found
+            return items
         after = {"after": page["next"]}
 
 
-async def done(call: Awaitable[httpx.Response]) -> httpx.Response:
+async def check_success(call: Awaitable[httpx.Response]) -> httpx.Response:
     answer = await call
     assert answer.is_success, answer.text
     return answer
@@ -204,5 +215,5 @@ def now() -> float:
     return datetime.now(UTC).timestamp()
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()

@@ -1,4 +1,4 @@
-"""`runnel api --workers`: how its processes begin, and how they end together."""
+"""`runnel api --workers` starts several processes, and they end together."""
 
 import os
 import signal
@@ -20,19 +20,21 @@ ANSWERS = "Runnel answers on "
 
 
 @asynccontextmanager
-async def two(folder: Path, redis: RedisServer) -> AsyncIterator[tuple[RunningProgram, list[int]]]:
-    """The process that was started, and the two that answer for it."""
+async def two_api_processes(
+    folder: Path, redis: RedisServer
+) -> AsyncIterator[tuple[RunningProgram, list[int]]]:
+    """Yields the supervisor process and the ids of its two API processes."""
     servers = {"REDIS_URL": redis.url, "REDIS_PREFIX": "processes"}
     command = ("api", "--workers", "2", "--port", "0")
     async with Program(folder).running(*command, **servers) as running:
-        url = (await running.says(ANSWERS)).removeprefix(ANSWERS)
+        url = (await running.read_until(ANSWERS)).removeprefix(ANSWERS)
         await wait_until(lambda: len(list_children(running.pid)) == 2)
         async with httpx.AsyncClient(base_url=url) as http:
 
-            async def live() -> bool | None:
+            async def is_live() -> bool | None:
                 return (await http.get("/health/live", timeout=DEADLINE_S)).is_success or None
 
-            await wait_for_value(live, every_s=0.1, deadline_s=DEADLINE_S)
+            await wait_for_value(is_live, every_s=0.1, deadline_s=DEADLINE_S)
         yield running, list_children(running.pid)
 
 
@@ -44,32 +46,35 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-async def test_they_end_when_the_one_that_started_them_is_killed(
+async def test_api_processes_end_when_their_supervisor_is_killed(
     tmp_path: Path, shared_redis: RedisServer
 ) -> None:
-    async with two(tmp_path, shared_redis) as (running, children):
+    async with two_api_processes(tmp_path, shared_redis) as (running, children):
         running.send(signal.SIGKILL)
-        await running.ends()
+        await running.wait()
 
         await wait_until(lambda: not any(map(is_alive, children)), DEADLINE_S)
 
     assert len(children) == 2
 
 
-async def test_ctrl_c_in_a_terminal_is_told_to_each_of_them_once(
+async def test_ctrl_c_in_a_terminal_reaches_each_api_process_once(
     tmp_path: Path, shared_redis: RedisServer
 ) -> None:
-    """A terminal sends it to the whole group: twice would be to hurry."""
-    async with two(tmp_path, shared_redis) as (running, children):
-        assert {os.getpgid(each) for each in children}.isdisjoint({os.getpgid(running.pid)})
+    """A terminal signals a whole process group, and a second signal would skip the drain.
+
+    So the API processes are in another group than their supervisor.
+    """
+    async with two_api_processes(tmp_path, shared_redis) as (running, children):
+        assert {os.getpgid(child) for child in children}.isdisjoint({os.getpgid(running.pid)})
 
         running.send(signal.SIGINT)
-        code, _, _ = await running.ends()
+        code, _, _ = await running.wait()
 
     assert code == 0
 
 
-async def test_what_can_not_be_started_is_not_started_again_and_again(tmp_path: Path) -> None:
+async def test_an_api_process_that_cannot_start_is_not_restarted(tmp_path: Path) -> None:
     ended = Program(tmp_path).run(
         "api", "--workers", "2", "--port", "0", "--redis-url", "redis://127.0.0.1:1/0"
     )

@@ -1,9 +1,8 @@
-"""Whatever fits the OpenAPI description, or almost does, gets an answer that fits it, too.
+"""Every response matches the OpenAPI description, and invalid requests are refused.
 
-What does not fit it is refused.
-
-With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, which takes minutes,
-and finds that a workflow may have `labels: null`: an empty key of YAML is read so.
+schemathesis generates valid and almost valid requests. With RUNNEL_SCHEMA_WHOLE=1 it also runs its
+coverage phase. That takes minutes and reports that a workflow may have `labels: null`, because YAML
+reads an empty key as null.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ HOURLY = {"id": "hourly", "workflow": "hello", "interval_s": 3_600}
 
 @pytest.fixture(params=["embedded", "servers"])
 def stores(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What the environment says about where a process stores."""
+    """Returns the environment variables that name the store of the server."""
     if request.param == "embedded":
         return {}
     redis: RedisServer = request.getfixturevalue("shared_redis")
@@ -80,38 +79,38 @@ def server(tmp_path: Path, stores: dict[str, str]) -> Iterator[DevServer]:
         yield running
 
 
-def test_every_answer_fits_its_description(server: DevServer, token: str) -> None:
+def test_every_response_matches_the_openapi_description(server: DevServer, token: str) -> None:
     bearer = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=server.url, headers=bearer, timeout=DEADLINE_S) as http:
-        known = {**_seeded(http), "token_id": [token.split("_")[1]]}
-        operations = _operations(http)
-        asyncio.run(wait_until(lambda: _is_closed(server), DEADLINE_S))
-        done = _schemathesis(server, token, known)
-        still = http.get("/v1/executions").status_code
-        without = httpx.get(f"{server.url}/v1/executions").status_code
+        known = {**_create_data(http), "token_id": [token.split("_")[1]]}
+        operations = _count_operations(http)
+        asyncio.run(wait_until(lambda: _requires_token(server), DEADLINE_S))
+        done = _run_schemathesis(server, token, known)
+        with_token = http.get("/v1/executions").status_code
+        without_token = httpx.get(f"{server.url}/v1/executions").status_code
 
     assert done.returncode == 0, f"{done.stdout[-8_000:]}\n{done.stderr}"
     assert f"Tested: {operations - len(ENDLESS)}" in done.stdout
-    assert (still, without) == (200, 401)
+    assert (with_token, without_token) == (200, 401)
 
 
-def _is_closed(server: DevServer) -> bool:
-    """A server may take three seconds to see the first token."""
+def _requires_token(server: DevServer) -> bool:
+    """Returns whether requests need a token; a server may see the first token after 3 s."""
     return httpx.get(f"{server.url}/v1/executions").status_code == httpx.codes.UNAUTHORIZED
 
 
-def _seeded(http: httpx.Client) -> dict[str, list[str]]:
-    """Something of each kind, so that half of the requests find it."""
-    held = _posted(http, "/v1/workflow", HELLO)["execution_id"]
-    _posted(http, "/v1/workflows", REFUSED)
+def _create_data(http: httpx.Client) -> dict[str, list[str]]:
+    """Creates one thing of each kind; returns their names by path parameter."""
+    held = _post(http, "/v1/workflow", HELLO)["execution_id"]
+    _post(http, "/v1/workflows", REFUSED)
     ids = [
-        _posted(http, f"/v1/workflows/{name}/run", {})["execution_id"]
+        _post(http, f"/v1/workflows/{name}/run", {})["execution_id"]
         for name in ("hello", "refused")
     ]
-    for each in ids:
-        http.get(f"/v1/executions/{each}/wait", params={"timeout": 20}).raise_for_status()
+    for id_ in ids:
+        http.get(f"/v1/executions/{id_}/wait", params={"timeout": 20}).raise_for_status()
     http.put("/v1/workflows/hello/triggers/webhook", json=HOOK).raise_for_status()
-    _posted(http, "/v1/schedules", HOURLY)
+    _post(http, "/v1/schedules", HOURLY)
     definition = http.get("/v1/workflows/hello").json()["workflow_definition_id"]
     return {
         "execution_id": [held, *ids],
@@ -122,19 +121,19 @@ def _seeded(http: httpx.Client) -> dict[str, list[str]]:
     }
 
 
-def _posted(http: httpx.Client, path: str, body: object) -> dict[str, str]:
+def _post(http: httpx.Client, path: str, body: object) -> dict[str, str]:
     answer = http.post(path, json=body)
     assert answer.is_success, f"{path}: {answer.text}"
-    found: dict[str, str] = answer.json()
-    return found
+    created: dict[str, str] = answer.json()
+    return created
 
 
-def _operations(http: httpx.Client) -> int:
+def _count_operations(http: httpx.Client) -> int:
     paths = http.get("/openapi.json").json()["paths"]
-    return sum(len(each) for each in paths.values())
+    return sum(len(operations) for operations in paths.values())
 
 
-def _schemathesis(
+def _run_schemathesis(
     server: DevServer, token: str, known: dict[str, list[str]]
 ) -> "subprocess.CompletedProcess[str]":
     options = {
@@ -147,7 +146,7 @@ def _schemathesis(
         "--suppress-health-check": "all",
     }
     words = [word for pair in options.items() for word in pair]
-    words += [word for each in ENDLESS for word in ("--exclude-operation-id", each)]
+    words += [word for operation in ENDLESS for word in ("--exclude-operation-id", operation)]
     return subprocess.run(
         [Path(sys.executable).with_name("st"), "run", f"{server.url}/openapi.json", *words],
         cwd=server.program.folder,

@@ -29,7 +29,7 @@ async def work(log, n, nap):
 """
 
 
-def flow(program: Program, nap: float) -> dict[str, Any]:
+def make_flow(program: Program, nap: float) -> dict[str, Any]:
     args = {"log": str(program.log), "n": "{{ input.n }}", "nap": nap}
     config = {"function": "batched:work", "args": args}
     return {"name": "doc", "nodes": [{"id": "work", "handler": "python", "config": config}]}
@@ -38,14 +38,14 @@ def flow(program: Program, nap: float) -> dict[str, Any]:
 def prepare(folder: Path, numbers: list[int], *, nap: float = 0.0) -> Program:
     program = Program(folder)
     (folder / "batched.py").write_text(STEPS)
-    (folder / "doc.json").write_text(json.dumps(flow(program, nap)))
+    (folder / "doc.json").write_text(json.dumps(make_flow(program, nap)))
     lines = [json.dumps({"n": number}) for number in numbers]
     (folder / "docs.jsonl").write_text("\n".join(lines))
     return program
 
 
-def runs(program: Program) -> Counter[int]:
-    """How often the code of each document has run to its end."""
+def count_runs(program: Program) -> Counter[int]:
+    """Counts for each document how often its function finished."""
     text = program.log.read_text() if program.log.exists() else ""
     return Counter(map(int, text.split()))
 
@@ -54,8 +54,8 @@ CALL = ("batch", "doc.json", "--inputs", "docs.jsonl")
 WITH_OUTPUT = (*CALL, "--output", "results.jsonl")
 
 
-def lines_in(path: Path) -> list[int]:
-    """Of the documents whose results are there, in whole lines."""
+def list_document_lines(path: Path) -> list[int]:
+    """Returns the line numbers of the documents in a file of results, without a partial line."""
     return sorted(json.loads(line)["line"] for line in path.read_text().split("\n")[:-1])
 
 
@@ -64,22 +64,22 @@ def test_each_document_becomes_an_execution_with_a_result(tmp_path: Path) -> Non
 
     done = program.run(*CALL, "--output", "results.jsonl", "--label", "team=a")
 
-    found = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert done.returncode == 1
     assert done.stdout.startswith("docs.jsonl: 4 documents: 3 completed, 1 failed\n")
     assert "line 2 (k" in done.stderr
     assert "ValueError: -2 is negative" in done.stderr
-    assert {each["line"]: each["output"] for each in found} == {
+    assert {result["line"]: result["output"] for result in results} == {
         1: {"twice": 2},
         2: None,
         3: {"twice": 6},
         4: {"twice": 6},
     }
-    (failed,) = [each for each in found if each["status"] == "FAILED"]
+    (failed,) = [result for result in results if result["status"] == "FAILED"]
     assert "-2 is negative" in failed["error"]
-    assert runs(program) == {1: 1, -2: 1, 3: 2}
+    assert count_runs(program) == {1: 1, -2: 1, 3: 2}
     listed = program.documents("list")
-    assert [each["labels"]["team"] for each in listed] == ["a"] * 4
+    assert [execution["labels"]["team"] for execution in listed] == ["a"] * 4
 
 
 @pytest.mark.parametrize("output", ["docs.jsonl", "./doc.json", "linked.jsonl"])
@@ -90,7 +90,7 @@ def test_an_output_that_would_overwrite_its_source_is_refused(tmp_path: Path, ou
 
     done = program.run(*CALL, "--output", output)
 
-    assert (done.returncode, runs(program)) == (2, {})
+    assert (done.returncode, count_runs(program)) == (2, {})
     assert f"--output {Path(output)}: it would overwrite " in done.stderr
     assert {path: path.read_text() for path in before} == before
 
@@ -99,7 +99,7 @@ def test_a_file_of_results_is_either_complete_or_unchanged(tmp_path: Path) -> No
     program, results = prepare(tmp_path, [1, 2]), tmp_path / "results.jsonl"
     program.run(*CALL, "--output", "results.jsonl")
     complete = results.read_text()
-    (tmp_path / "doc.json").write_text(json.dumps(flow(program, 0.001)))
+    (tmp_path / "doc.json").write_text(json.dumps(make_flow(program, 0.001)))
 
     refused = program.run(*CALL, "--output", "results.jsonl")
 
@@ -109,17 +109,17 @@ def test_a_file_of_results_is_either_complete_or_unchanged(tmp_path: Path) -> No
 
 
 def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
-    program, mine = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
+    program, output = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
 
     refused = program.run(*WITH_OUTPUT)
-    mine.commit()
+    output.commit()
     done = program.run(*WITH_OUTPUT)
 
     assert (refused.returncode, done.returncode) == (2, 0)
     assert (
         "--output results.jsonl: another process writes this file; name another" in refused.stderr
     )
-    assert lines_in(tmp_path / "results.jsonl") == [1]
+    assert list_document_lines(tmp_path / "results.jsonl") == [1]
 
 
 def test_results_can_be_written_to_a_pipe(tmp_path: Path) -> None:
@@ -146,16 +146,17 @@ def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) 
     program = prepare(tmp_path, [1, -2])
     program.run(*CALL)
     again = json.loads(program.run(*CALL, "--json").stdout)
-    still = program.run(*CALL, "--retry-failed").returncode
+    failing_again = program.run(*CALL, "--retry-failed").returncode
     Path(f"{program.log}.fixed").touch()
     fixed = program.run(*CALL, "--retry-failed")
-    over = json.loads(program.run(*CALL, "--json", "--retry-failed").stdout)
+    unchanged = json.loads(program.run(*CALL, "--json", "--retry-failed").stdout)
 
     assert (again["completed"], again["failed"], again["done_before"]) == (1, 1, 2)
-    assert (still, fixed.returncode) == (1, 0)
+    assert (failing_again, fixed.returncode) == (1, 0)
     assert "2 completed\n  1 were done before\n" in fixed.stdout
-    assert (over["completed"], over["done_before"], over["documents_per_hour"]) == (2, 2, 0)
-    assert runs(program) == {1: 1, -2: 3}
+    assert (unchanged["completed"], unchanged["done_before"]) == (2, 2)
+    assert unchanged["documents_per_hour"] == 0
+    assert count_runs(program) == {1: 1, -2: 3}
 
 
 def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) ->
     assert (done.returncode, other.returncode) == (0, 0)
     assert "  2 were done before\n" in done.stdout
     assert "done before" not in other.stdout
-    assert runs(program) == {1: 2, 2: 2, 9: 2}
+    assert count_runs(program) == {1: 2, 2: 2, 9: 2}
 
 
 def test_a_changed_workflow_or_document_is_not_mixed_into_a_batch(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_changed_workflow_or_document_is_not_mixed_into_a_batch(tmp_path: Path
     (tmp_path / "docs.jsonl").write_text('{"n": 1, "m": 2}')
     document = program.run(*CALL, "--id-field", "n")
     (tmp_path / "docs.jsonl").write_text('{"n": 1}')
-    (tmp_path / "doc.json").write_text(json.dumps(flow(program, 0.001)))
+    (tmp_path / "doc.json").write_text(json.dumps(make_flow(program, 0.001)))
     workflow = program.run(*CALL, "--id-field", "n")
 
     assert (document.returncode, workflow.returncode) == (2, 2)
@@ -192,11 +193,11 @@ async def test_a_killed_batch_continues_without_repeating_a_finished_document(
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.1)
     async with program.running(*WITH_OUTPUT) as first:
-        await wait_until(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
+        await wait_until(lambda: len(count_runs(program)) >= 10, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
-        await first.ends()
+        await first.wait()
     assert not (tmp_path / "results.jsonl").exists()
-    finished = {each["execution_id"] for each in await completed(program)}
+    finished = {execution["execution_id"] for execution in await list_completed(program)}
 
     done = await asyncio.to_thread(program.run, *WITH_OUTPUT, "--json")
 
@@ -204,10 +205,10 @@ async def test_a_killed_batch_continues_without_repeating_a_finished_document(
     assert (done.returncode, result["completed"]) == (0, 60)
     assert result["done_before"] == len(finished)
     assert len(finished) >= 5
-    assert set(runs(program)) == set(numbers)
-    # What ran when it was killed may have run to its end without being stored; 4 do at a time.
-    assert runs(program).total() <= 64
-    assert lines_in(tmp_path / "results.jsonl") == list(range(1, 61))
+    assert set(count_runs(program)) == set(numbers)
+    # Up to 4 tasks run at a time. They may have finished without a stored result.
+    assert count_runs(program).total() <= 64
+    assert list_document_lines(tmp_path / "results.jsonl") == list(range(1, 61))
     assert not (tmp_path / "results.jsonl.part").exists()
 
 
@@ -215,10 +216,10 @@ async def test_an_interrupted_batch_stops_gently_and_can_be_continued(tmp_path: 
     numbers = list(range(48))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*WITH_OUTPUT) as first:
-        await wait_until(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
+        await wait_until(lambda: len(count_runs(program)) >= 8, 3 * DEADLINE_S)
         first.send(signal.SIGINT)
-        code, out, err = await first.ends()
-    so_far = lines_in(tmp_path / "results.jsonl.part")
+        code, out, err = await first.wait()
+    so_far = list_document_lines(tmp_path / "results.jsonl.part")
     done = await asyncio.to_thread(program.run, *WITH_OUTPUT)
 
     assert code == 130
@@ -227,11 +228,11 @@ async def test_an_interrupted_batch_stops_gently_and_can_be_continued(tmp_path: 
     assert "Traceback" not in err
     assert f": {len(so_far)} completed, {48 - len(so_far)} unfinished" in out
     assert done.returncode == 0
-    assert runs(program) == dict.fromkeys(numbers, 1)
-    assert lines_in(tmp_path / "results.jsonl") == list(range(1, 49))
+    assert count_runs(program) == dict.fromkeys(numbers, 1)
+    assert list_document_lines(tmp_path / "results.jsonl") == list(range(1, 49))
 
 
-async def completed(program: Program) -> list[dict[str, Any]]:
+async def list_completed(program: Program) -> list[dict[str, Any]]:
     words = ("list", "--status", "completed", "--limit", "1000")
     return await asyncio.to_thread(program.documents, *words)
 
@@ -242,11 +243,11 @@ async def test_two_processes_share_a_batch_and_one_continues_when_the_other_is_k
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*CALL) as first, program.running(*CALL, "--json") as second:
-        await wait_until(lambda: len(runs(program)) >= 30, 3 * DEADLINE_S)
+        await wait_until(lambda: len(count_runs(program)) >= 30, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
-        await first.ends()
-        code, out, _ = await second.ends()
+        await first.wait()
+        code, out, _ = await second.wait()
 
     assert (code, json.loads(out)["completed"]) == (0, 60)
-    assert set(runs(program)) == set(numbers)
-    assert runs(program).total() <= 64
+    assert set(count_runs(program)) == set(numbers)
+    assert count_runs(program).total() <= 64

@@ -1,4 +1,4 @@
-"""`runnel bench`, as a user calls it."""
+"""`runnel bench` prints rates and leaves no data behind."""
 
 import asyncio
 import json
@@ -19,15 +19,15 @@ from tests.e2e.program import Program
 from tests.servers import require_binary
 from tests.waiting import wait_until
 
-# 120 warm it up before it begins to measure.
-WARM = 120
+# The executions that a benchmark runs before it measures.
+WARM_UP_EXECUTIONS = 120
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder, without a setting."""
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs each test in an empty folder without any setting."""
     monkeypatch.chdir(tmp_path)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -38,28 +38,28 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def run_bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     code = run_command(["bench", *arguments, "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+    result: dict[str, Any] = json.loads(out)
+    return result
 
 
-def check_rates(found: dict[str, Any]) -> None:
-    assert found["executions_per_s"] > 0
-    assert found["nodes_per_s"] == pytest.approx(4 * found["executions_per_s"])
+def check_rates(result: dict[str, Any]) -> None:
+    assert result["executions_per_s"] > 0
+    assert result["nodes_per_s"] == pytest.approx(4 * result["executions_per_s"])
 
 
-def test_programs_get_one_object_with_rates_and_settings(
+def test_json_is_one_object_with_rates_and_settings(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    found = measured(capsys, "diamond", "--backend", "sqlite", "--count", "20")
+    result = run_bench(capsys, "diamond", "--backend", "sqlite", "--count", "20")
 
-    check_rates(found)
-    assert found["settings"]["count"] == 20
-    assert found["settings"]["durability"] == "process"
-    assert found["settings"]["concurrency"] == 4
+    check_rates(result)
+    assert result["settings"]["count"] == 20
+    assert result["settings"]["durability"] == "process"
+    assert result["settings"]["concurrency"] == 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,34 +69,34 @@ def test_private_servers_are_started_when_none_are_named(
     for kind in (RedisServer, PostgresServer):
         require_binary(kind, missing_part)
 
-    found = measured(capsys, "--backend", "redis", "--count", "20", "--repetitions", "1")
+    result = run_bench(capsys, "--backend", "redis", "--count", "20", "--repetitions", "1")
 
-    check_rates(found)
-    assert found["settings"]["redis"].startswith("private")
-    assert (found["settings"]["orchestrators"], found["settings"]["workers"]) == (1, 1)
+    check_rates(result)
+    assert result["settings"]["redis"].startswith("private")
+    assert (result["settings"]["orchestrators"], result["settings"]["workers"]) == (1, 1)
 
 
-def test_named_servers_are_used_and_left_as_they_were(
+def test_a_benchmark_leaves_no_data_on_named_servers(
     capsys: pytest.CaptureFixture[str], own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
-    before = asyncio.run(schemas_of(own_postgres))
+    before = asyncio.run(list_schemas(own_postgres))
 
     with redis.Redis.from_url(own_redis.url) as client:
         client.set("runnel-bench-other:kept", "1")
-        found = measured(capsys, *urls, "--count", "20", "--repetitions", "1", "--workers", "2")
-        left = client.keys("*")
+        result = run_bench(capsys, *urls, "--count", "20", "--repetitions", "1", "--workers", "2")
+        remaining_keys = client.keys("*")
 
-    check_rates(found)
-    assert found["settings"]["redis"].startswith("redis://***@")
-    assert left == [b"runnel-bench-other:kept"]
-    assert asyncio.run(schemas_of(own_postgres)) == before
+    check_rates(result)
+    assert result["settings"]["redis"].startswith("redis://***@")
+    assert remaining_keys == [b"runnel-bench-other:kept"]
+    assert asyncio.run(list_schemas(own_postgres)) == before
 
 
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middle(
+async def test_an_interrupted_benchmark_leaves_no_data_on_named_servers(
     program: Program,
     own_redis: RedisServer,
     own_postgres: PostgresServer,
@@ -105,42 +105,42 @@ async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middl
     code: int,
 ) -> None:
     urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
-    before = await schemas_of(own_postgres)
+    before = await list_schemas(own_postgres)
 
     with redis.Redis.from_url(own_redis.url) as client:
         async with program.running("bench", *urls, "--count", "20000") as running:
-            await wait_until(lambda: is_in_the_middle(client), deadline_s=60)
+            await wait_until(lambda: is_measuring(client), deadline_s=60)
             running.send(number)
-            found, _, err = await running.ends()
-        left = client.keys("*")
+            exit_code, _, err = await running.wait()
+        remaining_keys = client.keys("*")
 
-    assert (found, "error" in err, left) == (code, False, [])
-    assert await schemas_of(own_postgres) == before
+    assert (exit_code, "error" in err, remaining_keys) == (code, False, [])
+    assert await list_schemas(own_postgres) == before
 
 
 @pytest.mark.parametrize("ends", ["redis", "postgres"])
-async def test_a_server_that_ends_in_the_middle_is_named_and_the_other_is_left_as_it_was(
+async def test_a_server_that_dies_in_the_middle_is_named_and_the_other_one_is_cleaned(
     program: Program, own_redis: RedisServer, own_postgres: PostgresServer, *, ends: str
 ) -> None:
     urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
-    before = await schemas_of(own_postgres)
+    before = await list_schemas(own_postgres)
     ending, name = (own_redis, "Redis") if ends == "redis" else (own_postgres, "PostgreSQL")
 
     with redis.Redis.from_url(own_redis.url) as client:
         async with program.running("bench", *urls, "--count", "20000") as running:
-            await wait_until(lambda: is_in_the_middle(client), deadline_s=60)
+            await wait_until(lambda: is_measuring(client), deadline_s=60)
             await asyncio.to_thread(ending.kill)
-            code, _, err = await running.ends()
-        left = await schemas_of(own_postgres) if ends == "redis" else client.keys("*")
+            code, _, err = await running.wait()
+        remaining = await list_schemas(own_postgres) if ends == "redis" else client.keys("*")
 
     assert code == 1
     assert f"error: can't use the {name} at " in err
     assert "may be left on it" in err
     assert "bug of Runnel" not in err
-    assert left == (before if ends == "redis" else [])
+    assert remaining == (before if ends == "redis" else [])
 
 
-def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_json_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_command(["bench", "--backend", "memory", "--count", "10"])
 
     out, err = capsys.readouterr()
@@ -150,11 +150,11 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "diamond on memory: 10 executions" in err
 
 
-def test_a_cold_start_is_measured_by_starting(capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(capsys, "start", "--count", "1")
+def test_a_cold_start_is_measured_with_a_new_process(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_bench(capsys, "start", "--count", "1")
 
-    assert found["figures"]["cold_start_s"] > 0
-    assert found["executions_per_s"] is None
+    assert result["figures"]["cold_start_s"] > 0
+    assert result["executions_per_s"] is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_cold_start_is_measured_by_starting(capsys: pytest.CaptureFixture[str]
         (("--count", "0"), "--count: expected at least 1, got 0"),
     ],
 )
-def test_wrong_input_is_one_sentence(
+def test_wrong_input_is_answered_with_one_sentence(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
 ) -> None:
     code = run_command(["bench", *arguments])
@@ -178,7 +178,7 @@ def test_wrong_input_is_one_sentence(
     assert err.count("\n") == 1
 
 
-def test_servers_that_do_not_answer_are_named_without_a_password(
+def test_an_unreachable_server_is_named_without_its_password(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code = run_command(["bench", "--redis-url", "redis://:hush@127.0.0.1:1/0", "--count", "1"])
@@ -189,11 +189,11 @@ def test_servers_that_do_not_answer_are_named_without_a_password(
     assert "hush" not in err
 
 
-def is_in_the_middle(client: redis.Redis) -> bool:
-    return len(client.keys("runnel-bench-*:history:*")) > WARM
+def is_measuring(client: redis.Redis) -> bool:
+    return len(client.keys("runnel-bench-*:history:*")) > WARM_UP_EXECUTIONS
 
 
-async def schemas_of(postgres: PostgresServer) -> list[str]:
+async def list_schemas(postgres: PostgresServer) -> list[str]:
     connection = await asyncpg.connect(postgres.url)
     try:
         rows = await connection.fetch(

@@ -44,22 +44,22 @@ def test_all_failed_executions_are_rerun_together(
         assert program.run("run", "flow.json", "--label", f"n={number}").returncode == 1
     (tmp_path / "file.txt").write_text("12345")
 
-    unsure = run_command(["rerun", "--workflow", "reading"])
-    said = capsys.readouterr().err
+    unconfirmed = run_command(["rerun", "--workflow", "reading"])
+    stderr = capsys.readouterr().err
     done = program.run("rerun", "--workflow", "reading", "--status", "failed", "--yes")
     again = program.run("rerun", "--workflow", "reading", "--yes")
 
-    assert unsure == 2
-    assert "2 executions would be rerun; confirm with --yes" in said
+    assert unconfirmed == 2
+    assert "2 executions would be rerun; confirm with --yes" in stderr
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["5", "5"]
     assert "skipped: 2 executions that were already rerun in this way" in again.stderr
-    counts = [each["count"] for each in program.documents("list", "--count") if each["count"]]
+    counts = [row["count"] for row in program.documents("list", "--count") if row["count"]]
     assert counts == [2, 2]
 
 
 async def leave_waiting(folder: Path) -> None:
-    """Submitted by a process that ends before it runs anything."""
+    """Submits an execution from an engine that closes before it runs anything."""
     engine = await build_engine(Settings(data_dir=folder / ".runnel"))
     try:
         await engine.claim_home_partition()
@@ -74,16 +74,16 @@ def test_waiting_executions_are_cancelled_together_even_if_no_process_runs_them(
     for _ in range(2):
         asyncio.run(leave_waiting(tmp_path))
 
-    unsure = run_command(["cancel", "--workflow", "test"])
-    said = capsys.readouterr().err
+    unconfirmed = run_command(["cancel", "--workflow", "test"])
+    stderr = capsys.readouterr().err
     code = run_command(["cancel", "--workflow", "test", "--reason", "no more", "--yes"])
     printed = capsys.readouterr().out
 
-    assert (unsure, code) == (2, 0)
-    assert "2 executions would be cancelled; confirm with --yes" in said
+    assert (unconfirmed, code) == (2, 0)
+    assert "2 executions would be cancelled; confirm with --yes" in stderr
     assert printed == "asked 2 executions to end\n"
-    found = program.documents("list")
-    assert [(each["status"], each["error"]) for each in found] == [
+    executions = program.documents("list")
+    assert [(execution["status"], execution["error"]) for execution in executions] == [
         ("CANCELLED", "Cancelled: no more")
     ] * 2
     assert run_command(["cancel", "--workflow", "test", "--yes"]) == 0

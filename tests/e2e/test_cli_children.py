@@ -1,4 +1,4 @@
-"""A child that cleans up after its parent has ended is waited for, found and resumed."""
+"""Commands wait for, list and resume a child execution that cleans up after its parent ended."""
 
 import json
 import signal
@@ -33,14 +33,17 @@ async def tidy(file, gate, said):
 """
 
 
-def calling(name: str, function: str, *parents: str, **args: str) -> dict[str, Any]:
+def make_node(name: str, function: str, *parents: str, **args: str) -> dict[str, Any]:
     config = {"function": f"tidying:{function}", "args": args}
     return {"id": name, "handler": "python", "dependencies": list(parents), "config": config}
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """`parent` fails as soon as its child runs; the clean-up of the child waits for a gate."""
+    """Returns a folder with the workflow `parent`.
+
+    It fails as soon as its child runs. The clean-up of the child waits for a gate.
+    """
     program = Program(tmp_path)
     (tmp_path / "tidying.py").write_text(STEPS)
     began, gate = str(tmp_path / "began"), str(tmp_path / "gate")
@@ -48,72 +51,72 @@ def program(tmp_path: Path) -> Program:
     child = {
         "name": "child",
         "nodes": [
-            calling("hold", "hold", began=began),
-            {**calling("one", "tidy", "hold", said="one", **tidy), "run_when": "all_settled"},
-            {**calling("two", "tidy", "one", said="two", **tidy), "run_when": "all_settled"},
+            make_node("hold", "hold", began=began),
+            {**make_node("one", "tidy", "hold", said="one", **tidy), "run_when": "all_settled"},
+            {**make_node("two", "tidy", "one", said="two", **tidy), "run_when": "all_settled"},
         ],
     }
     kid = {"id": "kid", "handler": "workflow", "config": {"definition": child}}
-    nodes = [kid, calling("boom", "fail_after", began=began)]
+    nodes = [kid, make_node("boom", "fail_after", began=began)]
     (tmp_path / "parent.json").write_text(json.dumps({"name": "parent", "nodes": nodes}))
     return program
 
 
 @pytest.fixture
 async def tidying(program: Program) -> AsyncIterator[RunningProgram]:
-    """The parent has failed, and its child cleans up."""
+    """Yields a run whose parent has failed and whose child cleans up."""
     async with program.running("run", "parent.json") as running:
-        await running.says("waits for the clean-up of child execution")
+        await running.read_until("waits for the clean-up of child execution")
         yield running
 
 
-def root_of(running: RunningProgram) -> str:
+def get_root_id(running: RunningProgram) -> str:
     return running.lines[0].split()[1]
 
 
-def child_of(running: RunningProgram) -> str:
-    return f"{root_of(running)}.kid.1"
+def get_child_id(running: RunningProgram) -> str:
+    return f"{get_root_id(running)}.kid.1"
 
 
 def open_gate(program: Program) -> None:
     (program.folder / "gate").touch()
 
 
-def states(program: Program) -> dict[str, str]:
-    found = program.documents("list", "--all")
-    return {each["workflow"]: each["status"] for each in found}
+def read_statuses(program: Program) -> dict[str, str]:
+    executions = program.documents("list", "--all")
+    return {execution["workflow"]: execution["status"] for execution in executions}
 
 
 async def kill(running: RunningProgram) -> None:
     running.send(signal.SIGKILL)
-    await running.ends()
+    await running.wait()
 
 
 async def test_a_run_ends_when_its_children_have_cleaned_up(
     program: Program, tidying: RunningProgram
 ) -> None:
-    before = states(program)
+    before = read_statuses(program)
     open_gate(program)
-    code, _, _ = await tidying.ends()
+    code, _, _ = await tidying.wait()
 
     assert before == {"parent": "FAILED", "child": "RUNNING"}
-    assert states(program) == {"parent": "FAILED", "child": "CANCELLED"}
+    assert read_statuses(program) == {"parent": "FAILED", "child": "CANCELLED"}
     assert (code, program.log.read_text()) == (1, "one\ntwo\n")
     assert tidying.lines[-1] == (
-        f"parent failed, waits for the clean-up of child execution {child_of(tidying)}"
+        f"parent failed, waits for the clean-up of child execution {get_child_id(tidying)}"
     )
 
 
-async def test_an_interrupted_clean_up_is_left_to_resume(
+async def test_an_interrupted_clean_up_can_be_resumed(
     program: Program, tidying: RunningProgram
 ) -> None:
     tidying.send(signal.SIGINT)
-    await tidying.says("stopping")
+    await tidying.read_until("stopping")
     tidying.send(signal.SIGINT)
-    code, _, err = await tidying.ends()
+    code, _, err = await tidying.wait()
 
     assert code == 130
-    assert f"interrupted; continue with: runnel resume {root_of(tidying)}" in err
+    assert f"interrupted; continue with: runnel resume {get_root_id(tidying)}" in err
 
 
 async def test_stuck_lists_a_child_that_has_outlived_its_parent(
@@ -123,26 +126,26 @@ async def test_stuck_lists_a_child_that_has_outlived_its_parent(
     await kill(tidying)
     orphaned = program.documents("list", "--stuck")
 
-    child = child_of(tidying)
-    assert [each["execution_id"] for each in owned + orphaned] == [child, child]
-    assert [each["node"] for each in orphaned[0]["waits"]] == ["one"]
+    child = get_child_id(tidying)
+    assert [execution["execution_id"] for execution in owned + orphaned] == [child, child]
+    assert [wait["node"] for wait in orphaned[0]["waits"]] == ["one"]
     assert orphaned[0]["commands"] == [f"runnel resume {child}"]
 
 
-async def test_stuck_lists_a_child_only_by_its_parent_while_that_runs(program: Program) -> None:
+async def test_stuck_lists_only_the_parent_while_the_parent_runs(program: Program) -> None:
     waiting = {"id": "wait", "handler": "wait_for_signal", "config": {"signal": "go"}}
     child = {"name": "child", "nodes": [waiting]}
     nodes = [{"id": "kid", "handler": "workflow", "config": {"definition": child}}]
     (program.folder / "nested.json").write_text(json.dumps({"name": "nested", "nodes": nodes}))
     async with program.running("run", "nested.json") as running:
-        await running.says("kid: waits for child execution")
+        await running.read_until("kid: waits for child execution")
         await kill(running)
 
     by_parent = program.documents("list", "--stuck")
     with_children = program.documents("list", "--stuck", "--all")
 
-    assert [each["workflow"] for each in by_parent] == ["nested"]
-    assert {each["workflow"] for each in with_children} == {"nested", "child"}
+    assert [execution["workflow"] for execution in by_parent] == ["nested"]
+    assert {execution["workflow"] for execution in with_children} == {"nested", "child"}
 
 
 @pytest.mark.parametrize("which", ["all", "root", "child"])
@@ -152,29 +155,29 @@ async def test_the_clean_up_of_a_killed_process_is_resumed(
     await kill(tidying)
     open_gate(program)
 
-    named = {"all": [], "root": [root_of(tidying)], "child": [child_of(tidying)]}[which]
+    named = {"all": [], "root": [get_root_id(tidying)], "child": [get_child_id(tidying)]}[which]
     resumed = program.documents("resume", *named)
 
-    found = [(each["execution_id"], each["status"]) for each in resumed]
-    assert found == [(child_of(tidying), "CANCELLED")]
+    statuses = [(execution["execution_id"], execution["status"]) for execution in resumed]
+    assert statuses == [(get_child_id(tidying), "CANCELLED")]
     assert program.log.read_text() == "one\ntwo\n"
 
 
-async def test_a_resumed_run_too_ends_when_its_children_have_cleaned_up(program: Program) -> None:
-    gated = calling("late", "fail_after", began=str(program.folder / "late"))
+async def test_a_resumed_run_also_ends_when_its_children_have_cleaned_up(program: Program) -> None:
+    gated = make_node("late", "fail_after", began=str(program.folder / "late"))
     document = json.loads((program.folder / "parent.json").read_text())
     document["nodes"][1] = gated
     (program.folder / "late.json").write_text(json.dumps(document))
     async with program.running("run", "late.json") as running:
-        await running.says("late: started")
+        await running.read_until("late: started")
         await kill(running)
 
     async with program.running("resume") as resumed:
-        await resumed.says("late: started")
+        await resumed.read_until("late: started")
         (program.folder / "late").touch()
-        await resumed.says("waits for the clean-up of child execution")
+        await resumed.read_until("waits for the clean-up of child execution")
         open_gate(program)
-        code, _, _ = await resumed.ends()
+        code, _, _ = await resumed.wait()
 
     assert (code, program.log.read_text()) == (1, "one\ntwo\n")
-    assert states(program) == {"parent": "FAILED", "child": "CANCELLED"}
+    assert read_statuses(program) == {"parent": "FAILED", "child": "CANCELLED"}

@@ -1,4 +1,4 @@
-"""Shell completion."""
+"""Shell completion of commands, execution ids and workflow names."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.e2e
 
 
 def complete(program: Program, line: str, **environment: str) -> list[str]:
-    """The candidates for the last word, as bash asks for them."""
+    """Returns the candidates that bash gets for the last word."""
     done = program.run(
         _RUNNEL_COMPLETE="complete_bash",
         COMP_WORDS=line,
@@ -45,7 +45,7 @@ def test_nothing_is_completed_without_a_data_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_names_the_program(tmp_path: Path, shell: str) -> None:
-    # Otherwise it is for the shell that has started the tests, whatever is named.
+    # Otherwise Typer detects the shell that started the tests and ignores the named one.
     undetected = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
     done = Program(tmp_path).run("--show-completion", shell, **undetected)

@@ -1,4 +1,4 @@
-"""The example that `make demo` runs shows what it promises."""
+"""The example of `make demo` shows parallel nodes, a retry, a skipped node and a fan-in."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`runnel dlq`"""
+"""`runnel dlq` lists, retries and purges dead letters."""
 
 import json
 import os
@@ -39,7 +39,7 @@ FLOW = {
 
 
 class Letters:
-    """A folder with one dead letter, and the program to look at it."""
+    """A folder with one dead letter, and the commands that inspect it."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.program = Program(folder)
@@ -51,7 +51,7 @@ class Letters:
         self.execution_id = json.loads(failed.stdout)["execution_id"]
         self.name = f"{self.execution_id}/parse"
 
-    def ask(self, *arguments: str) -> str:
+    def run_dlq(self, *arguments: str) -> str:
         code = run_command(["dlq", *arguments])
         printed = self._capsys.readouterr()
         assert code == 0, printed.err
@@ -59,23 +59,23 @@ class Letters:
 
     @property
     def count(self) -> int:
-        return int(self.ask("list", "--count"))
+        return int(self.run_dlq("list", "--count"))
 
 
 @pytest.fixture
 def letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Letters:
-    found = Letters(tmp_path, capsys)
+    letters = Letters(tmp_path, capsys)
     monkeypatch.chdir(tmp_path)
-    return found
+    return letters
 
 
 def test_letters_are_listed_counted_and_shown(letters: Letters) -> None:
-    head, row = letters.ask("list").splitlines()
-    document = json.loads(letters.ask("show", letters.execution_id[:6], "--json"))
-    shown = letters.ask("show", letters.name)
-    counts = [letters.ask("list", "--count", *words) for words in ((), ("--queue", "sleep"))]
+    head, row = letters.run_dlq("list").splitlines()
+    document = json.loads(letters.run_dlq("show", letters.execution_id[:6], "--json"))
+    shown = letters.run_dlq("show", letters.name)
+    counts = [letters.run_dlq("list", "--count", *words) for words in ((), ("--queue", "sleep"))]
 
     assert head.split() == ["NAME", "WORKFLOW", "QUEUE", "REJECTED", "ATTEMPTS", "ERROR"]
     assert row.split()[:3] == [letters.name, "parsing", "python"]
@@ -86,15 +86,15 @@ def test_letters_are_listed_counted_and_shown(letters: Letters) -> None:
     assert "the error is not retryable" in shown
     assert f"runnel dlq retry {letters.name}" in shown
     assert counts == ["1\n", "0\n"]
-    assert letters.ask("list", "--queue", "python", "--workflow", "parsing").splitlines()[1:] == [
-        row
-    ]
-    assert letters.ask("list", "--workflow", "another") == "no dead letters\n"
-    assert letters.ask("list", "--data-dir", "none") == "no dead letters\n"
-    assert json.loads(letters.ask("list", "--count", "--json")) == {"count": 1}
+    assert letters.run_dlq("list", "--queue", "python", "--workflow", "parsing").splitlines()[
+        1:
+    ] == [row]
+    assert letters.run_dlq("list", "--workflow", "another") == "no dead letters\n"
+    assert letters.run_dlq("list", "--data-dir", "none") == "no dead letters\n"
+    assert json.loads(letters.run_dlq("list", "--count", "--json")) == {"count": 1}
 
 
-def test_a_letter_is_retried_with_a_changed_config_and_gone(letters: Letters) -> None:
+def test_a_letter_that_is_retried_with_a_changed_config_disappears(letters: Letters) -> None:
     done = letters.program.run("dlq", "retry", letters.name, "--config", "args.text=fine")
 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"said": "FINE"})
@@ -118,7 +118,7 @@ def test_a_letter_is_retried_with_a_config_from_the_editor(letters: Letters) -> 
     editor = f"{sys.executable} editor.py"
     done = letters.program.run("dlq", "retry", letters.name, "--edit", EDITOR=editor)
 
-    assert [each.returncode for each in (untouched, broken, absent)] == [2] * 3
+    assert [command.returncode for command in (untouched, broken, absent)] == [2] * 3
     assert untouched.stderr == (
         "error: --edit: the config did not change, nothing is retried; leave out --edit\n"
     )
@@ -127,7 +127,7 @@ def test_a_letter_is_retried_with_a_config_from_the_editor(letters: Letters) -> 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"said": "EDITED"})
 
 
-def test_all_are_retried_the_oldest_first_and_fail_again_with_letters_of_their_own(
+def test_retry_all_begins_with_the_oldest_letter_and_a_new_failure_makes_a_new_letter(
     letters: Letters,
 ) -> None:
     letters.program.run("run", "parsing.json", "-i", "text=bad")
@@ -136,18 +136,18 @@ def test_all_are_retried_the_oldest_first_and_fail_again_with_letters_of_their_o
 
     assert done.returncode == 1
     assert f"retried {letters.name}: " in done.stderr
-    names = [line.split()[0] for line in letters.ask("list").splitlines()[1:]]
+    names = [line.split()[0] for line in letters.run_dlq("list").splitlines()[1:]]
     assert len(names) == 2
     assert letters.name not in names
     assert names[0].startswith("k")
 
 
-def test_letters_are_purged_after_a_yes(letters: Letters) -> None:
+def test_letters_are_purged_after_confirmation(letters: Letters) -> None:
     refused = letters.program.run("dlq", "purge", "--all")
     nothing = letters.program.run("dlq", "purge", "--older-than", "1", "--yes")
-    no = answered(letters.program, "n")
+    no = purge_with_answer(letters.program, "n")
     kept = letters.count
-    yes = answered(letters.program, "y")
+    yes = purge_with_answer(letters.program, "y")
 
     assert (refused.returncode, refused.stderr) == (
         2,
@@ -158,13 +158,13 @@ def test_letters_are_purged_after_a_yes(letters: Letters) -> None:
     assert letters.count == 0
 
 
-def answered(program: Program, answer: str) -> int:
-    """The exit code of a purge that asks a terminal."""
-    ours, theirs = pty.openpty()
-    streams = Streams(theirs, theirs, theirs)
+def purge_with_answer(program: Program, answer: str) -> int:
+    """Answers the question of a purge on a terminal; returns the exit code."""
+    controller, terminal = pty.openpty()
+    streams = Streams(terminal, terminal, terminal)
     process = program.begin("dlq", "purge", "--all", streams=streams)
-    os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
+    os.close(terminal)
+    os.write(controller, f"{answer}\n".encode())
     code = process.wait(DEADLINE_S)
-    os.close(ours)
+    os.close(controller)
     return code

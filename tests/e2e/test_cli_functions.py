@@ -1,4 +1,4 @@
-"""Functions that can't be imported are found before anything runs."""
+"""A function that can't be imported is reported before anything runs."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ nodes:
 
 
 @pytest.mark.e2e
-def test_a_function_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_a_missing_function_is_refused_before_the_run(tmp_path: Path) -> None:
     program = Program(tmp_path)
     (tmp_path / "lost.yaml").write_text(DOCUMENT)
     (tmp_path / "steps.py").write_text("def other():\n    pass\n")
@@ -30,7 +30,7 @@ def test_a_function_that_is_not_there_is_refused_before_the_run(tmp_path: Path) 
 
 
 @pytest.mark.e2e
-def test_a_function_that_is_not_allowed_is_not_even_imported(tmp_path: Path) -> None:
+def test_a_function_that_is_not_allowed_is_not_imported(tmp_path: Path) -> None:
     program = Program(tmp_path)
     document = '{"name": "x", "nodes": [{"id": "a", "handler": "python", "config": {"function": '
     (tmp_path / "x.json").write_text(document + '"steps:main"}}]}')

@@ -48,10 +48,10 @@ def program(tmp_path: Path) -> Program:
 
 async def test_the_third_signal_ends_a_run_whose_loop_is_blocked(program: Program) -> None:
     async with program.running("run", "block.json") as running:
-        await running.says("the loop is blocked")
+        await running.read_until("the loop is blocked")
 
         def is_ended_by_signals() -> bool:
-            # Not by `send`: that may take the exit code away from who waits for it.
+            # `running.send` could consume the exit code that `running.code` waits for.
             with suppress(ProcessLookupError):
                 os.kill(running.pid, signal.SIGINT)
             return running.code is not None
@@ -68,7 +68,7 @@ def test_a_process_that_user_code_forks_is_ended_by_one_signal(program: Program)
     assert document["nodes"]["only"]["output"] == -signal.SIGTERM
 
 
-def test_an_interrupt_before_its_commands_are_imported_is_quiet(program: Program) -> None:
+def test_an_interrupt_before_commands_are_imported_prints_nothing(program: Program) -> None:
     early = program.folder / "early"
     early.mkdir()
     (early / "typer.py").write_text(AT_IMPORT)

@@ -16,7 +16,9 @@ FLOWS: dict[str, dict[str, Any]] = {
 }
 
 
-class Lists:
+class ListCommand:
+    """Calls `runnel list` in this process, on a data directory in `folder`."""
+
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._folder = folder
         self._capsys = capsys
@@ -33,44 +35,44 @@ class Lists:
         return printed.out
 
     def names(self, *words: str) -> list[str]:
-        """The labels `n` of what is listed."""
+        """Returns the label `n` of each listed execution."""
         return [json.loads(line)["labels"]["n"] for line in self(*words, "--json").splitlines()]
 
 
 @pytest.fixture
-def lists(
+def list_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Lists:
+) -> ListCommand:
     monkeypatch.chdir(tmp_path)
-    found = Lists(tmp_path, capsys)
+    command = ListCommand(tmp_path, capsys)
     for number in range(3):
-        found.run("good", "--label", f"n={number}", "--label", f"half={number // 2}")
-    found.run("bad", "--label", "n=9", "--label", "half=1")
-    return found
+        command.run("good", "--label", f"n={number}", "--label", f"half={number // 2}")
+    command.run("bad", "--label", "n=9", "--label", "half=1")
+    return command
 
 
 @pytest.mark.e2e
-def test_executions_are_found_by_label_time_and_text(lists: Lists) -> None:
-    assert lists.names("--label", "half=1") == ["9", "2"]
-    assert lists.names("--label", "half=1", "--workflow", "good") == ["2"]
-    assert lists.names("--search", "NODEFAILED") == ["9"]
-    assert lists.names("--since", "1h", "--limit", "2") == ["9", "2"]
-    assert lists.names("--until", "1h") == []
-    assert "(the newest 2; --limit shows more)" in lists("--limit", "2")
-    assert "--limit shows more" not in lists("--limit", "4")
+def test_executions_are_found_by_label_time_and_text(list_command: ListCommand) -> None:
+    assert list_command.names("--label", "half=1") == ["9", "2"]
+    assert list_command.names("--label", "half=1", "--workflow", "good") == ["2"]
+    assert list_command.names("--search", "NODEFAILED") == ["9"]
+    assert list_command.names("--since", "1h", "--limit", "2") == ["9", "2"]
+    assert list_command.names("--until", "1h") == []
+    assert "(the newest 2; --limit shows more)" in list_command("--limit", "2")
+    assert "--limit shows more" not in list_command("--limit", "4")
 
 
 @pytest.mark.e2e
-def test_executions_are_counted_by_state(lists: Lists) -> None:
-    counts = [json.loads(line) for line in lists("--count", "--json").splitlines()]
+def test_executions_are_counted_by_state(list_command: ListCommand) -> None:
+    counts = [json.loads(line) for line in list_command("--count", "--json").splitlines()]
 
-    assert [(each["status"], each["count"]) for each in counts if each["count"]] == [
+    assert [(row["status"], row["count"]) for row in counts if row["count"]] == [
         ("COMPLETED", 3),
         ("FAILED", 1),
     ]
-    assert lists("--count", "--label", "half=1").split() == [
+    assert list_command("--count", "--label", "half=1").split() == [
         *("STATUS", "EXECUTIONS"),
         *("✓", "COMPLETED", "1"),
         *("✗", "FAILED", "1"),
     ]
-    assert lists("--count", "--status", "pending") == "no executions\n"
+    assert list_command("--count", "--status", "pending") == "no executions\n"

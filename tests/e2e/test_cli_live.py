@@ -1,4 +1,4 @@
-"""The live view, on a real pseudo-terminal."""
+"""The live view of commands on a pseudo-terminal."""
 
 import os
 import pty
@@ -22,34 +22,34 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[int, bytes]:
-    """Exit code, and everything that was written to the terminal."""
-    ours, theirs = pty.openpty()
+def run_on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[int, bytes]:
+    """Returns the exit code, and all bytes that the command wrote to the terminal."""
+    controller, terminal = pty.openpty()
     process = program.begin(
         *arguments,
-        streams=Streams(theirs, theirs, theirs),
+        streams=Streams(terminal, terminal, terminal),
         **{"TERM": "xterm-256color", **environment},
     )
-    os.close(theirs)
+    os.close(terminal)
     written = b""
-    while select.select([ours], [], [], DEADLINE_S)[0]:
+    while select.select([controller], [], [], DEADLINE_S)[0]:
         try:
-            written += os.read(ours, 65_536)
+            written += os.read(controller, 65_536)
         except OSError:  # the other end is closed
             break
-    os.close(ours)
+    os.close(controller)
     return process.wait(DEADLINE_S), written
 
 
-def lines_of(written: bytes) -> list[str]:
-    """What is drawn over something else is a line of its own."""
+def split_lines(written: bytes) -> list[str]:
+    """Returns the lines without escape sequences; a carriage return begins a new line, too."""
     return ESCAPE.sub(b"", written).decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def test_a_terminal_shows_one_line_per_node_and_then_the_output(program: Program) -> None:
-    code, written = on_terminal(program, "run", "chain.json")
+    code, written = run_on_terminal(program, "run", "chain.json")
 
-    lines = lines_of(written)
+    lines = split_lines(written)
     assert code == 0
     assert any(line.startswith("✓ chain ") and "2/2" in line for line in lines)
     assert any(line.startswith("  ✓ a ") for line in lines)
@@ -58,33 +58,33 @@ def test_a_terminal_shows_one_line_per_node_and_then_the_output(program: Program
 
 
 def test_a_terminal_shows_why_a_node_failed(program: Program) -> None:
-    code, written = on_terminal(program, "run", "failing.json")
+    code, written = run_on_terminal(program, "run", "failing.json")
 
-    text = "\n".join(lines_of(written))
+    text = "\n".join(split_lines(written))
     assert code == 1
     assert "✗ a" in text
     assert "ValueError: it broke" in text
 
 
-def test_no_color_means_no_colour(program: Program) -> None:
-    _, written = on_terminal(program, "run", "chain.json", NO_COLOR="1")
+def test_no_color_disables_colours(program: Program) -> None:
+    _, written = run_on_terminal(program, "run", "chain.json", NO_COLOR="1")
 
     assert not COLOUR.search(written)
 
 
 def test_a_dumb_terminal_gets_plain_lines(program: Program) -> None:
-    _, written = on_terminal(program, "run", "chain.json", TERM="dumb")
+    _, written = run_on_terminal(program, "run", "chain.json", TERM="dumb")
 
     assert b"\x1b" not in written
-    assert "a: started" in lines_of(written)
+    assert "a: started" in split_lines(written)
 
 
 def test_a_list_fits_the_terminal(program: Program) -> None:
     program.run("run", "failing.json")
 
-    _, written = on_terminal(program, "list", COLUMNS="90")
+    _, written = run_on_terminal(program, "list", COLUMNS="90")
 
-    lines = lines_of(written)
+    lines = split_lines(written)
     assert all(len(line) <= 90 for line in lines)
     assert lines[1].endswith("…")
     assert COLOUR.search(written)

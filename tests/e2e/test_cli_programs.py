@@ -33,7 +33,7 @@ REASON = (
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """A data directory with an execution whose program was killed."""
+    """Returns a folder with a data directory and an execution whose program was killed."""
     program = Program(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Program:
     return program
 
 
-def test_stuck_says_that_it_cannot_be_resumed(program: Program) -> None:
+def test_stuck_says_that_the_execution_cannot_be_resumed(program: Program) -> None:
     [stuck] = program.documents("list", "--stuck")
     shown = program.run("list", "--stuck").stdout
 
@@ -55,38 +55,38 @@ def test_stuck_says_that_it_cannot_be_resumed(program: Program) -> None:
     assert "resume " not in shown
 
 
-def test_resume_leaves_it_alone(program: Program) -> None:
-    [left] = program.documents("list")
+def test_resume_skips_the_execution(program: Program) -> None:
+    [killed] = program.documents("list")
 
-    every = program.run("resume")
-    one = program.run("resume", "@last")
+    without_id = program.run("resume")
+    by_id = program.run("resume", "@last")
 
-    sentence = f"execution {left['execution_id']}: {REASON}; end it with: runnel cancel"
-    assert (every.returncode, one.returncode) == (0, 1)
-    assert every.stderr.startswith(sentence)
-    assert one.stderr.startswith(sentence)
+    sentence = f"execution {killed['execution_id']}: {REASON}; end it with: runnel cancel"
+    assert (without_id.returncode, by_id.returncode) == (0, 1)
+    assert without_id.stderr.startswith(sentence)
+    assert by_id.stderr.startswith(sentence)
     assert program.documents("list")[0]["status"] == "RUNNING"
 
 
-async def test_watch_says_the_same(program: Program) -> None:
+async def test_watch_says_that_the_execution_cannot_be_resumed(program: Program) -> None:
     async with program.running("watch", "@last") as watching:
-        said = await watching.says("no process runs it now")
+        line = await watching.read_until("no process runs it now")
 
-    assert REASON in said
+    assert REASON in line
 
 
-async def test_resume_takes_over_the_others(program: Program) -> None:
+async def test_resume_takes_over_other_executions(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: continue with")
+        await running.read_until("approve: continue with")
     program.run("signal", "@last", "approve")
 
     program.run("resume")
 
-    states = {each["workflow"]: each["status"] for each in program.documents("list")}
+    states = {execution["workflow"]: execution["status"] for execution in program.documents("list")}
     assert states == {"tidied": "COMPLETED", "pipeline": "RUNNING"}
 
 
-def test_the_suggested_command_ends_it(program: Program) -> None:
+def test_the_suggested_command_ends_the_execution(program: Program) -> None:
     [command] = program.documents("list", "--stuck")[0]["commands"]
 
     program.run(*command.split()[1:])

@@ -1,4 +1,4 @@
-"""Workflows in Python files, run by the program `runnel` and as scripts of their own."""
+"""Workflows in Python files, run by `runnel run` and as scripts."""
 
 import asyncio
 import json
@@ -61,12 +61,12 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def run(program: Program, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The file as a script, which runs one execution by its key."""
+def run_script(program: Program, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the file as a script; the script runs one execution by its key."""
     return subprocess.run(
         [sys.executable, "flow.py"],
         cwd=program.folder,
@@ -135,16 +135,16 @@ def test_a_wrong_call_is_reported_in_a_sentence(
 async def test_a_killed_run_of_a_python_file_is_resumed(program: Program) -> None:
     notes = program.folder / "notes"
     async with program.running("run", "flow.py:gated", "-i", "notes=notes") as running:
-        await wait_until(lambda: "waiting" in lines(notes), DEADLINE_S)
+        await wait_until(lambda: "waiting" in read_lines(notes), DEADLINE_S)
         running.send(signal.SIGKILL)
-        await running.ends()
+        await running.wait()
     (program.folder / "gate").touch()
 
     done = await asyncio.to_thread(program.run, "resume")
 
     assert done.returncode == 0, done.stderr
     assert "first opened second" in done.stdout
-    assert lines(notes).count("first") == 1  # it was stored before the next one began
+    assert read_lines(notes).count("first") == 1  # its result was stored before the next node began
 
 
 async def test_a_killed_script_continues_when_it_is_started_again(program: Program) -> None:
@@ -152,18 +152,18 @@ async def test_a_killed_script_continues_when_it_is_started_again(program: Progr
     process = subprocess.Popen(
         [sys.executable, "flow.py"], cwd=program.folder, env=clean_environment()
     )
-    await wait_until(lambda: "waiting" in lines(notes), DEADLINE_S)
+    await wait_until(lambda: "waiting" in read_lines(notes), DEADLINE_S)
     process.kill()
     await asyncio.to_thread(process.wait)
     (program.folder / "gate").touch()
 
-    for _ in range(2):  # the second time there is nothing left to do
-        done = await asyncio.to_thread(run, program)
+    for _ in range(2):  # the second start finds a completed execution
+        done = await asyncio.to_thread(run_script, program)
         assert done.stdout.splitlines()[-1] == "first opened second", done.stderr
-    assert lines(notes).count("first") == 1  # it was stored before the next one began
+    assert read_lines(notes).count("first") == 1  # its result was stored before the next node began
 
 
-async def test_the_workers_of_a_server_find_the_functions(
+async def test_workers_on_servers_find_the_functions_of_the_file(
     program: Program, shared_redis: RedisServer
 ) -> None:
     flush_server(shared_redis)
@@ -174,11 +174,11 @@ async def test_the_workers_of_a_server_find_the_functions(
             program.run, "run", "flow.py:gated", "-i", "notes=notes", "--json", **server
         )
         by_scripts = await asyncio.gather(
-            *(asyncio.to_thread(run, program, **server) for _ in "ab")
+            *(asyncio.to_thread(run_script, program, **server) for _ in "ab")
         )
 
     assert json.loads(by_command.stdout)["output"] == "first opened second"
     for done in by_scripts:
         assert done.stdout.splitlines()[-1] == "first opened second", done.stderr
-    notes = lines(program.folder / "notes")
+    notes = read_lines(program.folder / "notes")
     assert (notes.count("first"), notes.count("second")) == (2, 2)

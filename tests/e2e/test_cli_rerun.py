@@ -1,4 +1,4 @@
-"""`runnel rerun`"""
+"""`runnel rerun` runs failed nodes again and takes over the results of the others."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ FLOW = {
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """With a run that has failed at a gate, which is open now."""
+    """Returns a folder with a run that failed at a gate; the gate is open now."""
     program = Program(tmp_path)
     (program.folder / "gated.py").write_text(STEPS)
     (program.folder / "gated.json").write_text(json.dumps(FLOW))
@@ -72,7 +72,7 @@ def test_only_failed_nodes_run_again(program: Program) -> None:
     assert f"(taken over from {former})" in shown
 
 
-def test_a_changed_input_runs_everything_with_the_rest_of_it_unchanged(program: Program) -> None:
+def test_a_changed_input_runs_all_nodes_and_keeps_the_other_input_values(program: Program) -> None:
     again = program.run("rerun", "@last", "-i", "year=1999")
 
     assert (again.returncode, json.loads(again.stdout)) == (0, "checked 1999")
@@ -87,7 +87,7 @@ def test_a_changed_input_runs_everything_with_the_rest_of_it_unchanged(program: 
         (("rerun", "@last", "-i", "year"), 2, "expected name=value"),
     ],
 )
-def test_mistakes_get_a_sentence_and_make_no_execution(
+def test_a_wrong_rerun_is_answered_with_a_sentence_and_creates_no_execution(
     program: Program, words: tuple[str, ...], code: int, sentence: str
 ) -> None:
     refused = program.run(*words)

@@ -1,4 +1,4 @@
-"""`runnel resume`, and acting on executions from another process."""
+"""`runnel resume`, and commands for executions that another process runs."""
 
 import json
 import signal
@@ -22,19 +22,19 @@ def program(tmp_path: Path) -> Program:
 
 @pytest.fixture
 async def waiting(program: Program) -> AsyncIterator[RunningProgram]:
-    """A run whose first node is done and whose second one waits for a signal."""
+    """Yields a run whose first node is completed and whose second node waits for a signal."""
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
-        await running.says("approve: continue with")
+        await running.read_until("approve: continue with")
         yield running
 
 
-def id_of(running: RunningProgram) -> str:
+def get_id(running: RunningProgram) -> str:
     return running.lines[0].split()[1]
 
 
 async def kill(running: RunningProgram) -> None:
     running.send(signal.SIGKILL)
-    await running.ends()
+    await running.wait()
 
 
 async def test_a_killed_run_is_resumed_and_settled_nodes_do_not_run_again(
@@ -56,11 +56,11 @@ async def test_resume_finds_the_functions_next_to_the_file(tmp_path: Path) -> No
     (tmp_path / "steps.py").unlink()
     arguments = ("run", "flows/holding.json", "-i", f"file={flows.log}")
     async with elsewhere.running(*arguments) as running:
-        await running.says("said by user code")
+        await running.read_until("said by user code")
         await kill(running)
 
     async with elsewhere.running("resume") as resumed:
-        await resumed.says("said by user code")
+        await resumed.read_until("said by user code")
         await kill(resumed)
 
     assert flows.log.read_text() == "held\nheld\n"
@@ -70,35 +70,37 @@ async def test_resume_prints_one_object_per_execution(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: continue with")
+        await other.read_until("approve: continue with")
         await kill(other)
     await kill(waiting)
-    for each in (waiting, other):
-        program.run("signal", id_of(each), "approve", "--payload", "by=ada")
+    for running in (waiting, other):
+        program.run("signal", get_id(running), "approve", "--payload", "by=ada")
 
     documents = program.documents("resume")
 
-    assert [each["execution_id"] for each in documents] == [id_of(waiting), id_of(other)]
-    assert {each["status"] for each in documents} == {"COMPLETED"}
+    assert [document["execution_id"] for document in documents] == [get_id(waiting), get_id(other)]
+    assert {document["status"] for document in documents} == {"COMPLETED"}
 
 
-async def test_resume_of_one_leaves_the_others_alone(
+async def test_resume_of_one_execution_leaves_other_executions_alone(
     program: Program, waiting: RunningProgram
 ) -> None:
     async with program.running("run", "tidied.json") as other:
-        await other.says("approve: continue with")
+        await other.read_until("approve: continue with")
         await kill(other)
     await kill(waiting)
-    program.run("signal", id_of(other), "approve")
+    program.run("signal", get_id(other), "approve")
 
-    resumed = program.run("resume", id_of(other))
+    resumed = program.run("resume", get_id(other))
 
     assert resumed.returncode == 0
-    states = {each["execution_id"]: each["status"] for each in program.documents("list")}
-    assert states == {id_of(waiting): "RUNNING", id_of(other): "COMPLETED"}
+    states = {
+        execution["execution_id"]: execution["status"] for execution in program.documents("list")
+    }
+    assert states == {get_id(waiting): "RUNNING", get_id(other): "COMPLETED"}
 
 
-async def test_an_execution_whose_process_died_before_it_was_created_is_created(
+async def test_resume_creates_an_execution_whose_process_died_after_the_submission(
     program: Program,
 ) -> None:
     engine = await build_engine(Settings(data_dir=program.folder / ".runnel"))
@@ -108,7 +110,7 @@ async def test_an_execution_whose_process_died_before_it_was_created_is_created(
 
     resumed = program.documents("resume")
 
-    assert [each["execution_id"] for each in resumed] == [execution_id]
+    assert [document["execution_id"] for document in resumed] == [execution_id]
     assert resumed[0]["status"] == "COMPLETED"
 
 
@@ -118,7 +120,7 @@ async def test_resume_does_not_wait_for_executions_of_another_process(
 ) -> None:
     done = program.run(*arguments)
 
-    sentence = f"execution {id_of(waiting)} is being run by another process (pid {waiting.pid})"
+    sentence = f"execution {get_id(waiting)} is being run by another process (pid {waiting.pid})"
     assert (done.returncode, done.stderr.splitlines()) == (code, [sentence])
 
 
@@ -135,10 +137,10 @@ def test_resume_without_unfinished_executions_is_not_an_error(program: Program) 
 async def test_a_signal_from_another_process_continues_the_run(
     program: Program, waiting: RunningProgram
 ) -> None:
-    sent = program.run("signal", id_of(waiting)[:8], "approve", "--payload", '{"by": "bob"}')
-    code, out, _ = await waiting.ends()
+    sent = program.run("signal", get_id(waiting)[:8], "approve", "--payload", '{"by": "bob"}')
+    code, out, _ = await waiting.wait()
 
-    assert sent.stdout == f"signal 'approve' sent to execution {id_of(waiting)}\n"
+    assert sent.stdout == f"signal 'approve' sent to execution {get_id(waiting)}\n"
     assert (code, json.loads(out)) == (0, {"by": "bob"})
 
 
@@ -146,9 +148,9 @@ async def test_a_cancel_from_another_process_ends_the_run(
     program: Program, waiting: RunningProgram
 ) -> None:
     cancelled = program.run("cancel", "@last", "--reason", "enough")
-    code, out, err = await waiting.ends()
+    code, out, err = await waiting.wait()
 
-    assert cancelled.stdout == f"execution {id_of(waiting)} is cancelled\n"
+    assert cancelled.stdout == f"execution {get_id(waiting)} is cancelled\n"
     assert (code, out) == (1, "")
     assert "Cancelled: enough" in err
 
@@ -160,19 +162,19 @@ async def test_a_cancel_takes_effect_when_no_process_runs_the_execution(
 
     cancelled = program.run("cancel", "@last")
 
-    assert cancelled.stdout == f"execution {id_of(waiting)} is cancelled\n"
+    assert cancelled.stdout == f"execution {get_id(waiting)} is cancelled\n"
     assert program.documents("show", "@last")[0]["status"] == "CANCELLED"
 
 
 async def test_a_cancel_without_a_process_leaves_clean_up_to_resume(program: Program) -> None:
     async with program.running("run", "tidied.json") as running:
-        await running.says("approve: continue with")
+        await running.read_until("approve: continue with")
         await kill(running)
 
     cancelled = program.run("cancel", "@last")
     resumed = program.documents("resume")[0]
 
-    assert f"continue with: runnel resume {id_of(running)}" in cancelled.stdout
+    assert f"continue with: runnel resume {get_id(running)}" in cancelled.stdout
     assert resumed["status"] == "CANCELLED"
     assert resumed["nodes"]["tidy"]["output"] == {"tidied": True}
 
@@ -186,17 +188,17 @@ async def test_stuck_shows_the_wait_and_the_process_of_an_execution(
 
     assert (owned["pid"], orphaned["pid"]) == (waiting.pid, None)
     assert owned["waits"][0]["waits_for"] == "signal 'approve'"
-    assert owned["commands"] == [f"runnel signal {id_of(waiting)} approve"]
-    assert orphaned["commands"][-1] == f"runnel resume {id_of(waiting)}"
+    assert owned["commands"] == [f"runnel signal {get_id(waiting)} approve"]
+    assert orphaned["commands"][-1] == f"runnel resume {get_id(waiting)}"
 
 
 async def test_an_execution_can_be_inspected_while_another_process_runs_it(
     program: Program, waiting: RunningProgram
 ) -> None:
-    looks = [
+    commands = [
         program.run(*command)
         for command in (["list"], ["list", "--stuck"], ["show", "@last"], ["history", "@last"])
     ]
 
-    assert [look.returncode for look in looks] == [0, 0, 0, 0]
-    assert all(look.stdout for look in looks)
+    assert [command.returncode for command in commands] == [0, 0, 0, 0]
+    assert all(command.stdout for command in commands)

@@ -57,13 +57,13 @@ def test_json_is_one_object_and_nothing_else(program: Program) -> None:
     assert document["labels"]["team"] == "red"
 
 
-async def test_what_user_code_prints_goes_to_stderr(program: Program) -> None:
+async def test_output_of_user_code_goes_to_stderr(program: Program) -> None:
     arguments = ("run", "noted.json", "-i", f"file={program.log}", "--json")
     async with program.running(*arguments) as running:
-        await running.says("said by user code")
+        await running.read_until("said by user code")
         execution_id = running.lines[0].split()[1]
         program.run("signal", execution_id, "approve", "--payload", "by=ada")
-        code, out, _ = await running.ends()
+        code, out, _ = await running.wait()
 
     assert code == 0
     assert json.loads(out)["output"] == {"by": "ada"}
@@ -72,20 +72,20 @@ async def test_what_user_code_prints_goes_to_stderr(program: Program) -> None:
 def test_input_comes_from_assignments_a_file_or_stdin(program: Program) -> None:
     (program.folder / "input.yaml").write_text("x: 5\n")
 
-    by_word = program.documents("run", "chain.json", "--input", "x=7")[0]
+    by_option = program.documents("run", "chain.json", "--input", "x=7")[0]
     by_file = program.documents("run", "chain.json", "--input-file", "input.yaml")[0]
     command = " ".join(program.command("run", "chain.json", "--input-file", "-"))
     by_stdin = program.run_shell(f"""echo '{{"x": 6}}' | {command}""")
 
-    assert (by_word["output"], by_file["output"]) == ({"y": 7}, {"y": 5})
+    assert (by_option["output"], by_file["output"]) == ({"y": 7}, {"y": 5})
     assert json.loads(by_stdin.stdout) == {"y": 6}
 
 
 async def test_an_interrupted_run_says_how_to_continue_and_exits_with_130(program: Program) -> None:
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
-        await running.says("approve: waits for signal")
+        await running.read_until("approve: waits for signal")
         running.send(signal.SIGINT)
-        code, out, err = await running.ends()
+        code, out, err = await running.wait()
 
     assert (code, out) == (130, "")
     execution_id = running.lines[0].split()[1]
@@ -94,20 +94,20 @@ async def test_an_interrupted_run_says_how_to_continue_and_exits_with_130(progra
 
 async def test_a_terminated_run_exits_with_143(program: Program) -> None:
     async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
-        await running.says("approve: waits for signal")
+        await running.read_until("approve: waits for signal")
         running.send(signal.SIGTERM)
-        code, _, _ = await running.ends()
+        code, _, _ = await running.wait()
 
     assert code == 143
 
 
 async def test_a_second_signal_does_not_wait_for_running_code(program: Program) -> None:
     async with program.running("run", "holding.json", "-i", f"file={program.log}") as running:
-        await running.says("hold: started")
+        await running.read_until("hold: started")
         running.send(signal.SIGINT)
-        await running.says("stopping: what runs may finish within 30 s")
+        await running.read_until("stopping: what runs may finish within 30 s")
         running.send(signal.SIGINT)
-        code, _, err = await running.ends()
+        code, _, err = await running.wait()
 
     assert code == 130
     assert err.splitlines()[0] == "stopping at once"
@@ -116,15 +116,15 @@ async def test_a_second_signal_does_not_wait_for_running_code(program: Program) 
 async def test_an_interrupted_run_prints_its_json_too(program: Program) -> None:
     arguments = ("run", "noted.json", "-i", f"file={program.log}", "--json")
     async with program.running(*arguments) as running:
-        await running.says("approve: waits for signal")
+        await running.read_until("approve: waits for signal")
         running.send(signal.SIGINT)
-        code, out, _ = await running.ends()
+        code, out, _ = await running.wait()
 
     assert code == 130
     assert json.loads(out)["nodes"]["approve"]["waits_for"] == "signal 'approve'"
 
 
-def test_a_reader_that_goes_away_does_not_stop_the_run(program: Program) -> None:
+def test_a_reader_that_closes_its_pipe_does_not_stop_the_run(program: Program) -> None:
     command = " ".join(program.command("run", "chain.json"))
     piped = program.run_shell(f"{command} 2>&1 | head -n 1")
 
@@ -157,7 +157,7 @@ def test_a_run_with_closed_streams_completes(program: Program, closed: str) -> N
     assert program.documents("list")[0]["status"] == "COMPLETED"
 
 
-def test_a_closed_pipe_ends_quietly(program: Program) -> None:
+def test_a_closed_pipe_ends_a_command_without_an_error(program: Program) -> None:
     for _ in range(2):
         program.run("run", "chain.json")
 

@@ -1,4 +1,4 @@
-"""`runnel schedule`"""
+"""`runnel schedule` adds, shows, pauses and removes schedules."""
 
 import json
 from pathlib import Path
@@ -13,24 +13,24 @@ pytestmark = pytest.mark.e2e
 
 
 class CommandLine:
-    """Commands that look, called in this process: that saves starting one for each."""
+    """Runs commands in this process, which saves a process start for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def ask(self, *arguments: str) -> list[str]:
+    def run(self, *arguments: str) -> list[str]:
         code = run_command(["schedule", *arguments])
         printed = self._capsys.readouterr()
         assert code == 0, printed.err
         return printed.out.splitlines()
 
     def document(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask(*arguments, "--json")[0])
-        return found
+        document: dict[str, Any] = json.loads(self.run(*arguments, "--json")[0])
+        return document
 
 
 @pytest.fixture
-def desk(
+def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> CommandLine:
     Program(tmp_path)
@@ -38,17 +38,17 @@ def desk(
     return CommandLine(capsys)
 
 
-def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: CommandLine) -> None:
+def test_a_schedule_is_added_with_its_workflow_shown_and_removed(cli: CommandLine) -> None:
     options = ["--timezone", "Europe/Berlin", "--overlap", "skip", "-l", "team=x"]
-    added = desk.ask(
+    added = cli.run(
         "add", "nightly", "chain.json", "--cron", "30 3 * * *", "-i", "x={{ tick.date }}", *options
     )
-    listed = desk.ask("list")
-    shown = desk.ask("show", "nightly")
-    document = desk.document("show", "nightly")
-    coming = desk.ask("next", "nightly", "--count", "3")
-    removed = desk.ask("remove", "nightly")
-    left = desk.ask("list")
+    listed = cli.run("list")
+    shown = cli.run("show", "nightly")
+    document = cli.document("show", "nightly")
+    coming = cli.run("next", "nightly", "--count", "3")
+    removed = cli.run("remove", "nightly")
+    listed_after_removal = cli.run("list")
 
     tick = document["next_ticks"][0]
     assert added == [
@@ -75,22 +75,22 @@ def test_a_schedule_is_added_with_its_workflow_shown_and_removed(desk: CommandLi
     ]
     assert (document["input"], document["overlap"]) == ({"x": "{{ tick.date }}"}, "skip")
     assert coming == document["next_ticks"][:3]
-    assert all("T03:30:00+0" in each for each in coming)
+    assert all("T03:30:00+0" in tick for tick in coming)
     assert removed == ["schedule 'nightly' is removed"]
-    assert left[0].startswith("no schedules; make one with: runnel schedule add")
+    assert listed_after_removal[0].startswith("no schedules; make one with: runnel schedule add")
 
 
-def test_a_schedule_is_paused_and_resumed(desk: CommandLine) -> None:
-    desk.ask("add", "often", "chain.json", "--every", "1h30m", "--paused")
-    paused = desk.ask("list")
-    none = desk.ask("next", "often")
-    resumed = desk.ask("resume", "often")
-    again = desk.ask("pause", "often")
-    document = desk.document("resume", "often")
+def test_a_schedule_is_paused_and_resumed(cli: CommandLine) -> None:
+    cli.run("add", "often", "chain.json", "--every", "1h30m", "--paused")
+    paused = cli.run("list")
+    next_while_paused = cli.run("next", "often")
+    resumed = cli.run("resume", "often")
+    again = cli.run("pause", "often")
+    document = cli.document("resume", "often")
 
     assert "every 1h 30m" in paused[1]
     assert "is paused" in paused[1]
-    assert none == ["none: schedule 'often' is paused"]
+    assert next_while_paused == ["none: schedule 'often' is paused"]
     assert resumed[0] == "schedule 'often' is resumed"
     assert again == ["schedule 'often' is paused"]
     assert document["is_paused"] is False
@@ -98,10 +98,10 @@ def test_a_schedule_is_paused_and_resumed(desk: CommandLine) -> None:
     assert len(document["next_ticks"]) == 5
 
 
-def test_a_second_one_of_the_same_name_is_refused(
-    desk: CommandLine, capsys: pytest.CaptureFixture[str]
+def test_a_second_schedule_of_the_same_name_is_refused(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    desk.ask("add", "often", "chain.json", "--every", "5m")
+    cli.run("add", "often", "chain.json", "--every", "5m")
 
     code = run_command(["schedule", "add", "often", "chain", "--every", "6m"])
 
@@ -109,5 +109,5 @@ def test_a_second_one_of_the_same_name_is_refused(
     assert capsys.readouterr().err == (
         "error: a schedule 'often' already exists: remove it first, or choose another name\n"
     )
-    assert desk.document("show", "often")["interval_s"] == 300
+    assert cli.document("show", "often")["interval_s"] == 300
     assert run_command(["schedule"]) == 0

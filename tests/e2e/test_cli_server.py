@@ -1,4 +1,4 @@
-"""`--server`: every command prints over HTTP what it prints on the store itself."""
+"""`--server`: every command prints the same over HTTP as directly on the store."""
 
 import json
 from collections.abc import Iterator
@@ -19,50 +19,51 @@ from tests.e2e.test_http_client import FLOW
 pytestmark = pytest.mark.e2e
 
 
-class Played:
-    """A server that has run something of each kind; each id is that of an execution."""
+class SeededServer:
+    """A server with executions of each kind. `letter` names a dead letter; other texts are ids."""
 
     def __init__(self, server: DevServer, client: SyncClient) -> None:
         folder = server.program.folder
         self.server = server
         self.client = client
-        self.completed = self._ended("chain.json", {"n": 1}, labels={"team": "red"})
-        self.failed = self._ended("failing.json")
-        self.letter = f"{self._ended('parsing.json', {'text': 'bad'})}/parse"
-        self.parent = self._ended("parent.json")
+        self.completed = self._run_to_end("chain.json", {"n": 1}, labels={"team": "red"})
+        self.failed = self._run_to_end("failing.json")
+        self.letter = f"{self._run_to_end('parsing.json', {'text': 'bad'})}/parse"
+        self.parent = self._run_to_end("parent.json")
         changed = {"name": "chain", **FLOWS["tidied"]}
         (folder / "chain2.json").write_text(json.dumps(changed))
         self.waiting = client.submit(folder / "chain2.json")
 
-    def _ended(self, file: str, input: Any = None, **given: Any) -> str:
-        begun = self.client.submit(self.server.program.folder / file, input, **given)
-        return self.client.wait(begun, timeout_s=30).execution_id
+    def _run_to_end(self, file: str, input: Any = None, **given: Any) -> str:
+        execution_id = self.client.submit(self.server.program.folder / file, input, **given)
+        return self.client.wait(execution_id, timeout_s=30).execution_id
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    folder = tmp_path_factory.mktemp("played")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededServer]:
+    folder = tmp_path_factory.mktemp("seeded")
     (folder / "parsing.py").write_text(PARSING_STEPS)
     (folder / "parsing.json").write_text(json.dumps(PARSING))
     child = {"id": "child", "handler": "workflow", "config": {"file": "chain.json"}}
     (folder / "parent.json").write_text(json.dumps({"name": "parent", "nodes": [child]}))
     (folder / "doubling_flow.py").write_text(FLOW)
     with dev_server(folder) as server, SyncClient(server.url) as client:
-        yield Played(server, client)
+        yield SeededServer(server, client)
 
 
 @pytest.fixture
-def places(
-    played: Played, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def targets(
+    seeded: SeededServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> StoreAndServer:
+    """Runs commands on the store of `seeded` and on its server, without other settings."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    folder = played.server.program.folder
+    folder = seeded.server.program.folder
     monkeypatch.chdir(folder)
-    return StoreAndServer(["--data-dir", str(folder / ".runnel")], played.server.url, capfd)
+    return StoreAndServer(["--data-dir", str(folder / ".runnel")], seeded.server.url, capfd)
 
 
-LOOKS = [
+COMMANDS = [
     "list",
     "list --all --json",
     "list --count",
@@ -103,7 +104,7 @@ LOOKS = [
     "schedule add x chain --every 0s",
     "webhook show nothing",
     "webhook add nothing --secret x",
-    # What is refused is refused with the same words and exit code.
+    # These commands are refused, with the same sentence and exit code.
     "show nothing",
     "show ''",
     "cancel {completed}",
@@ -122,101 +123,109 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("words", LOOKS)
-def test_a_command_says_the_same_over_http(
-    words: str, played: Played, places: StoreAndServer
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_prints_the_same_over_http(
+    words: str, seeded: SeededServer, targets: StoreAndServer
 ) -> None:
-    said = places.check_same(*(word.strip("'") for word in words.format(**vars(played)).split(" ")))
+    output = targets.check_same(
+        *(word.strip("'") for word in words.format(**vars(seeded)).split(" "))
+    )
 
-    assert said.out or said.err
-
-
-def test_a_part_of_an_id_is_enough(played: Played, places: StoreAndServer) -> None:
-    said = places.check_same("show", played.completed[:12])
-
-    assert played.completed in said.out
+    assert output.out or output.err
 
 
-def test_run_submits_to_the_server_and_prints_the_result(places: StoreAndServer) -> None:
-    done = places.there("run", "chain.json")
+def test_the_beginning_of_an_id_is_enough(seeded: SeededServer, targets: StoreAndServer) -> None:
+    output = targets.check_same("show", seeded.completed[:12])
+
+    assert seeded.completed in output.out
+
+
+def test_run_submits_to_the_server_and_prints_the_result(targets: StoreAndServer) -> None:
+    done = targets.on_server("run", "chain.json")
 
     assert (done.code, json.loads(done.out)) == (0, {"y": 1})
     lead, named, *lines, last = done.err.splitlines()
-    assert lead == f"submitted to {places.url}: it runs there, this command only watches"
+    assert lead == f"submitted to {targets.url}: it runs there, this command only watches"
     assert named.endswith(" of chain")
     assert [line.partition(":")[0] for line in lines][-2:] == ["a", "b"]
     assert last.startswith("chain completed in ")
 
 
-def test_a_failed_run_suggests_commands_for_the_server(places: StoreAndServer) -> None:
-    done = places.there("run", "failing.json")
+def test_a_failed_run_suggests_commands_for_the_server(targets: StoreAndServer) -> None:
+    done = targets.on_server("run", "failing.json")
 
     assert (done.code, done.out) == (1, "")
-    assert f"--server {places.url}" in done.err.splitlines()[-1]
+    assert f"--server {targets.url}" in done.err.splitlines()[-1]
 
 
-def test_a_python_file_is_run_there(places: StoreAndServer) -> None:
-    done = places.there("run", "doubling_flow.py", "-i", "x:=4")
+def test_a_python_file_runs_on_the_server(targets: StoreAndServer) -> None:
+    done = targets.on_server("run", "doubling_flow.py", "-i", "x:=4")
 
     assert (done.code, done.out) == (0, "8\n")
 
 
 def test_a_signal_continues_an_execution_and_a_rerun_reuses_results(
-    played: Played, places: StoreAndServer
+    seeded: SeededServer, targets: StoreAndServer
 ) -> None:
-    sent = places.there("signal", played.waiting, "approve", "--payload", "by=ada")
-    watched = places.there("watch", played.waiting)
-    rerun = places.there("rerun", played.waiting, "--from", "tidy", "--json")
+    sent = targets.on_server("signal", seeded.waiting, "approve", "--payload", "by=ada")
+    watched = targets.on_server("watch", seeded.waiting)
+    rerun = targets.on_server("rerun", seeded.waiting, "--from", "tidy", "--json")
 
     assert (sent.code, sent.err) == (0, "")
-    assert sent.out == f"signal 'approve' sent to execution {played.waiting}\n"
-    assert (watched.code, json.loads(rerun.out)["rerun_of"]) == (0, played.waiting)
+    assert sent.out == f"signal 'approve' sent to execution {seeded.waiting}\n"
+    assert (watched.code, json.loads(rerun.out)["rerun_of"]) == (0, seeded.waiting)
     assert json.loads(rerun.out)["nodes"]["approve"]["output"] == {"by": "ada"}
 
 
-def test_schedules_are_kept_there(places: StoreAndServer) -> None:
-    added = places.there("schedule", "add", "yearly", "chain", "--cron", "@yearly")
+def test_schedules_are_managed_over_http(targets: StoreAndServer) -> None:
+    added = targets.on_server("schedule", "add", "yearly", "chain", "--cron", "@yearly")
     same = [
-        places.check_same("schedule", *words)
+        targets.check_same("schedule", *words)
         for words in (["list"], ["list", "--json"], ["show", "yearly"], ["next", "yearly"])
     ]
-    paused = places.there("schedule", "pause", "yearly")
-    shown = places.check_same("schedule", "show", "yearly", "--json")
-    removed = places.there("schedule", "remove", "yearly")
+    paused = targets.on_server("schedule", "pause", "yearly")
+    shown = targets.check_same("schedule", "show", "yearly", "--json")
+    removed = targets.on_server("schedule", "remove", "yearly")
 
     assert (added.code, added.err) == (0, "")
-    assert all("yearly" in each.out or each.out for each in same)
+    assert all("yearly" in output.out or output.out for output in same)
     assert paused.out.startswith("schedule 'yearly' is paused")
     assert json.loads(shown.out)["is_paused"] is True
     assert removed.out == "schedule 'yearly' is removed\n"
 
 
-def test_webhooks_are_kept_there(places: StoreAndServer) -> None:
+def test_webhooks_are_managed_over_http(targets: StoreAndServer) -> None:
     words = ["webhook", "add", "chain", "--kind", "github", "--secret", "hub"]
-    added, again = places.there(*words), places.check_same(*words)
-    same = [places.check_same("webhook", *each) for each in (["list"], ["show", "chain"])]
-    removed = places.there("webhook", "remove", "chain")
+    added, again = targets.on_server(*words), targets.check_same(*words)
+    same = [
+        targets.check_same("webhook", *arguments) for arguments in (["list"], ["show", "chain"])
+    ]
+    removed = targets.on_server("webhook", "remove", "chain")
 
     assert (added.code, again.code) == (0, 2)
     assert "a webhook 'chain' already exists" in again.err
-    assert all("github" in each.out for each in same)
+    assert all("github" in output.out for output in same)
     assert removed.code == 0
 
 
-def test_cancel_ends_what_runs_there(played: Played, places: StoreAndServer) -> None:
-    begun = played.client.submit(Path("tidied.json"))
+def test_cancel_ends_an_execution_on_the_server(
+    seeded: SeededServer, targets: StoreAndServer
+) -> None:
+    execution_id = seeded.client.submit(Path("tidied.json"))
 
-    done = places.there("cancel", begun, "--reason", "wrong file")
+    done = targets.on_server("cancel", execution_id, "--reason", "wrong file")
 
-    assert (done.code, done.out) == (0, f"execution {begun} is cancelled\n")
+    assert (done.code, done.out) == (0, f"execution {execution_id} is cancelled\n")
 
 
-def test_many_are_cancelled_and_rerun_there(played: Played, places: StoreAndServer) -> None:
-    begun = [played.client.submit(Path("tidied.json"), {"n": n}) for n in range(2)]
-    cancelled = places.there("cancel", "--workflow", "tidied", "--yes")
-    ended = {played.client.wait(each, timeout_s=20).status for each in begun}
-    rerun = places.there("rerun", "--workflow", "failing", "--status", "failed", "--yes")
-    deleted = places.there("workflows", "tidied", "--delete", "--yes")
+def test_many_executions_are_cancelled_and_rerun_on_the_server(
+    seeded: SeededServer, targets: StoreAndServer
+) -> None:
+    ids = [seeded.client.submit(Path("tidied.json"), {"n": n}) for n in range(2)]
+    cancelled = targets.on_server("cancel", "--workflow", "tidied", "--yes")
+    ended = {seeded.client.wait(id_, timeout_s=20).status for id_ in ids}
+    rerun = targets.on_server("rerun", "--workflow", "failing", "--status", "failed", "--yes")
+    deleted = targets.on_server("workflows", "tidied", "--delete", "--yes")
 
     assert (cancelled.code, cancelled.out) == (0, "asked 2 executions to end\n")
     assert ended == {"CANCELLED"}
@@ -224,25 +233,31 @@ def test_many_are_cancelled_and_rerun_there(played: Played, places: StoreAndServ
     assert deleted.out == "deleted: 1 version of 'tidied'\n"
 
 
-def test_dead_letters_are_retried_and_purged_there(played: Played, places: StoreAndServer) -> None:
-    retried = places.there("dlq", "retry", played.letter, "--config", "args.text=good", "--json")
-    watched = places.there("watch", json.loads(retried.out)["execution_id"], "--json")
-    places.there("run", "parsing.json", "-i", "text=bad")
-    refused = places.there("dlq", "purge", "--workflow", "parsing")
-    purged = places.there("dlq", "purge", "--workflow", "parsing", "--yes")
+def test_dead_letters_are_retried_and_purged_on_the_server(
+    seeded: SeededServer, targets: StoreAndServer
+) -> None:
+    retried = targets.on_server(
+        "dlq", "retry", seeded.letter, "--config", "args.text=good", "--json"
+    )
+    watched = targets.on_server("watch", json.loads(retried.out)["execution_id"], "--json")
+    targets.on_server("run", "parsing.json", "-i", "text=bad")
+    refused = targets.on_server("dlq", "purge", "--workflow", "parsing")
+    purged = targets.on_server("dlq", "purge", "--workflow", "parsing", "--yes")
 
     assert (retried.code, json.loads(watched.out)["output"]) == (0, {"said": "GOOD"})
     assert "confirm with --yes" in refused.err
     assert purged.out == "removed: 1 dead letter\n"
-    assert places.check_same("dlq", "list", "--workflow", "parsing").out == "no dead letters\n"
+    assert targets.check_same("dlq", "list", "--workflow", "parsing").out == "no dead letters\n"
 
 
-def test_a_batch_runs_there_and_can_be_continued(played: Played, places: StoreAndServer) -> None:
-    inputs = played.server.program.folder / "inputs.jsonl"
+def test_a_batch_runs_on_the_server_and_can_be_continued(
+    seeded: SeededServer, targets: StoreAndServer
+) -> None:
+    inputs = seeded.server.program.folder / "inputs.jsonl"
     inputs.write_text('{"id": 1}\n{"id": 2}\n')
-    first = places.there("batch", "chain.json", "--inputs", str(inputs), "--json")
+    first = targets.on_server("batch", "chain.json", "--inputs", str(inputs), "--json")
     inputs.write_text('{"id": 1}\n{"id": 2}\n{"id": 3}\n')
-    second = places.there("batch", "chain.json", "--inputs", str(inputs), "--json")
+    second = targets.on_server("batch", "chain.json", "--inputs", str(inputs), "--json")
 
     assert (first.code, second.code) == (0, 0)
     assert json.loads(first.out)["completed"] == 2

@@ -1,4 +1,4 @@
-"""`--server` with Redis and PostgreSQL: commands print the same as on the servers themselves."""
+"""`--server` with Redis and PostgreSQL: commands print the same as directly on both servers."""
 
 import json
 from collections.abc import Iterator
@@ -41,13 +41,14 @@ def server(
 
 
 @pytest.fixture
-def places(
+def targets(
     server: DevServer,
     shared_redis: RedisServer,
     shared_postgres: PostgresServer,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> StoreAndServer:
+    """Runs commands on both servers and on the Runnel server, without other settings."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POSTGRES_URL", shared_postgres.url)
@@ -70,24 +71,24 @@ def places(
         "top --once",
     ],
 )
-def test_a_command_says_the_same_over_http(words: str, places: StoreAndServer) -> None:
-    said = places.check_same(*words.split(" "))
+def test_a_command_prints_the_same_over_http(words: str, targets: StoreAndServer) -> None:
+    output = targets.check_same(*words.split(" "))
 
-    assert (said.code, said.err) == (0, "")
+    assert (output.code, output.err) == (0, "")
 
 
-def test_an_execution_on_servers_is_watched_until_it_is_final(places: StoreAndServer) -> None:
-    done = places.there("run", "chain.json", "--json")
+def test_an_execution_on_servers_is_watched_until_it_is_final(targets: StoreAndServer) -> None:
+    done = targets.on_server("run", "chain.json", "--json")
 
     assert (done.code, json.loads(done.out)["output"]) == (0, {"y": 1})
-    assert done.err.startswith(f"submitted to {places.url}: workers run it, this command only ")
+    assert done.err.startswith(f"submitted to {targets.url}: workers run it, this command only ")
 
 
-def test_no_process_is_reported_missing_that_runs(places: StoreAndServer) -> None:
-    """The workers of the server are seen, and the orchestrator too, however long it takes."""
-    waiting = json.loads(places.there("list", "--status", "running", "--json").out)
-    sent = places.there("signal", waiting["execution_id"], "approve")
-    watched = places.there("watch", waiting["execution_id"])
+def test_a_running_process_is_not_reported_as_missing(targets: StoreAndServer) -> None:
+    """The command sees the workers and the orchestrator, however long the execution takes."""
+    waiting = json.loads(targets.on_server("list", "--status", "running", "--json").out)
+    sent = targets.on_server("signal", waiting["execution_id"], "approve")
+    watched = targets.on_server("watch", waiting["execution_id"])
 
     assert sent.out == f"signal 'approve' sent to execution {waiting['execution_id']}\n"
     assert watched.code == 0

@@ -21,13 +21,13 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 class CommandLine:
-    """Commands in this process, and in an empty folder."""
+    """Runs commands in this process, in an empty folder."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capfd = capfd
         self._monkeypatch = monkeypatch
 
-    def ask(self, *arguments: str, **environment: str) -> CommandOutput:
+    def run(self, *arguments: str, **environment: str) -> CommandOutput:
         for name in VARIABLES:
             self._monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
@@ -38,13 +38,13 @@ class CommandLine:
         return CommandOutput(code, printed.out, printed.err)
 
     def documents(self, *arguments: str, **environment: str) -> list[dict[str, Any]]:
-        said = self.ask(*arguments, "--json", **environment)
-        assert said.code == 0, said.err
-        return [json.loads(line) for line in said.out.splitlines()]
+        output = self.run(*arguments, "--json", **environment)
+        assert output.code == 0, output.err
+        return [json.loads(line) for line in output.out.splitlines()]
 
 
 @pytest.fixture
-def desk(
+def cli(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:
     monkeypatch.chdir(tmp_path)
@@ -52,88 +52,92 @@ def desk(
 
 
 @pytest.fixture
-async def odd() -> AsyncIterator[ScriptedServer]:
+async def scripted_server() -> AsyncIterator[ScriptedServer]:
     async with open_scripted_server() as server:
         yield server
 
 
 @pytest.mark.parametrize(("option", "value"), [("--data-dir", "x"), ("--redis-url", "redis://x")])
-def test_two_places_are_refused(desk: CommandLine, option: str, value: str) -> None:
-    said = desk.ask("list", "--server", NOWHERE, option, value)
+def test_a_server_and_a_store_together_are_refused(
+    cli: CommandLine, option: str, value: str
+) -> None:
+    output = cli.run("list", "--server", NOWHERE, option, value)
 
     expected = f"error: {option} and --server are two places; give only one of them\n"
-    assert said == CommandOutput(2, "", expected)
+    assert output == CommandOutput(2, "", expected)
 
 
-def test_an_invalid_address_is_refused(desk: CommandLine) -> None:
-    said = desk.ask("list", "--server", "localhost:8080")
+def test_an_invalid_address_is_refused(cli: CommandLine) -> None:
+    output = cli.run("list", "--server", "localhost:8080")
 
-    what = "expected a URL such as https://runnel.example.com, got 'localhost:8080'"
-    assert said == CommandOutput(2, "", f"error: --server: {what}\n")
+    problem = "expected a URL such as https://runnel.example.com, got 'localhost:8080'"
+    assert output == CommandOutput(2, "", f"error: --server: {problem}\n")
 
 
-def test_an_unreachable_server_is_reported_with_its_address(desk: CommandLine) -> None:
+def test_an_unreachable_server_is_reported_with_its_address(cli: CommandLine) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
 
-    said = desk.ask("list", "--server", url)
+    output = cli.run("list", "--server", url)
 
     reason = "connection refused; look whether it runs, and whether this is where it listens"
     expected = f"error: can't use the Runnel server at {url}: {reason}\n"
-    assert (said.code, said.err) == (1, expected)
+    assert (output.code, output.err) == (1, expected)
 
 
-def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(
-    desk: CommandLine,
+def test_a_store_on_the_command_line_wins_over_a_server_in_the_environment(
+    cli: CommandLine,
 ) -> None:
-    said = desk.ask("list", "--data-dir", "x", RUNNEL_SERVER=NOWHERE)
+    output = cli.run("list", "--data-dir", "x", RUNNEL_SERVER=NOWHERE)
 
-    assert (said.code, "there is no data in 'x'" in said.err) == (0, True)
+    assert (output.code, "there is no data in 'x'" in output.err) == (0, True)
 
 
 @pytest.mark.parametrize("command", [["resume"], ["trim"]])
-def test_a_command_that_needs_the_store_itself_says_so(
-    desk: CommandLine, command: list[str], tmp_path: Path
+def test_a_command_that_needs_the_store_refuses_a_server(
+    cli: CommandLine, command: list[str], tmp_path: Path
 ) -> None:
-    said = desk.ask(*command, RUNNEL_SERVER=NOWHERE)
+    output = cli.run(*command, RUNNEL_SERVER=NOWHERE)
 
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("error: ")
+    assert (output.code, output.out) == (2, "")
+    assert output.err.startswith("error: ")
     assert not (tmp_path / ".runnel").exists()
 
 
 async def test_another_program_at_that_address_is_reported(
-    desk: CommandLine, odd: ScriptedServer
+    cli: CommandLine, scripted_server: ScriptedServer
 ) -> None:
-    odd.says("/v1/server", make_answer(200, b"<html>hello</html>", content_type="text/html"))
+    scripted_server.says(
+        "/v1/server", make_answer(200, b"<html>hello</html>", content_type="text/html")
+    )
 
-    said = await asyncio.to_thread(desk.ask, "list", "--server", odd.url())
+    output = await asyncio.to_thread(cli.run, "list", "--server", scripted_server.url())
 
     problem = "is not a Runnel server: it answered 200 with text/html; check the address"
-    expected = f"error: the server at {odd.url().rstrip('/')} {problem}\n"
-    assert (said.code, said.err) == (2, expected)
+    expected = f"error: the server at {scripted_server.url().rstrip('/')} {problem}\n"
+    assert (output.code, output.err) == (2, expected)
 
 
 def test_tokens_are_required_checked_and_managed_over_http(
-    desk: CommandLine, tmp_path: Path
+    cli: CommandLine, tmp_path: Path
 ) -> None:
-    made = desk.documents("token", "create", "boss", "--scope", "admin")[0]
+    made = cli.documents("token", "create", "boss", "--scope", "admin")[0]
     with dev_server(tmp_path) as server:
-        place = ("--server", server.url)
-        without = desk.ask("list", *place)
-        wrong = desk.ask("list", *place, RUNNEL_TOKEN="rnl_00000000_wrong")
+        on_server = ("--server", server.url)
+        without = cli.run("list", *on_server)
+        wrong = cli.run("list", *on_server, RUNNEL_TOKEN="rnl_00000000_wrong")
         boss = {"RUNNEL_TOKEN": str(made["token"])}
-        reader = desk.documents("token", "create", "bob", "--scope", "read", *place, **boss)[0]
+        reader = cli.documents("token", "create", "bob", "--scope", "read", *on_server, **boss)[0]
         bob = {"RUNNEL_TOKEN": str(reader["token"])}
-        listed = desk.documents("token", "list", *place, **boss)
-        may_read = desk.ask("list", *place, **bob)
-        may_not = desk.ask("run", "chain.json", *place, **bob)
-        revoked = desk.ask("token", "revoke", str(reader["id"]), *place, **boss)
-        here = desk.documents("token", "list")
+        listed = cli.documents("token", "list", *on_server, **boss)
+        may_read = cli.run("list", *on_server, **bob)
+        may_not = cli.run("run", "chain.json", *on_server, **bob)
+        revoked = cli.run("token", "revoke", str(reader["id"]), *on_server, **boss)
+        listed_on_store = cli.documents("token", "list")
 
-    how = "set RUNNEL_TOKEN; whoever runs the server makes one with 'runnel token create'"
-    expected = f"error: the server at {server.url} wants a token: {how}\n"
+    remedy = "set RUNNEL_TOKEN; whoever runs the server makes one with 'runnel token create'"
+    expected = f"error: the server at {server.url} wants a token: {remedy}\n"
     assert (without.code, without.err) == (2, expected)
     assert (wrong.code, wrong.err) == (
         2,
@@ -144,6 +148,6 @@ def test_tokens_are_required_checked_and_managed_over_http(
         2,
         "error: this needs a token with the scope 'run'; the given token has: read\n",
     )
-    assert {each["name"] for each in listed} == {"boss", "bob"}
+    assert {entry["name"] for entry in listed} == {"boss", "bob"}
     assert revoked.out == f"revoked {reader['id']}\n"
-    assert here == [each for each in listed if each["name"] == "boss"]
+    assert listed_on_store == [entry for entry in listed if entry["name"] == "boss"]

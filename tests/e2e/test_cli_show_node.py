@@ -1,4 +1,4 @@
-"""`runnel show ID --node NODE`"""
+"""`runnel show ID --node NODE` shows one node in detail."""
 
 import json
 from pathlib import Path

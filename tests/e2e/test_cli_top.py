@@ -1,4 +1,4 @@
-"""`runnel top`"""
+"""`runnel top` shows an overview, once or until a signal."""
 
 import os
 import pty
@@ -18,9 +18,9 @@ LEAVES_SCREEN = b"\x1b[?1049l"
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    found = Program(tmp_path)
-    found.run("run", "failing.json")
-    return found
+    program = Program(tmp_path)
+    program.run("run", "failing.json")
+    return program
 
 
 def test_the_overview_is_printed_once_without_a_terminal(program: Program) -> None:
@@ -51,23 +51,23 @@ def test_an_empty_folder_is_reported_as_having_no_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_terminal_is_redrawn_until_a_signal_and_left_as_it_was(
+def test_a_terminal_is_redrawn_until_a_signal_and_then_restored(
     program: Program, number: signal.Signals
 ) -> None:
-    ours, theirs = pty.openpty()
-    streams = Streams(theirs, theirs, theirs)
+    controller, terminal = pty.openpty()
+    streams = Streams(terminal, terminal, terminal)
     process = program.begin("top", "--every", "0.2", streams=streams, TERM="xterm-256color")
-    os.close(theirs)
+    os.close(terminal)
     written = b""
-    while written.count(b"runnel top") < 3 and select.select([ours], [], [], DEADLINE_S)[0]:
-        written += os.read(ours, 65_536)
+    while written.count(b"runnel top") < 3 and select.select([controller], [], [], DEADLINE_S)[0]:
+        written += os.read(controller, 65_536)
     process.send(number)
-    while select.select([ours], [], [], DEADLINE_S)[0]:
+    while select.select([controller], [], [], DEADLINE_S)[0]:
         try:
-            written += os.read(ours, 65_536)
+            written += os.read(controller, 65_536)
         except OSError:  # the other end is closed
             break
-    os.close(ours)
+    os.close(controller)
 
     assert process.wait(DEADLINE_S) == 0
     assert written.count(b"runnel top") >= 3

@@ -1,4 +1,4 @@
-"""`runnel webhook`"""
+"""`runnel webhook` adds, shows, replaces and removes webhooks."""
 
 import json
 from pathlib import Path
@@ -14,40 +14,40 @@ PATH = "POST /v1/workflows/chain/triggers/webhook"
 
 
 class CommandLine:
-    """Commands that look, called in this process: that saves starting one for each."""
+    """Runs commands in this process, which saves a process start for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def ask(self, *arguments: str, code: int = 0) -> list[str]:
-        found = run_command(["webhook", *arguments])
+    def run(self, *arguments: str, code: int = 0) -> list[str]:
+        exit_code = run_command(["webhook", *arguments])
         printed = self._capsys.readouterr()
-        assert found == code, printed.err
+        assert exit_code == code, printed.err
         return (printed.out or printed.err).splitlines()
 
 
 @pytest.fixture
-def desk(
+def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> CommandLine:
-    """With the workflow `chain`."""
+    """Runs commands in a folder where the workflow `chain` is stored."""
     assert Program(tmp_path).run("run", "chain.json").returncode == 0
     monkeypatch.chdir(tmp_path)
     return CommandLine(capsys)
 
 
-def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> None:
-    none = desk.ask("list")
-    added = desk.ask("add", "chain", "--kind", "github", "--secret", "hook", "-m", "x={{ body.n }}")
-    again = desk.ask("add", "chain", "--secret", "hook", code=2)
-    replaced = desk.ask("add", "chain", "--kind", "none", "--replace", "--label", "team=x")
-    desk.ask("add", "chain", "--secret", "hook", "--replace", "--delivery-id", "{{ body.id }}")
-    listed = desk.ask("list")
-    shown = desk.ask("show", "chain")
-    document = json.loads(desk.ask("show", "chain", "--json")[0])
-    removed = desk.ask("remove", "chain")
+def test_a_webhook_is_added_shown_replaced_and_removed(cli: CommandLine) -> None:
+    listed_before = cli.run("list")
+    added = cli.run("add", "chain", "--kind", "github", "--secret", "hook", "-m", "x={{ body.n }}")
+    again = cli.run("add", "chain", "--secret", "hook", code=2)
+    replaced = cli.run("add", "chain", "--kind", "none", "--replace", "--label", "team=x")
+    cli.run("add", "chain", "--secret", "hook", "--replace", "--delivery-id", "{{ body.id }}")
+    listed = cli.run("list")
+    shown = cli.run("show", "chain")
+    document = json.loads(cli.run("show", "chain", "--json")[0])
+    removed = cli.run("remove", "chain")
 
-    assert none[0].startswith("no webhooks; make one with: runnel webhook add")
+    assert listed_before[0].startswith("no webhooks; make one with: runnel webhook add")
     assert added == [
         f"workflow 'chain' is started by: {PATH}",
         "its secret is RUNNEL_SECRET_HOOK, where 'runnel api' or 'runnel dev' runs",
@@ -67,10 +67,10 @@ def test_a_webhook_is_added_shown_replaced_and_removed(desk: CommandLine) -> Non
     ]
     assert (document["kind"], document["secret"], document["mapping"]) == ("token", "hook", None)
     assert removed == ["the webhook of workflow 'chain' is removed"]
-    assert desk.ask("list", "--json") == []
-    assert any("Usage: runnel webhook" in line for line in desk.ask())
+    assert cli.run("list", "--json") == []
+    assert any("Usage: runnel webhook" in line for line in cli.run())
 
 
-def test_without_a_data_directory_there_are_no_webhooks(desk: CommandLine) -> None:
-    assert desk.ask("list", "--data-dir", "none")[0].startswith("no webhooks")
+def test_without_a_data_directory_there_are_no_webhooks(cli: CommandLine) -> None:
+    assert cli.run("list", "--data-dir", "none")[0].startswith("no webhooks")
     assert not Path("none").exists()

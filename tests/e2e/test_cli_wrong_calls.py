@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds a good workflow, and one execution of it that is completed."""
+    """Returns a folder with a valid workflow and one completed execution of it."""
     path = tmp_path_factory.mktemp("wrong")
     (path / "good.yaml").write_text(GOOD)
     done = Program(path).run("run", "good.yaml", "--json")

@@ -1,4 +1,4 @@
-"""A node that takes its process down at once is found out, and its neighbours get their turn."""
+"""A node that crashes its process fails at a limit, and the other nodes still complete."""
 
 import json
 from collections import Counter
@@ -33,13 +33,13 @@ def work(file, name, seconds):
 """
 
 
-def working(name: str, *parents: str, seconds: float = 0.0) -> dict[str, Any]:
+def make_working_node(name: str, *parents: str, seconds: float = 0.0) -> dict[str, Any]:
     arguments = {"file": "{{ input.file }}", "name": name, "seconds": seconds}
     config = {"function": "crashing:work", "args": arguments}
     return {"id": name, "handler": "python", "dependencies": list(parents), "config": config}
 
 
-def deadly(name: str) -> dict[str, Any]:
+def make_crashing_node(name: str) -> dict[str, Any]:
     return {"id": name, "handler": "python", "config": {"function": "crashing:die"}}
 
 
@@ -49,8 +49,8 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def crash(program: Program, *nodes: dict[str, Any]) -> list[int]:
-    """Runs it, then resumes it until it ends by itself; the exit codes."""
+def run_and_resume(program: Program, *nodes: dict[str, Any]) -> list[int]:
+    """Runs the nodes, then resumes them until a command survives; returns the exit codes."""
     document = {"name": "crashing", "on_failure": "continue", "nodes": nodes}
     (program.folder / "crashing.json").write_text(json.dumps(document))
     limit = {"RUNNEL_CRASH_LOOP_LIMIT": str(LIMIT)}
@@ -61,32 +61,37 @@ def crash(program: Program, *nodes: dict[str, Any]) -> list[int]:
     return codes
 
 
-def states(program: Program) -> dict[str, str]:
+def read_states(program: Program) -> dict[str, str]:
     [shown] = program.documents("show", "@last")
     return {name: node["state"] for name, node in shown["nodes"].items()}
 
 
-def error_of(program: Program, node: str) -> str:
+def read_error(program: Program, node: str) -> str:
     [shown] = program.documents("show", "@last")
     return str(shown["nodes"][node]["error"])
 
 
-def test_a_node_that_kills_its_process_at_once_fails_at_the_limit(program: Program) -> None:
-    codes = crash(program, deadly("killer"))
+def test_a_node_that_kills_its_process_fails_at_the_limit(program: Program) -> None:
+    codes = run_and_resume(program, make_crashing_node("killer"))
 
     assert codes == [KILLED] * (LIMIT + 1) + [1]
-    assert states(program) == {"killer": "FAILED"}
-    assert f"{LIMIT + 1} processes died while they ran this task" in error_of(program, "killer")
+    assert read_states(program) == {"killer": "FAILED"}
+    assert f"{LIMIT + 1} processes died while they ran this task" in read_error(program, "killer")
     assert list((program.folder / ".runnel").glob("*.running")) == []
 
 
-def test_neighbours_of_a_killer_end_before_it_is_found_out(program: Program) -> None:
-    nodes = [working("early"), deadly("killer"), working("late"), working("after", "early", "late")]
+def test_other_nodes_complete_before_a_crashing_node_fails(program: Program) -> None:
+    nodes = [
+        make_working_node("early"),
+        make_crashing_node("killer"),
+        make_working_node("late"),
+        make_working_node("after", "early", "late"),
+    ]
 
-    codes = crash(program, *nodes)
+    codes = run_and_resume(program, *nodes)
 
     assert codes == [KILLED] * (LIMIT + 1) + [1]
-    assert states(program) == {
+    assert read_states(program) == {
         "early": "COMPLETED",
         "killer": "FAILED",
         "late": "COMPLETED",
@@ -95,25 +100,27 @@ def test_neighbours_of_a_killer_end_before_it_is_found_out(program: Program) -> 
     assert Counter(program.log.read_text().split())["after"] == 1
 
 
-def test_a_killer_that_needs_a_key_is_found_out_too(program: Program) -> None:
-    keyed = {**deadly("killer"), "concurrency_key": "k"}
+def test_a_crashing_node_with_a_concurrency_key_fails_too(program: Program) -> None:
+    keyed = {**make_crashing_node("killer"), "concurrency_key": "k"}
 
-    codes = crash(program, keyed, {**working("other"), "concurrency_key": "k"})
-
-    assert codes[-1] == 1
-    assert states(program) == {"killer": "FAILED", "other": "COMPLETED"}
-
-
-def test_two_killers_are_told_apart_from_their_neighbours(program: Program) -> None:
-    codes = crash(program, deadly("one"), working("quick"), deadly("two"))
+    codes = run_and_resume(program, keyed, {**make_working_node("other"), "concurrency_key": "k"})
 
     assert codes[-1] == 1
-    assert states(program) == {"one": "FAILED", "quick": "COMPLETED", "two": "FAILED"}
+    assert read_states(program) == {"killer": "FAILED", "other": "COMPLETED"}
 
 
-def test_what_was_printed_before_the_process_died_is_not_lost(program: Program) -> None:
-    saying = {"function": "crashing:say_and_die"}
-    document = {"name": "s", "nodes": [{"id": "last", "handler": "python", "config": saying}]}
+def test_two_crashing_nodes_fail_and_the_node_between_them_completes(program: Program) -> None:
+    codes = run_and_resume(
+        program, make_crashing_node("one"), make_working_node("quick"), make_crashing_node("two")
+    )
+
+    assert codes[-1] == 1
+    assert read_states(program) == {"one": "FAILED", "quick": "COMPLETED", "two": "FAILED"}
+
+
+def test_output_printed_before_the_process_died_is_not_lost(program: Program) -> None:
+    config = {"function": "crashing:say_and_die"}
+    document = {"name": "s", "nodes": [{"id": "last", "handler": "python", "config": config}]}
     (program.folder / "saying.json").write_text(json.dumps(document))
 
     done = program.run("run", "saying.json")

@@ -1,4 +1,4 @@
-"""`runnel dev --with-servers`: everything on one machine, and nothing left when it ends."""
+"""`runnel dev --with-servers` starts private servers that end with the command."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-def answers(url: str) -> bool:
+def accepts_connections(url: str) -> bool:
     parts = urlsplit(url)
     with suppress(ConnectionRefusedError), socket.create_connection((parts.hostname, parts.port)):
         return True
@@ -46,16 +46,16 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     demo = (EXAMPLES / "demo_steps.py").read_text()
     (tmp_path / "demo_steps.py").write_text(demo)
     async with program.running("dev", "--with-servers", "--port", "0") as dev:
-        printed = (await dev.prints()).removeprefix("export ")
+        printed = (await dev.read_line()).removeprefix("export ")
         servers_set = dict(word.split("=", 1) for word in printed.split())
-        await dev.says("process.started")
+        await dev.read_until("process.started")
         servers = list_children(dev.pid)
         done = await asyncio.to_thread(
             program.run, "run", str(EXAMPLES / "demo.yaml"), **servers_set
         )
-        were_answering = [answers(url) for url in servers_set.values()]
+        were_answering = [accepts_connections(url) for url in servers_set.values()]
         dev.send(signal.SIGINT)
-        code, _, _ = await dev.ends()
+        code, _, _ = await dev.wait()
 
     assert list(servers_set) == ["REDIS_URL", "POSTGRES_URL"]
     assert (done.returncode, were_answering) == (0, [True, True])
@@ -63,5 +63,5 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     assert code == 0
     assert servers
     await wait_until(lambda: not any(map(is_alive, servers)))
-    assert not any(map(answers, servers_set.values()))
+    assert not any(map(accepts_connections, servers_set.values()))
     assert not (tmp_path / ".runnel").exists()

@@ -1,4 +1,4 @@
-"""`runnel.Client` and `runnel.SyncClient` against a server in a process of its own."""
+"""`runnel.Client` and `runnel.SyncClient` with a server in a separate process."""
 
 import asyncio
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
         yield running
 
 
-async def test_a_file_is_run_to_its_end_and_can_be_read(server: DevServer) -> None:
+async def test_a_workflow_file_runs_and_its_execution_can_be_read(server: DevServer) -> None:
     async with Client(server.url) as client:
         done = await client.run(server.program.folder / "chain.json", labels={"team": "red"})
         again = await client.get(done.execution_id)
@@ -67,7 +67,7 @@ async def test_a_file_is_run_to_its_end_and_can_be_read(server: DevServer) -> No
     assert [events[0].event, events[-1].event] == ["ExecutionCreated", "ExecutionFinished"]
 
 
-async def test_a_python_file_a_builder_and_a_name_are_run_too(server: DevServer) -> None:
+async def test_a_python_file_a_builder_and_a_stored_name_can_be_run(server: DevServer) -> None:
     dag = WorkflowDAG("built")
     dag.add_node("one", "output", {"x": "{{ input.x }}"})
 
@@ -75,13 +75,13 @@ async def test_a_python_file_a_builder_and_a_name_are_run_too(server: DevServer)
         traced = await client.run(server.program.folder / "own_flow.py", {"x": 4})
         built = await client.run(dag, {"x": 5})
         named = await client.run("built", {"x": 6})
-        stored = [each.name async for each in client.workflows()]
+        stored = [workflow.name async for workflow in client.workflows()]
 
     assert (traced.output, built.output, named.output) == (8, {"x": 5}, {"x": 6})
     assert {"built", "doubled"} <= set(stored)
 
 
-async def test_retries_are_those_of_the_author_and_not_the_defaults_of_the_server(
+async def test_the_retry_default_of_the_server_is_not_stored_in_a_definition(
     server: DevServer,
 ) -> None:
     async with Client(server.url) as client:
@@ -90,10 +90,10 @@ async def test_retries_are_those_of_the_author_and_not_the_defaults_of_the_serve
         document = await client.document("total", 1)
 
     assert versions == [stored]
-    assert "retry" not in document["nodes"][0]  # as everywhere: only the server has another default
+    assert "retry" not in document["nodes"][0]  # the default of the server is not written into it
 
 
-async def test_what_is_held_starts_when_it_is_triggered(server: DevServer) -> None:
+async def test_a_held_execution_starts_when_it_is_triggered(server: DevServer) -> None:
     async with Client(server.url) as client:
         held = await client.hold(server.program.folder / "checked.yaml")
         waiting = await client.get(held)
@@ -125,7 +125,7 @@ async def test_a_signal_and_a_cancel_reach_an_execution(server: DevServer) -> No
     assert (cancelled.status, cancelled.error) == ("CANCELLED", "Cancelled: wrong file")
 
 
-async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> None:
+async def test_a_failed_run_raises_an_error_and_can_be_rerun(server: DevServer) -> None:
     async with Client(server.url) as client:
         with pytest.raises(WorkflowFailedError) as caught:
             await client.run(server.program.folder / "failing.json")
@@ -133,16 +133,19 @@ async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> No
         again = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
         same = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
         rerun = await client.wait(again, timeout_s=20)
-        listed = [each async for each in client.executions(states=["failed"], workflow="failing")]
+        listed = [
+            execution
+            async for execution in client.executions(states=["failed"], workflow="failing")
+        ]
         counts = await client.count_executions()
 
     assert (caught.value.status, again) == ("FAILED", same)
     assert (rerun.status, rerun.rerun_of) == ("FAILED", failed)
-    assert [each.execution_id for each in listed] == [again, failed]
+    assert [execution.execution_id for execution in listed] == [again, failed]
     assert counts[listed[0].status].number >= len(listed)
 
 
-async def test_one_node_is_told_in_all_detail(server: DevServer) -> None:
+async def test_a_node_is_returned_with_its_attempts_config_and_output(server: DevServer) -> None:
     async with Client(server.url) as client:
         done = await client.run(server.program.folder / "chain.json")
         node = await client.node(done.execution_id, "b")
@@ -155,7 +158,9 @@ async def test_one_node_is_told_in_all_detail(server: DevServer) -> None:
     assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
 
 
-async def test_a_workflow_is_deleted_once_nothing_of_it_runs(server: DevServer) -> None:
+async def test_a_workflow_can_be_deleted_once_none_of_its_executions_runs(
+    server: DevServer,
+) -> None:
     dag = WorkflowDAG("passing")
     dag.add_node("ask", "wait_for_signal", {"signal": "go"})
 
@@ -168,52 +173,54 @@ async def test_a_workflow_is_deleted_once_nothing_of_it_runs(server: DevServer) 
         deleted = await client.delete_workflow("passing")
         with pytest.raises(NotFoundError):
             await client.submit("passing")
-        still = await client.get(waiting)
+        kept = await client.get(waiting)
 
-    assert (deleted, still.status) == (1, "CANCELLED")
+    assert (deleted, kept.status) == (1, "CANCELLED")
 
 
-async def test_what_happens_is_told_as_it_happens(server: DevServer) -> None:
+async def test_follow_yields_events_as_they_happen(server: DevServer) -> None:
     async with Client(server.url) as client:
-        begun = await client.submit(server.program.folder / "tidied.json", {"told": True})
-        told: list[str] = []
-        async for each in client.follow(begun):
-            told.append(each.event)
-            if each.event == "NodeWaits":
-                await client.signal(begun, "approve")
-        history = await client.history(begun)
+        execution_id = await client.submit(server.program.folder / "tidied.json", {"told": True})
+        followed: list[str] = []
+        async for event in client.follow(execution_id):
+            followed.append(event.event)
+            if event.event == "NodeWaits":
+                await client.signal(execution_id, "approve")
+        history = await client.history(execution_id)
         with pytest.raises(NotFoundError):
             await anext(client.follow("01m7"))
 
-    assert told == [each.event for each in history]
-    assert told[-1] == "ExecutionFinished"
+    assert followed == [event.event for event in history]
+    assert followed[-1] == "ExecutionFinished"
 
 
-def test_code_without_a_loop_may_stop_to_listen(server: DevServer) -> None:
+def test_synchronous_code_may_stop_following_an_execution(server: DevServer) -> None:
     with SyncClient(server.url) as client:
-        begun = client.submit(server.program.folder / "tidied.json", {"told": False})
-        first = next(each for each in client.follow(begun))
-        client.cancel(begun)
-        rest = [each.event for each in client.follow(begun)]
+        execution_id = client.submit(server.program.folder / "tidied.json", {"told": False})
+        first = next(event for event in client.follow(execution_id))
+        client.cancel(execution_id)
+        followed = [event.event for event in client.follow(execution_id)]
 
-    assert (first.event, rest[-1]) == ("ExecutionCreated", "ExecutionFinished")
+    assert (first.event, followed[-1]) == ("ExecutionCreated", "ExecutionFinished")
 
 
-async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listing_reads_all_pages(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("runnel.client.http_client.PAGE_SIZE", 2)
     labels = {"batch": "pages"}
 
     async with Client(server.url) as client:
-        begun = [
+        submitted = [
             await client.submit(server.program.folder / "chain.json", {"n": n}, labels=labels)
             for n in range(5)
         ]
-        found = [each.execution_id async for each in client.executions(labels=labels)]
+        listed = [execution.execution_id async for execution in client.executions(labels=labels)]
 
-    assert found == begun[::-1]
+    assert listed == submitted[::-1]
 
 
-async def test_one_key_is_one_execution(server: DevServer) -> None:
+async def test_one_idempotency_key_makes_one_execution(server: DevServer) -> None:
     chain = server.program.folder / "chain.json"
 
     async with Client(server.url) as client:
@@ -226,7 +233,7 @@ async def test_one_key_is_one_execution(server: DevServer) -> None:
     assert (caught.value.execution_id, caught.value.difference) == (first, "another input")
 
 
-async def test_errors_are_those_of_a_local_call(server: DevServer) -> None:
+async def test_errors_over_http_are_those_of_a_local_call(server: DevServer) -> None:
     async with Client(server.url) as client:
         with pytest.raises(NotFoundError) as unknown:
             await client.get("01m7")
@@ -244,20 +251,22 @@ async def test_errors_are_those_of_a_local_call(server: DevServer) -> None:
     assert (unknown.value.kind, unknown.value.name) == ("execution", "01m7")
 
 
-def test_code_without_a_loop_does_the_same(server: DevServer) -> None:
+def test_the_synchronous_client_runs_lists_and_raises_like_the_asynchronous_one(
+    server: DevServer,
+) -> None:
     with SyncClient(server.url) as client:
         done = client.run(server.program.folder / "chain.json", labels={"by": "sync"})
-        found = list(client.executions(labels={"by": "sync"}))
+        listed = list(client.executions(labels={"by": "sync"}))
         with pytest.raises(NotFoundError):
             client.get("01m7")
         is_ready = client.ready().is_ready
     client.close()
 
     assert (done.output, is_ready) == ({"y": 1}, True)
-    assert [each.execution_id for each in found] == [done.execution_id]
+    assert [execution.execution_id for execution in listed] == [done.execution_id]
 
 
-def test_the_sync_face_has_every_method_of_the_client() -> None:
+def test_the_synchronous_client_has_every_method_of_the_client() -> None:
     methods = {name for name in vars(Client) if not name.startswith("_")}
 
     assert methods <= set(vars(SyncClient))
@@ -272,13 +281,13 @@ def test_the_environment_names_the_server(
         assert client.ready().is_ready
 
 
-async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: Path) -> None:
+async def test_a_missing_token_or_a_missing_scope_is_refused(tmp_path: Path) -> None:
     text = Program(tmp_path).documents("token", "create", "ci", "--scope", "read")[0]["token"]
 
     with dev_server(tmp_path) as server:
-        async with Client(server.url) as nobody, Client(server.url, text) as reader:
+        async with Client(server.url) as anonymous, Client(server.url, text) as reader:
             with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
-                await nobody.get("01m7")
+                await anonymous.get("01m7")
             with pytest.raises(NotFoundError):
                 await reader.get("01m7")
             with pytest.raises(MissingScopeError) as caught:
@@ -287,20 +296,20 @@ async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: 
     assert (caught.value.needed, caught.value.held) == ("run", ("read",))
 
 
-async def test_many_wait_at_once_on_one_client(server: DevServer) -> None:
+async def test_many_waits_share_one_client(server: DevServer) -> None:
     waiting = WorkflowDAG("crowd")
     waiting.add_node("ask", "wait_for_signal", {"signal": "go"})
 
     async with Client(server.url) as client:
-        begun = await client.submit(waiting)
+        execution_id = await client.submit(waiting)
         async with asyncio.TaskGroup() as group:
-            waits = [group.create_task(client.wait(begun, timeout_s=30)) for _ in range(150)]
-            await client.signal(begun, "go")
+            waits = [group.create_task(client.wait(execution_id, timeout_s=30)) for _ in range(150)]
+            await client.signal(execution_id, "go")
 
-    assert {each.result().status.value for each in waits} == {"COMPLETED"}
+    assert {wait.result().status.value for wait in waits} == {"COMPLETED"}
 
 
-async def test_a_key_in_any_language_makes_the_id_that_it_makes_here(server: DevServer) -> None:
+async def test_a_key_in_any_language_makes_the_same_id_as_a_local_call(server: DevServer) -> None:
     chain, key = server.program.folder / "chain.json", "Käse, счёт № 7"
 
     async with Client(server.url) as client:

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, then `runnel resume`: every execution ends as an undisturbed one."""
+"""`kill -9` at random points, then `runnel resume`: every execution completes as usual."""
 
 import asyncio
 import json
@@ -56,15 +56,15 @@ def program(tmp_path: Path) -> Program:
     return program
 
 
-def kill_in_the_middle(program: Program, number: int, chance: random.Random) -> None:
-    """Kills the process when its log has a random number of lines, or a moment after."""
+def kill_in_the_middle(program: Program, number: int, rng: random.Random) -> None:
+    """Kills the process once its log has a random number of lines, or up to 3,000 polls later."""
     log = program.folder / f"log{number}.txt"
-    lines = chance.randint(0, len(NODES))
-    with Path(os.devnull).open("r+") as nothing:
-        streams = Streams(nothing.fileno(), nothing.fileno(), nothing.fileno())
+    lines = rng.randint(0, len(NODES))
+    with Path(os.devnull).open("r+") as devnull:
+        streams = Streams(devnull.fileno(), devnull.fileno(), devnull.fileno())
         words = ("run", "flow.json", "--json", "--input", f"file={log}")
         process = program.begin(*words, streams=streams)
-    spins = chance.randint(0, 3_000)
+    spins = rng.randint(0, 3_000)
     while process.poll() is None:
         written = log.read_text().count("\n") if log.exists() else 0
         if written >= lines:
@@ -75,16 +75,16 @@ def kill_in_the_middle(program: Program, number: int, chance: random.Random) -> 
     process.wait(DEADLINE_S)
 
 
-def all_views(folder: Path) -> dict[str, ExecutionView]:
-    """Every execution of the data dir, as `runnel show` shows it."""
-    return asyncio.run(_views(Settings(data_dir=folder / ".runnel")))
+def read_views(folder: Path) -> dict[str, ExecutionView]:
+    """Returns every execution of the data directory, as `runnel show` prints it."""
+    return asyncio.run(_read_views(Settings(data_dir=folder / ".runnel")))
 
 
-async def _views(settings: Settings) -> dict[str, ExecutionView]:
-    async with open_store_session(settings) as look:
-        headers = await look.client.list_executions(ExecutionFilter(limit=100))
+async def _read_views(settings: Settings) -> dict[str, ExecutionView]:
+    async with open_store_session(settings) as session:
+        headers = await session.client.list_executions(ExecutionFilter(limit=100))
         return {
-            header.execution_id: await look.client.get(header.execution_id) for header in headers
+            header.execution_id: await session.client.get(header.execution_id) for header in headers
         }
 
 
@@ -92,16 +92,18 @@ async def _views(settings: Settings) -> dict[str, ExecutionView]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(5))
-def test_a_killed_run_goes_on_where_it_was(program: Program, seed: int) -> None:
-    chance = random.Random(seed)
+def test_a_killed_run_resumes_and_completed_nodes_do_not_run_again(
+    program: Program, seed: int
+) -> None:
+    rng = random.Random(seed)
     for number in range(KILLS_PER_FOLDER):
-        kill_in_the_middle(program, number, chance)
-    before = all_views(program.folder)
+        kill_in_the_middle(program, number, rng)
+    before = read_views(program.folder)
 
     resumed = program.run("resume", "--json")
 
     assert resumed.returncode == 0, resumed.stderr
-    ended = all_views(program.folder)
+    ended = read_views(program.folder)
     assert ended.keys() == before.keys() != set()
     for execution_id, view in ended.items():
         assert view.status == "COMPLETED"
@@ -110,7 +112,7 @@ def test_a_killed_run_goes_on_where_it_was(program: Program, seed: int) -> None:
 
 
 def check_settled_ran_once(before: ExecutionView, view: ExecutionView) -> None:
-    """A node that was settled before the kill has left exactly one line in its log."""
+    """Checks that each node that was completed before the resume has one line in the log."""
     counts = Counter(Path(view.input["file"]).read_text().split())
     for name, node in before.nodes.items():
         if node.state == "COMPLETED":

@@ -1,4 +1,4 @@
-"""Schedules around real servers: orchestrators that are killed miss no tick and repeat none."""
+"""Schedules on real servers: a killed orchestrator neither loses nor repeats a tick."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ BEFORE = 2
 AFTER = 8
 
 
-async def test_ticks_are_fired_once_though_an_orchestrator_is_killed(
+async def test_each_tick_fires_once_although_an_orchestrator_is_killed(
     tmp_path: Path,
     own_redis: RedisServer,
     own_postgres: PostgresServer,
@@ -51,29 +51,31 @@ async def test_ticks_are_fired_once_though_an_orchestrator_is_killed(
         program.running("worker", **environment) as worker,
     ):
         for process in (killed, kept, worker):
-            await process.says("process.started")
+            await process.read_until("process.started")
         for name in NAMES:
             await call("schedule", "add", name, flow, "--every", "1s", "-i", "x={{ tick.time }}")
-        await until(each_fired(BEFORE))
+        await wait_for_executions(all_fired(BEFORE))
         killed.send(signal.SIGKILL)
-        await until(each_fired(AFTER))
+        await wait_for_executions(all_fired(AFTER))
         for name in NAMES:
             await call("schedule", "pause", name)
-        headers = await until(all_completed)
+        headers = await wait_for_executions(all_completed)
         capsys.readouterr()
         await call("schedule", "list", "--json")
 
-    ticks = Counter((each.labels["schedule"], each.labels["runnel.tick"]) for each in headers)
+    ticks = Counter(
+        (execution.labels["schedule"], execution.labels["runnel.tick"]) for execution in headers
+    )
     assert set(ticks.values()) == {1}
     for name in NAMES:
-        moments = sorted(tick for schedule, tick in ticks if schedule == name)
-        assert len(moments) >= AFTER
-        assert seconds_between(moments[0], moments[-1]) == len(moments) - 1
+        times = sorted(tick for schedule, tick in ticks if schedule == name)
+        assert len(times) >= AFTER
+        assert seconds_between(times[0], times[-1]) == len(times) - 1
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["id"], each["missed"], each["failed"]) for each in listed] == [
+    assert [(schedule["id"], schedule["missed"], schedule["failed"]) for schedule in listed] == [
         (name, 0, 0) for name in NAMES
     ]
-    assert sum(each["fired"] for each in listed) == len(headers)
+    assert sum(schedule["fired"] for schedule in listed) == len(headers)
 
 
 async def test_runnel_dev_fires_schedules_of_its_data_directory(
@@ -83,41 +85,45 @@ async def test_runnel_dev_fires_schedules_of_its_data_directory(
     monkeypatch.chdir(tmp_path)
 
     async with program.running("dev", "--port", "0") as process:
-        await process.says("process.started")
+        await process.read_until("process.started")
         await call("schedule", "add", "a", "chain.json", "--every", "1s", "--label", "team=x")
-        headers = await until(lambda found: bool(found) and all_completed(found))
+        headers = await wait_for_executions(
+            lambda executions: bool(executions) and all_completed(executions)
+        )
 
-    assert {each.labels["schedule"] for each in headers} == {"a"}
+    assert {execution.labels["schedule"] for execution in headers} == {"a"}
     assert headers[0].labels["team"] == "x"
 
 
 async def call(*arguments: str) -> None:
-    """In this process: that saves starting one for each."""
+    """Runs a command in this process, which saves a process start."""
     code = await asyncio.to_thread(run_command, arguments)
     assert code == 0
 
 
-async def until(wanted: Callable[[Sequence[ExecutionSummary]], bool]) -> Sequence[ExecutionSummary]:
-    """All executions, once they are as they are wanted."""
-    async with open_store_session(read_settings()) as look:
+async def wait_for_executions(
+    condition: Callable[[Sequence[ExecutionSummary]], bool],
+) -> Sequence[ExecutionSummary]:
+    """Waits until the condition holds for the executions, and returns them."""
+    async with open_store_session(read_settings()) as session:
 
-        async def found() -> Sequence[ExecutionSummary] | None:
-            headers = (await look.client.list_executions(ExecutionFilter(limit=1_000))).items
-            return headers if wanted(headers) else None
+        async def read_matching() -> Sequence[ExecutionSummary] | None:
+            headers = (await session.client.list_executions(ExecutionFilter(limit=1_000))).items
+            return headers if condition(headers) else None
 
-        return await wait_for_value(found, every_s=0.1, deadline_s=DEADLINE_S)
+        return await wait_for_value(read_matching, every_s=0.1, deadline_s=DEADLINE_S)
 
 
-def each_fired(count: int) -> Callable[[Sequence[ExecutionSummary]], bool]:
-    def are_there(headers: Sequence[ExecutionSummary]) -> bool:
-        found = Counter(each.labels["schedule"] for each in headers)
-        return all(found[name] >= count for name in NAMES)
+def all_fired(count: int) -> Callable[[Sequence[ExecutionSummary]], bool]:
+    def have_fired(headers: Sequence[ExecutionSummary]) -> bool:
+        fired = Counter(execution.labels["schedule"] for execution in headers)
+        return all(fired[name] >= count for name in NAMES)
 
-    return are_there
+    return have_fired
 
 
 def all_completed(headers: Sequence[ExecutionSummary]) -> bool:
-    return all(each.status is ExecutionState.COMPLETED for each in headers)
+    return all(execution.status is ExecutionState.COMPLETED for execution in headers)
 
 
 def seconds_between(first: str, last: str) -> float:

@@ -1,4 +1,4 @@
-"""What is wrong with settings or servers is said in one sentence each, by every command alike."""
+"""Every command reports wrong settings and unusable servers in one sentence each."""
 
 import json
 import subprocess
@@ -101,26 +101,26 @@ def test_wrong_settings_are_answered_with_a_sentence(
 
     code = run_command(arguments.split())
 
-    said = capsys.readouterr().err.replace(str(Path.cwd()), "<here>")
-    assert (code, said) == (2, f"error: {sentence}\n")
+    stderr = capsys.readouterr().err.replace(str(Path.cwd()), "<here>")
+    assert (code, stderr) == (2, f"error: {sentence}\n")
     assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["orchestrator", "worker", "list", "show @last"])
-def test_a_server_that_is_not_there_is_named_without_its_password(
+def test_an_unreachable_server_is_named_without_its_password(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
 
     code = run_command(command.split())
 
-    (said,) = capsys.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert said.startswith("error: can't use the Redis at redis://***@127.0.0.1:1/0: Error 111")
-    assert said.endswith(REMEDY)
+    assert line.startswith("error: can't use the Redis at redis://***@127.0.0.1:1/0: Error 111")
+    assert line.endswith(REMEDY)
 
 
-def test_a_wrong_password_is_named(
+def test_a_wrong_password_is_reported_and_not_shown(
     shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_HOST", "127.0.0.1")
@@ -128,9 +128,9 @@ def test_a_wrong_password_is_named(
     monkeypatch.setenv("REDIS_PASSWORD", "geheim")
 
     assert run_command(["list"]) == 1
-    said = capsys.readouterr().err
-    assert "WRONGPASS" in said or "invalid" in said
-    assert "geheim" not in said
+    stderr = capsys.readouterr().err
+    assert "WRONGPASS" in stderr or "invalid" in stderr
+    assert "geheim" not in stderr
 
 
 def test_config_shows_every_setting_and_no_secret(
@@ -161,9 +161,9 @@ WITHOUT_EXTRAS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), WITHOUT_EXTRAS)
-def test_a_plain_install_works_without_the_packages_of_servers(
-    arguments: str, code: int, said: str
+@pytest.mark.parametrize(("arguments", "code", "expected"), WITHOUT_EXTRAS)
+def test_a_plain_install_works_without_the_packages_for_servers(
+    arguments: str, code: int, expected: str
 ) -> None:
     program = (
         "import sys\n"
@@ -176,7 +176,7 @@ def test_a_plain_install_works_without_the_packages_of_servers(
     )
 
     assert (done.returncode, "bug" in done.stderr) == (code, False)
-    assert said in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
 
 
 def test_the_doctor_finds_nothing_bad_in_a_data_directory(
@@ -192,46 +192,50 @@ def configure(server: RedisServer, name: str, value: str) -> None:
     assert redis_wire.send_command(server.port, password, f"CONFIG SET {name} {value}") == "OK"
 
 
-def doctor(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
-    """The exit code, and what was found by what it is about; the verdict first."""
+def run_doctor(
+    server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, str]]:
+    """Returns the exit code, and verdict and finding by subject."""
     code = run_command(["doctor", "--json", "--redis-url", server.url])
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return code, {each["about"]: f"{each['verdict']} {each['found']}" for each in findings}
+    return code, {
+        finding["about"]: f"{finding['verdict']} {finding['found']}" for finding in findings
+    }
 
 
-def test_the_doctor_names_what_a_redis_would_lose(
+def test_the_doctor_reports_redis_settings_that_lose_data(
     own_redis: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, found = doctor(own_redis, capsys)
-    assert (good, found["append-only file"]) == (0, "ok on, appendfsync everysec")
-    assert found["partitions"] == "ok none yet: the first process of Runnel creates them"
+    code_before, findings = run_doctor(own_redis, capsys)
+    assert (code_before, findings["append-only file"]) == (0, "ok on, appendfsync everysec")
+    assert findings["partitions"] == "ok none yet: the first process of Runnel creates them"
 
     configure(own_redis, "appendonly", "no")
     configure(own_redis, "maxmemory-policy", "allkeys-lru")
     configure(own_redis, "maxmemory", "1mb")
 
-    code, found = doctor(own_redis, capsys)
+    code, findings = run_doctor(own_redis, capsys)
     assert code == 1
-    assert found["append-only file"] == "bad off"
-    assert found["maxmemory-policy"] == "bad allkeys-lru"
-    assert found["memory"].startswith("warn ")
+    assert findings["append-only file"] == "bad off"
+    assert findings["maxmemory-policy"] == "bad allkeys-lru"
+    assert findings["memory"].startswith("warn ")
 
 
-def test_a_warning_of_the_doctor_counts_in_production(
+def test_a_warning_of_the_doctor_is_an_error_in_production(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(own_redis, "appendfsync", "no")
 
-    assert doctor(own_redis, capsys)[0] == 0
+    assert run_doctor(own_redis, capsys)[0] == 0
     monkeypatch.setenv("RUNNEL_ENV", "prod")
-    code, found = doctor(own_redis, capsys)
-    assert (code, found["append-only file"]) == (1, "warn on, appendfsync no")
+    code, findings = run_doctor(own_redis, capsys)
+    assert (code, findings["append-only file"]) == (1, "warn on, appendfsync no")
 
 
-def test_the_doctor_tells_of_a_server_that_is_not_there(
+def test_the_doctor_reports_an_unreachable_server(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_command(["doctor", "--redis-url", "redis://:geheim@127.0.0.1:1/0"]) == 1
-    said = capsys.readouterr().out
-    assert "bad  Redis     redis://***@127.0.0.1:1/0: Error 111" in said
-    assert REMEDY in said
+    stdout = capsys.readouterr().out
+    assert "bad  Redis     redis://***@127.0.0.1:1/0: Error 111" in stdout
+    assert REMEDY in stdout

@@ -1,4 +1,4 @@
-"""Orchestrators, workers and callers as processes of their own, around one Redis."""
+"""Orchestrators, workers and callers in separate processes that share one Redis."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import pytest
 from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
 from tests.e2e.program import DEADLINE_S, Program, RunningProgram
-from tests.e2e.test_cli_batch import CALL, prepare, runs
+from tests.e2e.test_cli_batch import CALL, count_runs, prepare
 from tests.fork_server import Streams
 from tests.redis_server import flush_server
 from tests.waiting import wait_until
@@ -23,8 +23,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 
-class Site:
-    """A folder with workflows, and processes that share a server."""
+class Deployment:
+    """A folder with workflows, and processes that share one Redis."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.program = Program(folder)
@@ -32,37 +32,39 @@ class Site:
         self.gate = folder / "gate"
         self.environment = {"REDIS_URL": url, "RUNNEL_ALLOW_PYTHON": "steps:*,batched:*"}
 
-    def process(self, *arguments: str) -> AbstractAsyncContextManager[RunningProgram]:
+    def run_process(self, *arguments: str) -> AbstractAsyncContextManager[RunningProgram]:
         return self.program.running(*arguments, **self.environment)
 
-    def gated(self) -> AbstractAsyncContextManager[RunningProgram]:
-        """A run whose first node, of the handler python, ends when the gate is there."""
+    def run_gated(self) -> AbstractAsyncContextManager[RunningProgram]:
+        """Starts a run whose first node waits until the gate file exists."""
         words = ("-i", f"file={self.log}", "-i", f"gate={self.gate}")
-        return self.process("run", "gated.json", *words)
+        return self.run_process("run", "gated.json", *words)
 
     async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(self.program.run, *arguments, **self.environment)
 
 
 class CommandLine:
-    """Commands that ask and leave, called in this process: that saves starting one for each."""
+    """Runs short commands in this process, which saves a process start for each."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    async def ask(self, *arguments: str) -> str:
+    async def run(self, *arguments: str) -> str:
         code = await asyncio.to_thread(run_command, arguments)
         printed = self._capsys.readouterr()
         assert code in {0, 1}, printed.err
         return printed.out
 
     async def document(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((await self.ask(*arguments, "--json")).splitlines()[0])
-        return found
+        document: dict[str, Any] = json.loads(
+            (await self.run(*arguments, "--json")).splitlines()[0]
+        )
+        return document
 
 
 @pytest.fixture
-def desk(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(capsys)
 
 
@@ -70,86 +72,93 @@ def desk(capsys: pytest.CaptureFixture[str]) -> CommandLine:
 def orchestrator_log(
     tmp_path_factory: pytest.TempPathFactory, shared_redis: RedisServer
 ) -> Iterator[Path]:
-    """One orchestrator serves the tests of this file; what it logs is in the file."""
+    """Runs one orchestrator for all tests of this module; yields the path of its log."""
     flush_server(shared_redis)
     folder = tmp_path_factory.mktemp("orchestrator")
-    site = Site(folder, shared_redis.url)
+    deployment = Deployment(folder, shared_redis.url)
     log = folder / "orchestrator.log"
-    with Path(os.devnull).open("r+") as nothing, log.open("w") as stderr:
-        streams = Streams(nothing.fileno(), nothing.fileno(), stderr.fileno())
-        process = site.program.begin("orchestrator", streams=streams, **site.environment)
+    with Path(os.devnull).open("r+") as devnull, log.open("w") as stderr:
+        streams = Streams(devnull.fileno(), devnull.fileno(), stderr.fileno())
+        process = deployment.program.begin(
+            "orchestrator", streams=streams, **deployment.environment
+        )
     yield log
     process.send(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
 
 
 @pytest.fixture
-def site(
+def deployment(
     tmp_path: Path,
     shared_redis: RedisServer,
     orchestrator_log: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Site:
-    """With the orchestrator of this file, and no worker."""
+) -> Deployment:
+    """Returns a deployment with the shared orchestrator and without a worker."""
     monkeypatch.setenv("REDIS_URL", shared_redis.url)
-    return Site(tmp_path, shared_redis.url)
+    return Deployment(tmp_path, shared_redis.url)
 
 
 @pytest.fixture
-def empty_site(tmp_path: Path, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """With neither."""
+def empty_deployment(
+    tmp_path: Path, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> Deployment:
+    """Returns a deployment without orchestrator and worker."""
     monkeypatch.setenv("REDIS_URL", own_redis.url)
-    return Site(tmp_path, own_redis.url)
+    return Deployment(tmp_path, own_redis.url)
 
 
-async def test_a_run_is_handed_over_and_all_commands_see_it(
-    site: Site, desk: CommandLine, orchestrator_log: Path
+async def test_a_run_is_submitted_to_servers_and_all_commands_show_it(
+    deployment: Deployment, cli: CommandLine, orchestrator_log: Path
 ) -> None:
-    async with site.process("worker"):
-        done = await site.run("run", "chain.json", "--input", "x=5")
-        failed = await site.run("run", "failing.json")
-    listed = await desk.document("list")
-    seen = await desk.document("show", "@last")
-    told = await desk.ask("history", "@last")
-    workflows = await desk.ask("workflows")
-    overview = (await desk.ask("top", "--once")).split("\n\n")
-    all_of_it = await desk.document("top")
+    async with deployment.run_process("worker"):
+        done = await deployment.run("run", "chain.json", "--input", "x=5")
+        failed = await deployment.run("run", "failing.json")
+    listed = await cli.document("list")
+    seen = await cli.document("show", "@last")
+    history = await cli.run("history", "@last")
+    workflows = await cli.run("workflows")
+    overview = (await cli.run("top", "--once")).split("\n\n")
+    overview_document = await cli.document("top")
 
-    host = site.environment["REDIS_URL"].rpartition("@")[2]
+    host = deployment.environment["REDIS_URL"].rpartition("@")[2]
     lines = done.stderr.splitlines()
     assert lines[0] == f"submitted to redis://***@{host}: workers run it, this command only watches"
     assert any(line.startswith("b: completed in") for line in lines)
     assert (done.returncode, json.loads(done.stdout)) == (0, {"y": 5})
     assert (failed.returncode, listed["status"], seen["status"]) == (1, "FAILED", "FAILED")
     assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
-    assert "ValueError: it broke" in told
+    assert "ValueError: it broke" in history
     titles = [section.splitlines()[0] for section in overview[1:]]
-    assert [each["workflow"] for each in all_of_it["ended"]] == ["failing", "chain"]
-    assert "python" in [each["queue"] for each in all_of_it["queues"]]
-    assert len(all_of_it["owners"]) == 1
+    assert [execution["workflow"] for execution in overview_document["ended"]] == [
+        "failing",
+        "chain",
+    ]
+    assert "python" in [queue["queue"] for queue in overview_document["queues"]]
+    assert len(overview_document["owners"]) == 1
     assert titles == ["under way", "ended", "queues", "workers", "orchestrators"]
     assert {"chain", "failing"} <= {line.split()[0] for line in workflows.splitlines()}
-    assert not (site.program.folder / ".runnel").exists()
-    # Written after the commit that others have seen.
-    await wait_until(lambda: lines[1].split()[1] in ended_in(orchestrator_log), DEADLINE_S)
+    assert not (deployment.program.folder / ".runnel").exists()
+    # The orchestrator writes its log after the commit, so the line may be late.
+    await wait_until(lambda: lines[1].split()[1] in list_finished(orchestrator_log), DEADLINE_S)
 
 
-def ended_in(log: Path) -> list[str]:
-    """Whole lines only: the last one may be half written."""
-    whole = log.read_text().rpartition("\n")[0]
-    logged = [json.loads(line) for line in whole.splitlines()]
+def list_finished(log: Path) -> list[str]:
+    """Returns the ids of finished executions; ignores a last line that is incomplete."""
+    complete_lines = log.read_text().rpartition("\n")[0]
+    logged = [json.loads(line) for line in complete_lines.splitlines()]
     return [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
 
 
-async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: CommandLine) -> None:
-    async with site.process("worker"):
-        failed = (await site.run("run", "failing.json", "--json")).stdout
+async def test_a_worker_retries_a_dead_letter(deployment: Deployment, cli: CommandLine) -> None:
+    async with deployment.run_process("worker"):
+        failed = (await deployment.run("run", "failing.json", "--json")).stdout
         name = f"{json.loads(failed)['execution_id']}/a"
-        shown = await desk.document("dlq", "show", name)
-        document = await desk.document("dlq", "retry", name)
+        shown = await cli.document("dlq", "show", name)
+        document = await cli.document("dlq", "retry", name)
         again = document["execution_id"]
-        watched = await site.run("watch", again)
-    names = [line.split()[0] for line in (await desk.ask("dlq", "list")).splitlines()]
+        watched = await deployment.run("watch", again)
+    names = [line.split()[0] for line in (await cli.run("dlq", "list")).splitlines()]
 
     assert (shown["error"], shown["workflow"]) == ("ValueError: it broke", "failing")
     assert watched.returncode == 1
@@ -157,108 +166,108 @@ async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: Comm
     assert name not in names
 
 
-async def test_a_killed_batch_goes_on_and_repeats_nothing(site: Site) -> None:
+async def test_a_killed_batch_continues_and_repeats_no_document(deployment: Deployment) -> None:
     numbers = list(range(40))
-    prepare(site.program.folder, numbers, nap=0.05)
+    prepare(deployment.program.folder, numbers, nap=0.05)
     call = (*CALL, "--in-flight", "8", "--json")
-    async with site.process("worker"), site.process("worker"):
-        async with site.process(*call) as first:
-            await wait_until(lambda: len(runs(site.program)) >= 8, 3 * DEADLINE_S)
+    async with deployment.run_process("worker"), deployment.run_process("worker"):
+        async with deployment.run_process(*call) as first:
+            await wait_until(lambda: len(count_runs(deployment.program)) >= 8, 3 * DEADLINE_S)
             first.send(signal.SIGKILL)
-            await first.ends()
-        done = await site.run(*call)
+            await first.wait()
+        done = await deployment.run(*call)
 
     result = json.loads(done.stdout)
     assert (done.returncode, result["completed"]) == (0, len(numbers))
     assert result["done_before"] >= 8
-    assert runs(site.program) == dict.fromkeys(numbers, 1)
+    assert count_runs(deployment.program) == dict.fromkeys(numbers, 1)
 
 
-async def test_a_worker_that_drains_ends_what_it_has_begun(site: Site) -> None:
-    async with site.process("worker") as worker, site.gated() as caller:
-        await caller.says("first: started")
+async def test_a_draining_worker_finishes_its_running_tasks(deployment: Deployment) -> None:
+    async with deployment.run_process("worker") as worker, deployment.run_gated() as caller:
+        await caller.read_until("first: started")
         worker.send(signal.SIGTERM)
-        stopping = json.loads(await worker.says("shutdown.started"))
-        site.gate.touch()
-        code, _, _ = await worker.ends()
-        async with site.process("worker"):
-            outcome, _, _ = await caller.ends()
+        stopping = json.loads(await worker.read_until("shutdown.started"))
+        deployment.gate.touch()
+        code, _, _ = await worker.wait()
+        async with deployment.run_process("worker"):
+            outcome, _, _ = await caller.wait()
 
     assert (code, stopping["holds"], outcome) == (0, 1, 0)
-    assert site.log.read_text().split() == ["begun", "ended"]
+    assert deployment.log.read_text().split() == ["begun", "ended"]
 
 
-async def test_a_second_signal_ends_a_worker_at_once_and_another_one_does_its_tasks(
-    site: Site,
+async def test_a_second_signal_ends_a_worker_at_once_and_another_worker_runs_its_tasks(
+    deployment: Deployment,
 ) -> None:
-    async with site.process("worker") as worker, site.gated() as caller:
-        await caller.says("first: started")
+    async with deployment.run_process("worker") as worker, deployment.run_gated() as caller:
+        await caller.read_until("first: started")
         worker.send(signal.SIGTERM)
-        await worker.says("shutdown.started")
+        await worker.read_until("shutdown.started")
         worker.send(signal.SIGINT)
-        code, _, _ = await worker.ends()
-        site.gate.touch()
-        async with site.process("worker"):
-            outcome, _, _ = await caller.ends()
+        code, _, _ = await worker.wait()
+        deployment.gate.touch()
+        async with deployment.run_process("worker"):
+            outcome, _, _ = await caller.wait()
 
     assert (code, outcome) == (130, 0)
-    assert site.log.read_text().split() == ["begun", "begun", "ended"]
+    assert deployment.log.read_text().split() == ["begun", "begun", "ended"]
 
 
-async def test_a_worker_takes_tasks_of_its_queues_only(
-    empty_site: Site, desk: CommandLine, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_takes_only_tasks_of_its_queues(
+    empty_deployment: Deployment, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty_site.gate.touch()
+    empty_deployment.gate.touch()
     async with (
-        empty_site.process("orchestrator"),
-        empty_site.process("worker", "--queues", "python") as worker,
-        empty_site.gated() as caller,
+        empty_deployment.run_process("orchestrator"),
+        empty_deployment.run_process("worker", "--queues", "python") as worker,
+        empty_deployment.run_gated() as caller,
     ):
-        await caller.says("first: completed")
-        listed = await desk.document("workers")
-        nobody = await caller.says("no worker that is alive takes tasks")
-        # Drained: so it has had every chance to take the last node, which waits in its queue.
+        await caller.read_until("first: completed")
+        listed = await cli.document("workers")
+        warning = await caller.read_until("no worker that is alive takes tasks")
+        # The worker ends before the check, so it can no longer take the last node.
         worker.send(signal.SIGTERM)
-        await worker.ends()
-        seen = await desk.document("show", "@last")
-        waiting = await desk.ask("queues")
-        gone = await desk.ask("workers")
-        async with empty_site.process("worker", "--queues", "output,tasks:input"):
-            code, _, _ = await caller.ends()
+        await worker.wait()
+        seen = await cli.document("show", "@last")
+        waiting = await cli.run("queues")
+        listed_after_drain = await cli.run("workers")
+        async with empty_deployment.run_process("worker", "--queues", "output,tasks:input"):
+            code, _, _ = await caller.wait()
 
     assert seen["nodes"]["last"]["state"] == "QUEUED"
-    assert nobody.endswith("of the queue 'tasks:output'")
+    assert warning.endswith("of the queue 'tasks:output'")
     assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
     assert "they wait until a worker is there" in waiting
-    assert gone == "no workers; start one with: runnel worker\n"
+    assert listed_after_drain == "no workers; start one with: runnel worker\n"
     assert code == 0
-    assert (await desk.ask("trim")).startswith("deleted: 0 executions, 2 empty queues")
-    assert "no queues" in await desk.ask("queues")
+    assert (await cli.run("trim")).startswith("deleted: 0 executions, 2 empty queues")
+    assert "no queues" in await cli.run("queues")
     monkeypatch.setenv("RETENTION_COMPLETED_DAYS", "0")
-    assert (await desk.ask("trim")).startswith("deleted: 1 execution, 0 empty queues")
-    assert await desk.ask("list", "--json") == ""
+    assert (await cli.run("trim")).startswith("deleted: 1 execution, 0 empty queues")
+    assert await cli.run("list", "--json") == ""
 
 
-async def test_who_stops_watching_leaves_the_execution_alone(site: Site) -> None:
-    async with site.process("worker"):
-        async with site.gated() as caller:
-            await caller.says("first: started")
+async def test_an_interrupted_watcher_does_not_stop_the_execution(deployment: Deployment) -> None:
+    async with deployment.run_process("worker"):
+        async with deployment.run_gated() as caller:
+            await caller.read_until("first: started")
             caller.send(signal.SIGINT)
-            code, _, said = await caller.ends()
-        async with site.process("watch", "@last") as watcher:
-            await watcher.says("first: started")
-            site.gate.touch()
-            outcome, _, _ = await watcher.ends()
+            code, _, stderr = await caller.wait()
+        async with deployment.run_process("watch", "@last") as watcher:
+            await watcher.read_until("first: started")
+            deployment.gate.touch()
+            outcome, _, _ = await watcher.wait()
 
     assert (code, outcome) == (130, 0)
-    assert "interrupted; it continues; watch with: runnel watch " in said
-    assert site.log.read_text().split() == ["begun", "ended"]
+    assert "interrupted; it continues; watch with: runnel watch " in stderr
+    assert deployment.log.read_text().split() == ["begun", "ended"]
 
 
-async def test_own_handlers_come_with_the_app(site: Site) -> None:
-    (site.program.folder / "shop.py").write_text(
+async def test_a_worker_runs_the_handlers_of_its_app(deployment: Deployment) -> None:
+    (deployment.program.folder / "shop.py").write_text(
         "from runnel import HandlerRegistry\n"
         "handlers = HandlerRegistry()\n"
         "@handlers.handler('price')\n"
@@ -267,19 +276,19 @@ async def test_own_handlers_come_with_the_app(site: Site) -> None:
         "    return config['of'] * 2\n"
     )
     flow = {"name": "priced", "nodes": [{"id": "a", "handler": "price", "config": {"of": 21}}]}
-    (site.program.folder / "priced.json").write_text(json.dumps(flow))
-    async with site.process("worker", "--app", "shop:handlers") as worker:
-        done = await site.run("run", "priced.json", "--json")
-        said = json.loads(await worker.says("priced"))
+    (deployment.program.folder / "priced.json").write_text(json.dumps(flow))
+    async with deployment.run_process("worker", "--app", "shop:handlers") as worker:
+        done = await deployment.run("run", "priced.json", "--json")
+        logged = json.loads(await worker.read_until("priced"))
 
     assert json.loads(done.stdout)["nodes"]["a"]["output"] == 42
-    assert (said["node_id"], said["logger"]) == ("a", "runnel.handler.price")
+    assert (logged["node_id"], logged["logger"]) == ("a", "runnel.handler.price")
 
 
 async def test_a_worker_fills_in_secrets_and_its_log_does_not_show_them(
-    site: Site, desk: CommandLine, orchestrator_log: Path
+    deployment: Deployment, cli: CommandLine, orchestrator_log: Path
 ) -> None:
-    (site.program.folder / "shop.py").write_text(
+    (deployment.program.folder / "shop.py").write_text(
         "import logging\nfrom runnel import HandlerRegistry\nhandlers = HandlerRegistry()\n"
         "@handlers.handler('login')\n"
         "def login(config, ctx):\n"
@@ -289,24 +298,26 @@ async def test_a_worker_fills_in_secrets_and_its_log_does_not_show_them(
     )
     config = {"key": "{{ secrets.shop_key }}"}
     node = {"id": "a", "handler": "login", "config": config, "retry": {"max_retries": 0}}
-    (site.program.folder / "login.json").write_text(json.dumps({"name": "l", "nodes": [node]}))
-    site.environment["RUNNEL_SECRET_SHOP_KEY"] = "geheim-0815"
-    async with site.process("worker", "--app", "shop:handlers") as worker:
-        done = await site.run("run", "login.json", "--json")
-        said = [await worker.says("key ***"), await worker.says("Bearer ***")]
+    (deployment.program.folder / "login.json").write_text(
+        json.dumps({"name": "l", "nodes": [node]})
+    )
+    deployment.environment["RUNNEL_SECRET_SHOP_KEY"] = "geheim-0815"
+    async with deployment.run_process("worker", "--app", "shop:handlers") as worker:
+        done = await deployment.run("run", "login.json", "--json")
+        logged = [await worker.read_until("key ***"), await worker.read_until("Bearer ***")]
         log = "\n".join(worker.lines)
-    seen = [await desk.ask(command, "@last") for command in ("show", "history")]
+    seen = [await cli.run(command, "@last") for command in ("show", "history")]
 
     assert json.loads(done.stdout)["nodes"]["a"]["error"] == "PermissionError: refused: ***"
-    assert json.loads(said[0])["used"] == "***"
+    assert json.loads(logged[0])["used"] == "***"
     assert "geheim" not in "".join([done.stdout, done.stderr, log, *seen])
     assert "geheim" not in orchestrator_log.read_text()
 
 
-async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own(
-    site: Site,
+async def test_a_document_may_call_only_functions_of_the_app(
+    deployment: Deployment,
 ) -> None:
-    (site.program.folder / "shop.py").write_text(
+    (deployment.program.folder / "shop.py").write_text(
         "import os\nfrom runnel import HandlerRegistry\nhandlers = HandlerRegistry()\n"
         "def price(of):\n    return of * 2\n"
     )
@@ -317,39 +328,44 @@ async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own
         {"id": "program", "handler": "shell", "config": {"command": ["ls"]}},
     ]
     flow = {"name": "priced", "on_failure": "continue", "nodes": nodes}
-    (site.program.folder / "priced.json").write_text(json.dumps(flow))
-    site.environment.pop("RUNNEL_ALLOW_PYTHON")
-    async with site.process("worker", "--app", "shop:handlers"):
-        done = await site.run("run", "priced.json", "--json")
+    (deployment.program.folder / "priced.json").write_text(json.dumps(flow))
+    deployment.environment.pop("RUNNEL_ALLOW_PYTHON")
+    async with deployment.run_process("worker", "--app", "shop:handlers"):
+        done = await deployment.run("run", "priced.json", "--json")
 
-    found = json.loads(done.stdout)["nodes"]
-    assert found["own"]["output"] == 8
+    nodes_shown = json.loads(done.stdout)["nodes"]
+    assert nodes_shown["own"]["output"] == 8
     for name, setting in [("other", "PYTHON"), ("sly", "PYTHON"), ("program", "SHELL")]:
-        assert found[name]["attempts"] == 1
+        assert nodes_shown[name]["attempts"] == 1
         assert (
             f"the operator of the worker has to allow it, for example with RUNNEL_ALLOW_{setting}="
-            in found[name]["error"]
+            in nodes_shown[name]["error"]
         )
 
 
-async def test_an_orchestrator_gives_its_partitions_back_when_it_ends(
-    empty_site: Site, desk: CommandLine
+async def test_an_orchestrator_releases_its_partitions_when_it_ends(
+    empty_deployment: Deployment, cli: CommandLine
 ) -> None:
-    async with empty_site.process("orchestrator") as orchestrator:
-        await orchestrator.says('"partition":15')
+    async with empty_deployment.run_process("orchestrator") as orchestrator:
+        await orchestrator.read_until('"partition":15')
         orchestrator.send(signal.SIGTERM)
-        code, _, log = await orchestrator.ends()
+        code, _, log = await orchestrator.wait()
 
     assert (code, log.count("partition.released")) == (0, 16)
-    assert "16 of 16 partitions have no living owner" in await desk.ask("doctor")
+    assert "16 of 16 partitions have no living owner" in await cli.run("doctor")
 
 
-async def test_a_caller_is_told_when_nobody_is_there_to_work(empty_site: Site) -> None:
-    async with empty_site.process("run", "chain.json") as caller:
-        no_orchestrator = await caller.says("no orchestrator is alive")
-        no_worker = await caller.says("no worker is alive")
-        async with empty_site.process("orchestrator"), empty_site.process("worker"):
-            code, _, _ = await caller.ends()
+async def test_a_caller_is_warned_if_no_orchestrator_or_worker_is_alive(
+    empty_deployment: Deployment,
+) -> None:
+    async with empty_deployment.run_process("run", "chain.json") as caller:
+        no_orchestrator = await caller.read_until("no orchestrator is alive")
+        no_worker = await caller.read_until("no worker is alive")
+        async with (
+            empty_deployment.run_process("orchestrator"),
+            empty_deployment.run_process("worker"),
+        ):
+            code, _, _ = await caller.wait()
 
     assert no_orchestrator.endswith("start one with 'runnel orchestrator'")
     assert no_worker.endswith("start one with 'runnel worker'")
@@ -357,15 +373,15 @@ async def test_a_caller_is_told_when_nobody_is_there_to_work(empty_site: Site) -
 
 
 async def test_signals_and_cancels_wait_for_an_orchestrator(
-    empty_site: Site, desk: CommandLine
+    empty_deployment: Deployment, cli: CommandLine
 ) -> None:
-    async with empty_site.process("run", "tidied.json") as caller:
-        await caller.says("execution ")
-        signalled = await desk.ask("signal", "@last", "approve")
-        cancelled = await desk.ask("cancel", "@last", "--force")
-        stuck = await desk.ask("list", "--stuck")
-        async with empty_site.process("orchestrator"):
-            code, _, _ = await caller.ends()
+    async with empty_deployment.run_process("run", "tidied.json") as caller:
+        await caller.read_until("execution ")
+        signalled = await cli.run("signal", "@last", "approve")
+        cancelled = await cli.run("cancel", "@last", "--force")
+        stuck = await cli.run("list", "--stuck")
+        async with empty_deployment.run_process("orchestrator"):
+            code, _, _ = await caller.wait()
 
     assert "no process runs it now; continue with: runnel orchestrator" in signalled
     assert "as soon as a process runs it; continue with: runnel orchestrator" in cancelled
@@ -373,7 +389,7 @@ async def test_signals_and_cancels_wait_for_an_orchestrator(
     assert code == 1
 
 
-def test_resuming_is_not_needed_on_servers(
+def test_resume_is_refused_on_servers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_HOST", "nowhere.example")

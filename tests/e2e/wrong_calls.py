@@ -1,7 +1,7 @@
-"""Wrong calls of `runnel`, each with the sentence that answers it; all exit with 2.
+"""Wrong calls of `runnel`, each with its error message. The exit code is always 2.
 
-The files of a call are made before it, next to `good.yaml`; `<id>` stands for the id of the
-execution that is there. Sentences are whole, without the leading "error: ".
+The test writes the files of a call into the folder of `good.yaml`. `<id>` stands for the id of the
+execution in that folder. A sentence is the complete message without the leading "error: ".
 """
 
 from dataclasses import dataclass, field
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """A command line, its error message, and the files that it needs."""
+
     arguments: str
     sentence: str
     files: dict[str, str] = field(default_factory=dict)

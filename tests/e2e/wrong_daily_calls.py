@@ -1,4 +1,4 @@
-"""Wrong calls of the everyday commands: batches, dead letters, versions; see `wrong_calls`."""
+"""Wrong calls of commands for batches, dead letters and versions; see `wrong_calls`."""
 
 from tests.e2e.wrong_calls import Call
 
@@ -68,8 +68,8 @@ DAILY_CALLS = [
         "--delete: give the name of a workflow, and nothing else",
     ),
     Call(
-        "workflows nobody --delete --yes",
-        "no workflow 'nobody'",
+        "workflows unknown --delete --yes",
+        "no workflow 'unknown'",
     ),
     Call(
         "show x --item 1",

@@ -1,8 +1,8 @@
-"""Whole servers as text: what is in a Redis as commands, and what is in a PostgreSQL as SQL.
+"""Dumps of whole servers as text: a Redis as commands, a PostgreSQL as SQL.
 
-A command such as HSET means the same to every Redis and Valkey, now and later. The binary formats
-(RDB, the payload of DUMP) have a version, and a server refuses those of a newer one. A line is one
-command as JSON; each byte of a value is one character, whatever it means.
+A command such as HSET means the same to every version of Redis and Valkey. The binary formats
+(RDB, the payload of DUMP) have a version, and a server refuses a newer one. Each line is one
+command as JSON. Each byte of a value is one character, as in latin-1.
 """
 
 import json
@@ -16,15 +16,15 @@ from typing import Any
 import asyncpg
 import redis
 
-# What only psql knows, and settings that an older server may not have.
+# Commands of psql, comments, and settings that an older server may not have.
 NOT_PLAIN = re.compile(r"^(\\|--|SET |SELECT pg_catalog\.set_config)")
 
 
 def dump_redis(url: str) -> str:
     with redis.Redis.from_url(url) as server:
         keys = sorted(server.scan_iter(count=1_000))
-        commands = [command for key in keys for command in _commands(server, key)]
-    lines = [json.dumps([_text(word) for word in command]) for command in commands]
+        commands = [command for key in keys for command in _dump_key(server, key)]
+    lines = [json.dumps([_decode(word) for word in command]) for command in commands]
     return "\n".join(lines) + "\n"
 
 
@@ -55,8 +55,8 @@ async def load_postgres(url: str, text: str) -> None:
         await connection.close()
 
 
-def _commands(server: Any, key: bytes) -> Iterator[list[Any]]:
-    """What makes a key anew. One that expires would be gone, so it is left out."""
+def _dump_key(server: Any, key: bytes) -> Iterator[list[Any]]:
+    """Yields the commands that create the key. A key that expires is left out."""
     if server.pttl(key) >= 0:
         return
     match server.type(key):
@@ -72,13 +72,13 @@ def _commands(server: Any, key: bytes) -> Iterator[list[Any]]:
             for member, score in server.zrange(key, 0, -1, withscores=True):
                 yield ["ZADD", key, repr(score), member]
         case b"stream":
-            yield from _stream(server, key)
+            yield from _dump_stream(server, key)
         case other:
-            raise AssertionError(f"{key!r} is a {other!r}: say here how to write it")
+            raise AssertionError(f"{key!r} is a {other!r}: add a case for this type")
 
 
-def _stream(server: Any, key: bytes) -> Iterator[list[Any]]:
-    """Also the last id that it gave, when the entry of that id is gone."""
+def _dump_stream(server: Any, key: bytes) -> Iterator[list[Any]]:
+    """Yields the entries, and restores the last generated id if its entry was deleted."""
     last = server.xinfo_stream(key)["last-generated-id"]
     entries = server.xrange(key)
     for entry_id, fields in entries:
@@ -88,5 +88,5 @@ def _stream(server: Any, key: bytes) -> Iterator[list[Any]]:
         yield ["XDEL", key, last]
 
 
-def _text(word: bytes | str) -> str:
+def _decode(word: bytes | str) -> str:
     return word if isinstance(word, str) else word.decode("latin-1")

@@ -1,12 +1,12 @@
-"""The workflows of the old data, the code that they call, and what becomes of each.
+"""The workflows of the old data, the functions that they call, and their expected outputs.
 
-`make.py` begins them, and kills the process in the middle. The test goes on with them.
+`make.py` starts the workflows and kills the process in the middle. The test resumes them.
 """
 
 from typing import Any
 
-# Each call leaves a line in a log, so that a call too many is seen. A step that holds goes on as
-# soon as there is a gate. Both are files of the working directory.
+# Each call appends a line to the log, so a repeated call is visible. `hold` waits until the gate
+# exists. Both are files in the working directory.
 LOG, GATE = "log.txt", "gate.txt"
 STEPS = """
 import asyncio
@@ -40,14 +40,14 @@ def boom():
     raise ValueError("it broke")
 """
 
-# Due long ago whenever the test runs, but not before the process is killed; and never due.
+# SOON_S is not due before the process is killed, and overdue in every test. NEVER_S is never due.
 SOON_S, NEVER_S = 30, 3_000_000_000
-# So much that the items of a map do not carry it each.
+# Large enough that the items of a map share one stored copy.
 SHARED = "s" * 90_000
 
 
 def call(name: str, function: str, *after: str, **more: Any) -> dict[str, Any]:
-    """A node that calls a function of STEPS; its line in the log is `text`."""
+    """Returns a node that calls a function of STEPS with `text`, which that function logs."""
     text = more.pop("text", None)
     args = {} if text is None else {"args": {"text": text}}
     config = {"function": f"steps:{function}", **args}
@@ -59,7 +59,7 @@ def node(name: str, handler: str, *after: str, **config: Any) -> dict[str, Any]:
 
 
 def first(workflow: str) -> dict[str, Any]:
-    """Settled in all of the old data: it must never run again."""
+    """Returns a node that is settled in all of the old data: it must never run again."""
     return call("first", "note", text=f"{workflow} first")
 
 
@@ -79,7 +79,7 @@ CHILD = {
         node("last", "output", "held", child=True),
     ],
 }
-EACH = {
+MAP_NODE = {
     **call("each", "item", "list", for_each="list.numbers"),
     "config": {
         "function": "steps:item",
@@ -108,7 +108,7 @@ FLOWS: dict[str, list[dict[str, Any]]] = {
     "long-nap": [first("long-nap"), node("sleep", "sleep", "first", seconds=NEVER_S)],
     "map": [
         node("list", "output", numbers=[0, 1, 2, 3]),
-        EACH,
+        MAP_NODE,
         node("last", "output", "each", found="{{ each }}"),
     ],
     "parent": [
@@ -128,7 +128,7 @@ FLOWS: dict[str, list[dict[str, Any]]] = {
     "keyed": [call("held", "hold", text="keyed held", concurrency_key="desk")],
     "held": [call("last", "note", text="held last")],
 }
-# Of a `runnel run`, which only a data directory has.
+# The nodes of a `runnel run`. Only the data directory has this execution.
 RUN = [first("run"), call("held", "hold", "first", text="run held")]
 
 
@@ -136,9 +136,9 @@ def document(name: str) -> dict[str, Any]:
     return {"name": name, "nodes": RUN if name == "run" else FLOWS[name]}
 
 
-# What holds when the process is killed, and so runs again: lines of the log.
+# Log lines of the calls that `hold` when the process is killed. These calls run again.
 HOLDING = ["interrupted held", "item 2", "item 3", "child held", "large held", "keyed held"]
-# What the output of each is in the end. Two executions share the key of `keyed`.
+# The final output of each execution. Two executions share the concurrency key of `keyed`.
 OUTPUTS: dict[str, Any] = {
     "interrupted": {"text": "interrupted held"},
     "approval": {"by": "ada"},
@@ -152,5 +152,5 @@ OUTPUTS: dict[str, Any] = {
     "held": "held last",
     "run": "run held",
 }
-# What may run after the kill. The webhook of the test runs a report.
+# Log lines that may appear after the kill. The webhook of the test runs a report.
 RUN_AFTER = {*HOLDING, "nap last", "retry flaky", "held last", "run held", "report first"}

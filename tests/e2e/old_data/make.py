@@ -1,10 +1,10 @@
-"""Writes the old data anew: `python -m tests.e2e.old_data.make`.
+"""Writes the files of the old data: `python -m tests.e2e.old_data.make`.
 
-Not to be done lightly. The files in this folder were written in November 2026 by Runnel 0.1.0, and
-the test proves that later code goes on with them. Files written by the code of today prove nothing
-about older data. So keep these, and write new ones under another name.
+Do not overwrite the files in this folder. Runnel 0.1.0 wrote them in November 2026, and the test
+proves that later code resumes them. Files of today's code prove nothing about older data. Keep the
+old files and write new ones under another name.
 
-Runnel is only used as its users do, by its command line and over HTTP: this works with any version.
+This script uses only the command line and HTTP, as users do, so it works with any version.
 """
 
 import gzip
@@ -34,13 +34,15 @@ from tests.e2e.program import clean_environment
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0
 ANSWERS = "Runnel answers on "
-# These are of one life of a data directory: the next process makes them anew.
+# Files that belong to one process. The next process creates its own.
 LEFT_OUT = (".sock", "-shm")
 WAITING = {"approval": "approve", "nap": "sleep", "long-nap": "sleep", "retry": "flaky"}
 
 
 @dataclass(kw_only=True)
 class Maker:
+    """Runs commands in `folder`; `ids` maps names to the ids of submitted executions."""
+
     folder: Path
     environment: dict[str, str]
     http: httpx.Client = field(default_factory=httpx.Client)
@@ -79,39 +81,39 @@ class Maker:
         answer = self.http.post(path, json=body)
         if not answer.is_success:
             raise AssertionError(answer.text)
-        found: dict[str, Any] = answer.json()
-        return found
+        document: dict[str, Any] = answer.json()
+        return document
 
     def submit(self, name: str, document: dict[str, Any], given: Any = None) -> None:
         self.post("/v1/workflows", document)
-        begun = self.post(f"/v1/workflows/{document['name']}/run", {"input": given or {}})
-        self.ids[name] = begun["execution_id"]
+        answer = self.post(f"/v1/workflows/{document['name']}/run", {"input": given or {}})
+        self.ids[name] = answer["execution_id"]
 
-    def until(self, name: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+    def wait_until(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> None:
         end = time.monotonic() + DEADLINE_S
-        while not holds(found := self.http.get(f"/v1/executions/{self.ids[name]}").json()):
+        while not condition(execution := self.http.get(f"/v1/executions/{self.ids[name]}").json()):
             if time.monotonic() > end:
-                raise AssertionError(f"{name} does not come to it: {found}")
+                raise AssertionError(f"{name} did not reach the expected state: {execution}")
 
-    def until_status(self, name: str, status: str) -> None:
-        self.until(name, lambda found: found["status"] == status)
+    def wait_for_status(self, name: str, status: str) -> None:
+        self.wait_until(name, lambda execution: execution["status"] == status)
 
-    def until_lines(self, wanted: Counter[str]) -> None:
+    def wait_for_log(self, expected: Counter[str]) -> None:
         end = time.monotonic() + DEADLINE_S
         log = self.folder / flows.LOG
-        while not wanted <= (found := Counter(log.read_text().splitlines())):
+        while not expected <= (logged := Counter(log.read_text().splitlines())):
             if time.monotonic() > end:
-                raise AssertionError(f"only noted: {found}")
+                raise AssertionError(f"the log has only: {logged}")
 
 
 def make(maker: Maker, *, has_run: bool) -> dict[str, Any]:
-    """Leaves a store with executions of all kinds; returns what is known about them."""
+    """Creates a store with executions of all kinds; returns the facts that the test compares."""
     (maker.folder / "steps.py").write_text(flows.STEPS)
     token = maker.run("token", "create", "old", "--scope", "admin").strip()
     with dev(maker, token):
-        finish_some(maker)
+        create_finished_executions(maker)
         add_triggers(maker)
-        begin_others(maker)
+        start_unfinished_executions(maker)
     if has_run:
         kill_a_run(maker)
     return {"token": token, "ids": maker.ids, **describe(maker)}
@@ -119,7 +121,7 @@ def make(maker: Maker, *, has_run: bool) -> dict[str, Any]:
 
 @contextmanager
 def dev(maker: Maker, token: str) -> Iterator[None]:
-    """It is killed at the end, with all that runs in it."""
+    """Runs `runnel dev` and kills it at the end, together with its running tasks."""
     with maker.begin("dev", "--port", "0", "--concurrency", "16") as process:
         try:
             lines = iter(process.stderr or ())
@@ -131,67 +133,69 @@ def dev(maker: Maker, token: str) -> Iterator[None]:
             process.send_signal(signal.SIGKILL)
 
 
-def finish_some(maker: Maker) -> None:
+def create_finished_executions(maker: Maker) -> None:
     for version in (1, 2):
         maker.submit(f"report {version}", flows.report(version), {"shop": "Tea"})
-        maker.until_status(f"report {version}", "COMPLETED")
+        maker.wait_for_status(f"report {version}", "COMPLETED")
     again = maker.post(f"/v1/executions/{maker.ids['report 1']}/rerun", {"nodes": ["last"]})
     maker.ids["rerun"] = again["execution_id"]
-    maker.until_status("rerun", "COMPLETED")
+    maker.wait_for_status("rerun", "COMPLETED")
     maker.submit("failed", flows.document("failed"))
-    maker.until_status("failed", "FAILED")
+    maker.wait_for_status("failed", "FAILED")
     maker.submit("cancelled", flows.document("cancelled"))
-    maker.until("cancelled", waits_in("go"))
+    maker.wait_until("cancelled", is_waiting_in("go"))
     maker.run("cancel", maker.ids["cancelled"], "--reason", "not needed")
-    maker.until_status("cancelled", "CANCELLED")
+    maker.wait_for_status("cancelled", "CANCELLED")
 
 
 def add_triggers(maker: Maker) -> None:
-    """The schedule never comes due, so that nothing is missed however late the test runs."""
+    """Adds a webhook, and a schedule that is never due, so that no test run misses a tick."""
     yearly = ("--cron", "@yearly", "--starts-at", "2900-01-01T00:00:00Z")
     maker.run("schedule", "add", "far", "report", *yearly, "-i", "shop=Tea")
     secret = ("--secret", "hook", "--map", "shop={{ body.name }}")
     maker.run("webhook", "add", "report", "--kind", "token", *secret)
 
 
-def begin_others(maker: Maker) -> None:
-    """What is slow to come to its point begins first."""
+def start_unfinished_executions(maker: Maker) -> None:
+    """Starts the executions that the kill interrupts, the slow ones first."""
     maker.ids["held"] = maker.post("/v1/workflow", flows.document("held"))["execution_id"]
     for name in ("interrupted", "approval", "long-nap", "parent", "large", "keyed"):
         maker.submit(name, flows.document(name))
-    maker.until_lines(Counter(["keyed held"]))
+    maker.wait_for_log(Counter(["keyed held"]))
     maker.submit("keyed too", flows.document("keyed"))
     maker.submit("map", flows.document("map"), {"text": flows.SHARED})
     for name in ("nap", "retry"):
         maker.submit(name, flows.document(name))
-    maker.until_lines(Counter([*flows.HOLDING, "item 0", "item 1"]))
+    maker.wait_for_log(Counter([*flows.HOLDING, "item 0", "item 1"]))
     for name, node in WAITING.items():
-        maker.until(name, waits_in(node))
-    maker.until("keyed too", waits_in("held"))
-    maker.until("map", lambda found: found["nodes"]["each"]["items_settled"] == 2)
+        maker.wait_until(name, is_waiting_in(node))
+    maker.wait_until("keyed too", is_waiting_in("held"))
+    maker.wait_until("map", lambda execution: execution["nodes"]["each"]["items_settled"] == 2)
 
 
-def waits_in(node: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda found: found["nodes"].get(node, {}).get("waits_for") is not None
+def is_waiting_in(node: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda execution: execution["nodes"].get(node, {}).get("waits_for") is not None
 
 
 def kill_a_run(maker: Maker) -> None:
     (maker.folder / "run.json").write_text(json.dumps(flows.document("run")))
     with maker.begin("run", "run.json") as process:
-        maker.until_lines(Counter(["run held"]))
+        maker.wait_for_log(Counter(["run held"]))
         process.send_signal(signal.SIGKILL)
-    [found] = maker.documents("list", "--workflow", "run")
-    maker.ids["run"] = found["execution_id"]
+    [execution] = maker.documents("list", "--workflow", "run")
+    maker.ids["run"] = execution["execution_id"]
 
 
 def describe(maker: Maker) -> dict[str, Any]:
-    """What the commands print of all that is stored. Of what goes on, only what lasts."""
+    """Returns the output of the listing commands. Unfinished executions have only a history."""
     listed = maker.documents("list", "--all", "--limit", "100")
-    ids = [each["execution_id"] for each in listed]
-    ended = [each["execution_id"] for each in listed if each["finished_at"] is not None]
+    ids = [execution["execution_id"] for execution in listed]
+    ended = [
+        execution["execution_id"] for execution in listed if execution["finished_at"] is not None
+    ]
     return {
-        "histories": {each: maker.documents("history", each) for each in ids},
-        "shown": {each: maker.documents("show", each)[0] for each in ended},
+        "histories": {id_: maker.documents("history", id_) for id_ in ids},
+        "shown": {id_: maker.documents("show", id_)[0] for id_ in ended},
         "letters": maker.documents("dlq", "list"),
         "schedules": maker.documents("schedule", "list"),
         "webhooks": maker.documents("webhook", "list"),
@@ -208,11 +212,11 @@ def make_sqlite(folder: Path) -> None:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in sorted((folder / ".runnel").iterdir()):
             if not path.name.endswith(LEFT_OUT):
-                archive.add(path, path.name, filter=anonymous)
+                archive.add(path, path.name, filter=remove_owner)
     write("sqlite.tar.gz", packed.getvalue())
 
 
-def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     return member
@@ -238,9 +242,9 @@ def write(name: str, data: bytes) -> None:
 
 
 def main() -> None:
-    for each in (make_sqlite, make_servers):
+    for make_files in (make_sqlite, make_servers):
         with tempfile.TemporaryDirectory(prefix="runnel-old-data-") as folder:
-            each(Path(folder))
+            make_files(Path(folder))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from runnel.core.workflow import Node, Workflow
 
 
 def workflow(edges: dict[str, str], **fields: object) -> Workflow:
-    """`{"a": "", "b": "a", "c": "a b"}`: each node with its parents."""
+    """Returns a workflow from a map of nodes to parents: `{"a": "", "b": "a", "c": "a b"}`."""
     nodes = tuple(
         Node(
             id=NodeId(name),

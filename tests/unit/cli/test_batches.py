@@ -1,4 +1,4 @@
-"""Reads the documents of a batch and counts their results."""
+"""`runnel batch` reads documents and counts their results."""
 
 import json
 from pathlib import Path
@@ -22,16 +22,16 @@ STRICT = make_workflow(
 )
 
 
-def keys(path: Path, text: str, id_field: str | None = None) -> list[str]:
+def read_keys(path: Path, text: str, id_field: str | None = None) -> list[str]:
     path.write_text(text)
-    return [each.key for each in read_documents(str(path), ANY, id_field=id_field)]
+    return [document.key for document in read_documents(str(path), ANY, id_field=id_field)]
 
 
 def test_a_key_depends_on_the_content_and_not_on_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
 
-    first = keys(file, '{"n": 1, "m": 2}\n{"n": 2}\n\n{"n": 2}\n')
-    second = keys(file, '"new"\r\n{"n":2}\n{"m":2,"n":1}\n{"n": 2 }')
+    first = read_keys(file, '{"n": 1, "m": 2}\n{"n": 2}\n\n{"n": 2}\n')
+    second = read_keys(file, '"new"\r\n{"n":2}\n{"m":2,"n":1}\n{"n": 2 }')
 
     assert len(set(first)) == 3
     assert second[1:] == [first[1], first[0], first[2]]
@@ -39,16 +39,19 @@ def test_a_key_depends_on_the_content_and_not_on_the_line_number(tmp_path: Path)
 
 
 def test_a_key_is_the_value_of_a_field(tmp_path: Path) -> None:
-    assert keys(tmp_path / "a.jsonl", '{"m": {"id": 7}}\n{"m": {"id": "x"}}', "m.id") == ["7", "x"]
+    assert read_keys(tmp_path / "a.jsonl", '{"m": {"id": 7}}\n{"m": {"id": "x"}}', "m.id") == [
+        "7",
+        "x",
+    ]
 
 
 def test_each_line_of_a_csv_file_becomes_an_object_of_texts(tmp_path: Path) -> None:
     file = tmp_path / "a.CSV"
     file.write_text('\ufeffid,text\n1,"two\nlines"\n2,ü\n')
 
-    found = read_documents(str(file), ANY, id_field="id")
+    documents = read_documents(str(file), ANY, id_field="id")
 
-    assert [(each.key, each.input) for each in found] == [
+    assert [(document.key, document.input) for document in documents] == [
         ("1", {"id": "1", "text": "two\nlines"}),
         ("2", {"id": "2", "text": "ü"}),
     ]
@@ -72,7 +75,7 @@ def test_each_line_of_a_csv_file_becomes_an_object_of_texts(tmp_path: Path) -> N
         ("a.csv", "a,b\n", "it has no documents"),
     ],
 )
-def test_a_line_that_can_not_be_read_is_named_in_the_error(
+def test_a_line_that_cannot_be_read_is_named_in_the_error(
     tmp_path: Path, name: str, text: str, sentence: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -102,9 +105,12 @@ def test_csv_cells_become_numbers_where_the_schema_expects_numbers(
     file = tmp_path / "a.csv"
     file.write_text("n,zip\n3,10115\n4,x\n")
 
-    found = read_documents(str(file), STRICT, id_field=None)
+    documents = read_documents(str(file), STRICT, id_field=None)
 
-    assert [each.input for each in found] == [{"n": 3, "zip": "10115"}, {"n": 4, "zip": "x"}]
+    assert [document.input for document in documents] == [
+        {"n": 3, "zip": "10115"},
+        {"n": 4, "zip": "x"},
+    ]
 
 
 def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) -> None:
@@ -112,10 +118,10 @@ def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) 
     lines = [{"n": 1, "id": "a"}, {"id": "b"}, {"n": 3, "id": "a"}, {"n": 4}, {"n": 1, "id": 1.5}]
     file.write_text("\n".join(map(json.dumps, lines)))
 
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         read_documents(str(file), STRICT, id_field="id")
 
-    assert str(told.value).splitlines() == [
+    assert str(caught.value).splitlines() == [
         f"--inputs {file}: 4 problems",
         "  - line 2: input: 'n' is a required property",
         "  - line 3: id is 'a', as in line 1",
@@ -124,7 +130,9 @@ def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) 
     ]
 
 
-def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> DocumentOutcome:
+def make_outcome(
+    number: int, state: ExecutionState, *, is_earlier: bool = False
+) -> DocumentOutcome:
     header = ExecutionHeader(
         execution_id=ExecutionId(f"x{number}"),
         workflow="w",
@@ -146,8 +154,8 @@ def test_pace_and_quantiles_count_only_documents_of_this_run() -> None:
     tally = BatchTally(200, started_at=1_000.0)
     unknown = describe_pace(tally, 1_000.0)
     for number in range(1, 101):
-        tally.add(outcome(number, ExecutionState.COMPLETED))
-    tally.add(outcome(500, ExecutionState.FAILED, is_earlier=True))
+        tally.add(make_outcome(number, ExecutionState.COMPLETED))
+    tally.add(make_outcome(500, ExecutionState.FAILED, is_earlier=True))
 
     document = tally.to_document("b", 1_060.0)
 

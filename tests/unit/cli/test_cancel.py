@@ -1,4 +1,4 @@
-"""`runnel cancel` of an execution that no process runs: only clean-up keeps it from ending."""
+"""`runnel cancel` ends an execution that no process runs, unless clean-up nodes remain."""
 
 import asyncio
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_force_also_ends_clean_up_nodes(
 def test_an_execution_is_not_reported_as_cancelled_if_the_command_was_not_applied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refused(_store: SqliteStore, *_asked: object, **_named: object) -> None:
+    async def refused(_store: SqliteStore, *_arguments: object, **_options: object) -> None:
         raise StoreError("the database is locked")
 
     monkeypatch.setattr(SqliteStore, "acquire", refused)

@@ -1,4 +1,4 @@
-"""The unfinished children of a tree, as notifications report them."""
+"""UnfinishedChildren tracks the children of an execution that have not ended."""
 
 from runnel.cli.session.follow import UnfinishedChildren
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted
@@ -27,35 +27,35 @@ def finished(execution_id: ExecutionId) -> CommittedEvents:
 
 
 def test_children_are_listed_until_they_are_final() -> None:
-    offspring = UnfinishedChildren()
+    children = UnfinishedChildren()
 
-    for each in (ROOT, CHILD, GRANDCHILD):
-        offspring.update(created(each))
-    both = offspring.list_children(ROOT)
-    offspring.update(finished(ROOT))
-    offspring.update(finished(CHILD))
-    one = offspring.list_children(CHILD)
-    offspring.update(finished(GRANDCHILD))
+    for execution_id in (ROOT, CHILD, GRANDCHILD):
+        children.update(created(execution_id))
+    both = children.list_children(ROOT)
+    children.update(finished(ROOT))
+    children.update(finished(CHILD))
+    below_child = children.list_children(CHILD)
+    children.update(finished(GRANDCHILD))
 
-    assert (both, one) == ([CHILD, GRANDCHILD], [GRANDCHILD])
-    assert not offspring.has_any(ROOT)
+    assert (both, below_child) == ([CHILD, GRANDCHILD], [GRANDCHILD])
+    assert not children.has_any(ROOT)
 
 
 def test_children_of_different_trees_are_kept_apart() -> None:
-    offspring = UnfinishedChildren()
+    children = UnfinishedChildren()
     other = ExecutionId("s.kid.1")
 
-    offspring.add(CHILD)
-    offspring.add(other)
-    offspring.remove(CHILD)
+    children.add(CHILD)
+    children.add(other)
+    children.remove(CHILD)
 
-    assert not offspring.has_any(ROOT)
-    assert offspring.list_children(ExecutionId("s")) == [other]
+    assert not children.has_any(ROOT)
+    assert children.list_children(ExecutionId("s")) == [other]
 
 
 def test_the_end_of_an_unknown_child_is_ignored() -> None:
-    offspring = UnfinishedChildren()
+    children = UnfinishedChildren()
 
-    offspring.update(finished(CHILD))
+    children.update(finished(CHILD))
 
-    assert offspring.list_children(ROOT) == []
+    assert children.list_children(ROOT) == []

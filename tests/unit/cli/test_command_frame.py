@@ -1,4 +1,4 @@
-"""The frame of commands: groups of options, coroutines and exit codes."""
+"""The command group turns functions into commands: dataclass options, coroutines, help."""
 
 import inspect
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def list_options(command: object) -> list[str]:
     return list(inspect.signature(adapt_command(command)).parameters)  # type: ignore[arg-type]  # any callable
 
 
-def test_a_dataclass_stands_for_the_options_of_its_fields() -> None:
+def test_a_dataclass_parameter_adds_the_options_of_its_fields() -> None:
     def command(name: str, *, pair: Pair, limit: int = 3) -> tuple[str, Pair, int]:
         return name, pair, limit
 

@@ -23,7 +23,7 @@ def test_a_summary_is_the_first_paragraph_of_the_commands_own_help(name: str) ->
     assert COMMANDS[name].summary == " ".join(paragraph.split())
 
 
-def test_the_list_of_commands_imports_none_of_them() -> None:
+def test_the_help_imports_no_command() -> None:
     script = (
         "import sys; from runnel.cli.main import run_command; code = run_command(['--help'])\n"
         "commands = [name for name in sys.modules if name.startswith('runnel.cli.commands')]\n"

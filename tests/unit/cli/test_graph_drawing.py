@@ -41,7 +41,7 @@ CHAIN = """\
 ╰───╯"""
 
 
-def dedented(text: str) -> list[str]:
+def remove_margin(text: str) -> list[str]:
     lines = text.splitlines()
     margin = min(len(line) - len(line.lstrip()) for line in lines)
     return [line[margin:] for line in lines]
@@ -54,7 +54,7 @@ def test_a_chain_is_drawn_with_boxes_and_arrows() -> None:
 def test_a_diamond_is_drawn_as_a_diamond() -> None:
     drawn = draw_graph(graph({"a": "", "b": "a", "c": "a", "d": "b c"}), columns=80)
 
-    assert dedented(drawn) == dedented(DIAMOND)
+    assert remove_margin(drawn) == remove_margin(DIAMOND)
 
 
 def test_an_edge_over_several_layers_passes_beside_the_boxes() -> None:
@@ -75,7 +75,9 @@ def test_an_edge_over_several_layers_passes_beside_the_boxes() -> None:
         ([(0, 4), (2, 2)], ["╰─│─╮  "]),
     ],
 )
-def test_lines_between_two_layers(lines: list[tuple[int, int]], expected: list[str]) -> None:
+def test_lines_between_two_layers_bend_branch_join_and_cross(
+    lines: list[tuple[int, int]], expected: list[str]
+) -> None:
     assert route_lines(lines, 7) == expected
 
 
@@ -83,7 +85,7 @@ def test_ambiguous_lines_are_not_drawn() -> None:
     assert route_lines([(0, 4), (4, 0)], 5) is None
 
 
-def test_two_lines_never_share_a_part_that_belongs_to_one() -> None:
+def test_two_lines_never_share_a_segment() -> None:
     rows = route_lines([(0, 4), (4, 8)], 9)
 
     assert rows == ["│   ╰───╮", "╰───╮   │"]
@@ -144,7 +146,7 @@ def test_mermaid_names_nodes_by_number_and_labels_them_by_id() -> None:
         ("größe", "größe"),
     ],
 )
-def test_a_mermaid_label_escapes_what_mermaid_reads(id_: str, expected: str) -> None:
+def test_a_mermaid_label_escapes_the_special_characters_of_mermaid(id_: str, expected: str) -> None:
     assert escape_label(id_) == expected
 
 
@@ -165,28 +167,28 @@ def test_an_image_has_a_box_for_each_node_and_a_text_description() -> None:
         Node(id=NodeId('<b> & "c"\n'), handler="python", for_each="a.x", dependencies=("a",)),  # type: ignore[arg-type]
         Node(id=NodeId("d"), handler="a_handler_with_a_long_name", condition="a.x > 1"),
     )
-    found = ET.fromstring(render_svg(Graph(Workflow(name="w & <x>", nodes=nodes))))
+    svg = ET.fromstring(render_svg(Graph(Workflow(name="w & <x>", nodes=nodes))))
 
-    groups = list(found.iter(f"{SVG}g"))
-    kinds = [(each.get("class"), len(each.findall(f"{SVG}rect"))) for each in groups]
-    assert found.findtext(f"{SVG}title") == "Workflow w & <x>"
-    assert found.findtext(f"{SVG}desc") == ('3 nodes in 2 layers. a. <b> & "c"\\n after a. d.')
+    groups = list(svg.iter(f"{SVG}g"))
+    kinds = [(group.get("class"), len(group.findall(f"{SVG}rect"))) for group in groups]
+    assert svg.findtext(f"{SVG}title") == "Workflow w & <x>"
+    assert svg.findtext(f"{SVG}desc") == ('3 nodes in 2 layers. a. <b> & "c"\\n after a. d.')
     assert set(kinds) == {("node", 2), ("node builtin", 1), ("node conditional", 1)}
-    assert [each.findtext(f"{SVG}title") for each in groups if each.get("class") == "node"] == [
+    assert [group.findtext(f"{SVG}title") for group in groups if group.get("class") == "node"] == [
         '<b> & "c"\\n (python); once for each item of a list'
     ]
 
 
 def test_boxes_of_an_image_hold_their_texts_and_do_not_overlap() -> None:
     edges = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "a d", "a_long_name_in_a_row": "a"}
-    found = ET.fromstring(render_svg(graph(edges)))
+    svg = ET.fromstring(render_svg(graph(edges)))
 
     boxes = [
-        (float(each.get("y", 0)), float(each.get("x", 0)), float(each.get("width", 0)))
-        for each in found.iter(f"{SVG}rect")
-        if each.get("class") == "box"
+        (float(rect.get("y", 0)), float(rect.get("x", 0)), float(rect.get("width", 0)))
+        for rect in svg.iter(f"{SVG}rect")
+        if rect.get("class") == "box"
     ]
-    texts = [text for text in found.iter(f"{SVG}text") if text.get("class") == "name"]
+    texts = [text for text in svg.iter(f"{SVG}text") if text.get("class") == "name"]
     assert len(boxes) == len(texts) == len(edges)
     for (y, x, width), (next_y, next_x, _) in itertools.pairwise(sorted(boxes)):
         assert y < next_y or x + width < next_x
@@ -195,9 +197,9 @@ def test_boxes_of_an_image_hold_their_texts_and_do_not_overlap() -> None:
 
 
 def test_an_image_draws_each_edge_with_a_tip_at_its_end() -> None:
-    found = ET.fromstring(render_svg(graph({"a": "", "b": "a", "c": "b", "d": "a c"})))
+    svg = ET.fromstring(render_svg(graph({"a": "", "b": "a", "c": "b", "d": "a c"})))
 
-    tips = [each for each in found.iter(f"{SVG}path") if each.get("class") == "tip"]
-    lines = [each for each in found.iter(f"{SVG}path") if each.get("class") == "edge"]
+    tips = [path for path in svg.iter(f"{SVG}path") if path.get("class") == "tip"]
+    lines = [path for path in svg.iter(f"{SVG}path") if path.get("class") == "edge"]
     assert len(tips) == 4
-    assert len(lines) == 6  # from a to d it passes two layers
+    assert len(lines) == 6  # the edge from a to d passes two layers

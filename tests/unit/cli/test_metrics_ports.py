@@ -14,7 +14,7 @@ from runnel.errors import InputError
         (9100, [["--metrics-port", "9100"], ["--metrics-port", "9101"]]),
     ],
 )
-def test_each_process_has_the_next_port(first: int | None, ports: list[list[str]]) -> None:
+def test_each_process_gets_the_next_port(first: int | None, ports: list[list[str]]) -> None:
     assert assign_metrics_ports(first, 2) == ports
 
 

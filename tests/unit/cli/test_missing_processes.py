@@ -1,4 +1,4 @@
-"""A follower is warned once about a missing process, and only after `GRACE_S`."""
+"""A watching command warns once about a missing process, and only after a grace period."""
 
 import pytest
 
@@ -14,52 +14,58 @@ SETTINGS = Settings(lease_s=6.0, heartbeat_timeout_s=6.0)
 EXECUTION = ExecutionId("e1")
 
 
-class Scene:
-    """A store, a follower and the warnings that it gets."""
+class MissingProcessHarness:
+    """A store, and the warnings that a watching command prints."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds("store"))
-        self.said: list[str] = []
-        self._absence = MissingProcessWarning(
+        self.warnings: list[str] = []
+        self._warning = MissingProcessWarning(
             StoreOperations(self.backend, self.clock, SETTINGS),
             self.clock,
             queues=frozenset({"tasks:output"}),
         )
 
-    async def look(self, *, seconds: float) -> list[str]:
-        """Checks once a second for `seconds` and returns the new warnings."""
-        before = len(self.said)
+    async def check_for(self, *, seconds: float) -> list[str]:
+        """Checks once a second for `seconds`; returns the new warnings."""
+        before = len(self.warnings)
         for _ in range(int(seconds) + 1):
-            await self._absence.check(EXECUTION, self.said.append)
+            await self._warning.check(EXECUTION, self.warnings.append)
             await self.clock.advance(1.0)
-        return self.said[before:]
+        return self.warnings[before:]
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def harness() -> MissingProcessHarness:
+    return MissingProcessHarness()
 
 
-async def test_nobody_is_missed_before_a_moment_has_passed_and_then_once(scene: Scene) -> None:
-    assert await scene.look(seconds=GRACE_S - 1) == []
-    assert await scene.look(seconds=5) == [NO_ORCHESTRATOR, NO_WORKER]
-    assert await scene.look(seconds=5) == []
+async def test_a_missing_process_is_reported_once_after_the_grace_period(
+    harness: MissingProcessHarness,
+) -> None:
+    assert await harness.check_for(seconds=GRACE_S - 1) == []
+    assert await harness.check_for(seconds=5) == [NO_ORCHESTRATOR, NO_WORKER]
+    assert await harness.check_for(seconds=5) == []
 
 
-async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
-    await scene.look(seconds=3)
-    await scene.backend.store.acquire(await scene.backend.store.route(EXECUTION), "one")
-    await scene.backend.tasks.beat("worker", [], about=WorkerInfo())
+async def test_a_process_that_started_and_died_is_reported_again(
+    harness: MissingProcessHarness,
+) -> None:
+    await harness.check_for(seconds=3)
+    await harness.backend.store.acquire(await harness.backend.store.route(EXECUTION), "one")
+    await harness.backend.tasks.beat("worker", [], about=WorkerInfo())
 
-    assert await scene.look(seconds=1) == []
-    # Neither sends another heartbeat.
-    assert await scene.look(seconds=7) == [NO_ORCHESTRATOR, NO_WORKER]
+    assert await harness.check_for(seconds=1) == []
+    # Neither process renews its lease or sends a heartbeat.
+    assert await harness.check_for(seconds=7) == [NO_ORCHESTRATOR, NO_WORKER]
 
 
-async def test_a_worker_that_beats_rarely_is_missed_later(scene: Scene) -> None:
-    await scene.look(seconds=3)
-    await scene.backend.tasks.beat("worker", [], about=WorkerInfo(beat_s=4.0))
+async def test_a_worker_with_a_long_heartbeat_interval_is_reported_later(
+    harness: MissingProcessHarness,
+) -> None:
+    await harness.check_for(seconds=3)
+    await harness.backend.tasks.beat("worker", [], about=WorkerInfo(beat_s=4.0))
 
-    assert await scene.look(seconds=12) == []
-    assert await scene.look(seconds=2) == [NO_WORKER]
+    assert await harness.check_for(seconds=12) == []
+    assert await harness.check_for(seconds=2) == [NO_WORKER]

@@ -48,9 +48,9 @@ def test_the_options_make_one_filter() -> None:
         search="text",
     )
 
-    wanted = build_filter(chosen, NOW)
+    built = build_filter(chosen, NOW)
 
-    assert wanted == ExecutionFilter(
+    assert built == ExecutionFilter(
         states=(ExecutionState.FAILED,),
         workflow="w",
         labels={"a": "1", "runnel.key": "k=v"},

@@ -1,4 +1,4 @@
-"""An execution that needs the memory of one process can't be resumed by another."""
+"""An execution that needs the memory of one process can't be resumed by another process."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def document(handler: str, **config: Json) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("definition", "expected"),
     [
         (document("python", function="flow:fetch"), False),
         (document("output", function="__main"), False),
@@ -25,7 +25,7 @@ def document(handler: str, **config: Json) -> Json:
     ],
     ids=str,
 )
-def test_functions_that_can_not_be_imported_elsewhere_bind_a_workflow_to_its_program(
-    found: Json, expected: bool
+def test_functions_that_other_processes_cannot_import_bind_a_workflow_to_its_program(
+    definition: Json, expected: bool
 ) -> None:
-    assert is_bound_to_program(read_document(found)) is expected
+    assert is_bound_to_program(read_document(definition)) is expected

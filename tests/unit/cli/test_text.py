@@ -1,4 +1,4 @@
-"""Numbers, times and texts as a person reads them; commands as a person copies them."""
+"""Numbers, times, labels and suggested commands, as the command line prints them."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_a_hint_names_the_data_dir_only_when_the_user_did() -> None:
     )
 
 
-def test_on_servers_nothing_is_resumed() -> None:
+def test_hints_for_servers_never_suggest_resume() -> None:
     hints = CommandHints(StoreLocation(redis_url="redis://:geheim@host/0"), is_remote=True)
 
     assert hints.resume("e1") == "runnel orchestrator --redis-url 'redis://***@host/0'"
@@ -128,7 +128,7 @@ def test_labels_are_texts() -> None:
         (False, ("runnel signal e1 ok", "runnel resume e1")),
     ],
 )
-def test_commands_are_suggested_that_continue_a_stuck_execution(
+def test_the_suggested_commands_continue_a_stuck_execution(
     is_owned: bool, expected: tuple[str, ...]
 ) -> None:
     waits = NodeWait(

@@ -13,7 +13,7 @@ from runnel.views.operations import QueueView
 
 
 @pytest.mark.parametrize(
-    ("wanted", "lines", "shares"),
+    ("needed", "lines", "shares"),
     [
         ([0, 0], 40, [0, 0]),
         ([100, 2], 20, [12, 2]),
@@ -22,13 +22,13 @@ from runnel.views.operations import QueueView
         ([100, 100], 4, [3, 3]),
     ],
 )
-def test_lines_are_shared_among_the_sections(
-    wanted: list[int], lines: int, shares: list[int]
+def test_the_rows_of_the_terminal_are_shared_among_the_sections(
+    needed: list[int], lines: int, shares: list[int]
 ) -> None:
-    assert allocate_rows(wanted, lines) == shares
+    assert allocate_rows(needed, lines) == shares
 
 
-def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
+def test_a_screen_shows_the_rows_that_fit_and_counts_the_hidden_ones() -> None:
     summaries = [
         build_execution_summary(
             ExecutionHeader(

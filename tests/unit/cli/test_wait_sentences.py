@@ -1,4 +1,4 @@
-"""Sentences about nodes and map items that wait when a command begins to follow them."""
+"""Sentences about nodes and map items that already wait when a command starts to watch."""
 
 import re
 
@@ -24,11 +24,11 @@ from tests.core_driver import CoreDriver, make_node, make_workflow
 DIED = "2 processes died with it"
 
 
-def mapped(items: int) -> CoreDriver:
+def start_map(items: int) -> CoreDriver:
     return CoreDriver(make_workflow(make_node("m", for_each=str(list(range(items)))))).start()
 
 
-async def view_of(driver: CoreDriver) -> ExecutionView:
+async def load_view(driver: CoreDriver) -> ExecutionView:
     backend = MemoryBackend(FakeClock(driver.now), FakeIds("store"))
     return await load_execution_view(driver.root, backend.blobs)
 
@@ -39,8 +39,8 @@ def lose_twice(driver: CoreDriver, name: str, *items: int) -> None:
             driver.lose(name, item=item)
 
 
-def said_of(driver: CoreDriver, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Returns the first output of a plain view, without its times."""
+def capture_progress(driver: CoreDriver, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the lines that a new plain view prints, with `…` instead of durations."""
     PlainProgressView(FakeClock(driver.now), CommandHints()).add(
         ExecutionProgress.from_execution(driver.root)
     )
@@ -54,7 +54,7 @@ def test_a_node_that_waits_after_crashes_shows_for_how_long(
 
     lose_twice(driver, "a")
 
-    assert said_of(driver, capsys) == [f"a: attempt 3 in … s, after {DIED}"]
+    assert capture_progress(driver, capsys) == [f"a: attempt 3 in … s, after {DIED}"]
 
 
 def test_an_execution_without_waits_prints_no_waits(
@@ -62,7 +62,7 @@ def test_an_execution_without_waits_prints_no_waits(
 ) -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"))).start()
 
-    assert said_of(driver, capsys) == []
+    assert capture_progress(driver, capsys) == []
 
 
 def test_only_the_first_of_many_waiting_nodes_are_printed(
@@ -74,33 +74,33 @@ def test_only_the_first_of_many_waiting_nodes_are_printed(
     ]
     driver = CoreDriver(make_workflow(*waiting)).start()
 
-    said = said_of(driver, capsys)
+    lines = capture_progress(driver, capsys)
 
-    assert said[:2] == ["n0: waits for signal 'go'", "n0: continue with: runnel signal e1 go"]
-    assert said[-1] == "and 2 more nodes that wait"
-    assert len(said) == 2 * WAITING_NODES_MAX + 1
+    assert lines[:2] == ["n0: waits for signal 'go'", "n0: continue with: runnel signal e1 go"]
+    assert lines[-1] == "and 2 more nodes that wait"
+    assert len(lines) == 2 * WAITING_NODES_MAX + 1
 
 
 async def test_a_map_whose_items_all_wait_shows_the_next_item(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    driver = mapped(2)
+    driver = start_map(2)
     lose_twice(driver, "m", 0, 1)
 
-    [said] = said_of(driver, capsys)
-    [stuck] = list_node_waits(await view_of(driver), [])
+    [line] = capture_progress(driver, capsys)
+    [stuck] = list_node_waits(await load_view(driver), [])
 
     first = min(driver.root.maps[0].active.items(), key=lambda entry: entry[1].due or 0.0)
     text = f"item {first[0]} (and 1 more): its next attempt ({DIED})"
-    assert said == f"m: 0 of 2 items, waits … s more for {text}"
+    assert line == f"m: 0 of 2 items, waits … s more for {text}"
     assert (stuck.waits_for, stuck.due) == (text, first[1].due)
 
 
 async def test_a_map_with_a_running_item_does_not_wait() -> None:
-    driver = mapped(2)
+    driver = start_map(2)
     lose_twice(driver, "m", 1)
 
-    [stuck] = list_node_waits(await view_of(driver), [])
+    [stuck] = list_node_waits(await load_view(driver), [])
 
     assert stuck.waits_for == "its own code"
     assert summarize_waiting_items(driver.root.maps[0]) is None
@@ -114,7 +114,7 @@ DONE = e.NodeCompleted(node=NodeId("m"), item=0, output=NULL)
 def test_the_wait_of_a_map_disappears_when_an_item_continues(
     event: e.AnyEvent, settled: int
 ) -> None:
-    driver = mapped(2)
+    driver = start_map(2)
     lose_twice(driver, "m", 0, 1)
     progress = ExecutionProgress.from_execution(driver.root)
     line = progress.lines["m"]
@@ -137,6 +137,6 @@ def test_a_map_of_children_shows_which_child_it_waits_for(
         make_workflow(make_node("m", for_each="[1, 2]", handler="workflow", child=child))
     ).start()
 
-    assert said_of(driver, capsys) == [
+    assert capture_progress(driver, capsys) == [
         "m: 0 of 2 items, waits for item 0 (and 1 more): child execution e1.m.0.1"
     ]

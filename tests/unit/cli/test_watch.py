@@ -1,4 +1,4 @@
-"""A command that watches a foreign execution shows all of it, whatever the store does meanwhile."""
+"""A watching command shows every event of an execution, although the store fails meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -50,8 +50,8 @@ class BreakingClient:
         self, _execution_id: ExecutionId, *, after: int = 0
     ) -> AsyncIterator[HistoryEvent]:
         self.starts.append(after)
-        for number, each in enumerate(self.history[after:], start=after + 1):
-            yield each
+        for number, event in enumerate(self.history[after:], start=after + 1):
+            yield event
             if number in self.breaks:
                 self.breaks.remove(number)
                 raise StoreError("away")
@@ -77,6 +77,8 @@ class BreakingClient:
 
 
 class RecordedWarning:
+    """Counts its checks instead of warning."""
+
     def __init__(self) -> None:
         self.checks = 0
 
@@ -85,6 +87,8 @@ class RecordedWarning:
 
 
 class SilentView:
+    """Records states and messages instead of printing them."""
+
     def __init__(self) -> None:
         self.shown: list[NodeState] = []
         self.messages: list[str] = []
@@ -106,6 +110,8 @@ class SilentView:
 
 
 class WatchHarness:
+    """A watch session with a fake client, clock and view."""
+
     def __init__(self, client: BreakingClient) -> None:
         self.client = client
         self.clock = FakeClock()
@@ -124,7 +130,7 @@ class WatchHarness:
 
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would go to the stderr of this process from then on."""
+    """Disables `show_logs`, which would send all later logs of this process to stderr."""
     monkeypatch.setattr(watch, "show_logs", lambda _hide: None)
 
 
@@ -141,7 +147,7 @@ async def test_a_stream_that_breaks_continues_after_the_last_event() -> None:
     assert harness.session.interruption is None
 
 
-async def test_an_execution_without_an_event_ends_as_the_store_says() -> None:
+async def test_an_execution_without_events_ends_in_the_stored_state() -> None:
     harness = WatchHarness(BreakingClient([]))
     harness.client.may_end.set()
 
@@ -151,15 +157,15 @@ async def test_an_execution_without_an_event_ends_as_the_store_says() -> None:
     assert harness.progress.error == "it could not be created"
 
 
-async def test_missing_processes_are_looked_for_once_a_second_while_no_event_comes() -> None:
+async def test_missing_processes_are_checked_once_a_second_while_no_event_arrives() -> None:
     harness = WatchHarness(BreakingClient(HISTORY[:2]))
     async with asyncio.TaskGroup() as group:
         group.create_task(harness.session.run())
         await harness.clock.advance(1.0)
-        after_news = harness.warning.checks
+        after_events = harness.warning.checks
         await harness.clock.advance(3.0)
         harness.client.may_end.set()
         await settle()
         await harness.clock.advance(1.0)
 
-    assert (after_news, harness.warning.checks) == (0, 3)
+    assert (after_events, harness.warning.checks) == (0, 3)

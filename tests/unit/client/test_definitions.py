@@ -1,4 +1,4 @@
-"""A definition is stored once, whatever happens to those who ask for it; few are remembered."""
+"""The cache stores a definition once, although callers are cancelled, and has a maximum size."""
 
 import asyncio
 import gc
@@ -22,8 +22,8 @@ def archive() -> Archive:
     return MemoryBackend(FakeClock(), FakeIds()).archive
 
 
-class Slow(DefinitionCache):
-    """Stores when it may; the first call raises `error`, if there is one."""
+class SlowDefinitionCache(DefinitionCache):
+    """Stores once `may_store` is set; the first call raises `error`, if one is given."""
 
     def __init__(self, archive: Archive, error: Exception | None = None) -> None:
         super().__init__(archive, FakeClock())
@@ -39,76 +39,81 @@ class Slow(DefinitionCache):
         return await super()._store_with_children(workflow)
 
 
-async def stored(known: DefinitionCache, definition: Workflow) -> int:
-    return await known.store(known.validate_and_hash(definition), definition)
+async def store_definition(cache: DefinitionCache, definition: Workflow) -> int:
+    return await cache.store(cache.validate_and_hash(definition), definition)
 
 
-async def test_many_who_store_one_definition_at_a_time_store_it_once(archive: Archive) -> None:
-    known, definition = Slow(archive), make_workflow(make_node("a"))
-    known.may_store.set()
+async def test_concurrent_callers_store_a_definition_once(archive: Archive) -> None:
+    cache, definition = SlowDefinitionCache(archive), make_workflow(make_node("a"))
+    cache.may_store.set()
 
-    versions = await asyncio.gather(*(stored(known, definition) for _ in range(5)))
+    versions = await asyncio.gather(*(store_definition(cache, definition) for _ in range(5)))
 
-    assert (versions, known.calls) == ([1] * 5, 1)
+    assert (versions, cache.calls) == ([1] * 5, 1)
 
 
-async def test_one_who_is_cancelled_takes_no_other_along(archive: Archive) -> None:
-    known, definition = Slow(archive), make_workflow(make_node("a"))
+async def test_a_cancelled_caller_does_not_cancel_the_other_callers(archive: Archive) -> None:
+    cache, definition = SlowDefinitionCache(archive), make_workflow(make_node("a"))
     async with asyncio.TaskGroup() as group:
-        first, *others = [group.create_task(stored(known, definition)) for _ in range(3)]
+        first, *remaining = [
+            group.create_task(store_definition(cache, definition)) for _ in range(3)
+        ]
         await settle()
         first.cancel()
         await settle()
-        known.may_store.set()
+        cache.may_store.set()
 
     assert first.cancelled()
-    assert [other.result() for other in others] == [1, 1]
-    assert known.calls == 2
+    assert [other.result() for other in remaining] == [1, 1]
+    assert cache.calls == 2
 
 
-async def test_the_failure_of_one_is_not_that_of_the_others(archive: Archive) -> None:
-    known, definition = Slow(archive, StoreError("the disk is full")), make_workflow(make_node("a"))
-    known.may_store.set()
+async def test_a_failed_call_does_not_fail_the_other_calls(archive: Archive) -> None:
+    cache, definition = (
+        SlowDefinitionCache(archive, StoreError("the disk is full")),
+        make_workflow(make_node("a")),
+    )
+    cache.may_store.set()
 
-    storing = (stored(known, definition) for _ in range(3))
-    first, *others = await asyncio.gather(*storing, return_exceptions=True)
+    storing = (store_definition(cache, definition) for _ in range(3))
+    first, *remaining = await asyncio.gather(*storing, return_exceptions=True)
 
     assert isinstance(first, StoreError)
-    assert others == [1, 1]
+    assert remaining == [1, 1]
 
 
-async def test_only_so_many_are_remembered(
+async def test_the_cache_holds_a_limited_number_of_definitions(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions, "DEFINITIONS_MAX", 3)
     monkeypatch.setattr(graph_cache, "CACHED_GRAPHS_MAX", 3)
-    known, before = DefinitionCache(archive, FakeClock()), graphs_alive()
+    cache, before = DefinitionCache(archive, FakeClock()), count_graphs()
     for number in range(20):
-        await stored(known, make_workflow(make_node(f"n{number}")))
+        await store_definition(cache, make_workflow(make_node(f"n{number}")))
 
     first = make_workflow(make_node("n0"))
-    graph = await known.load_graph(known.validate_and_hash(first))
+    graph = await cache.load_graph(cache.validate_and_hash(first))
 
-    assert graphs_alive() - before <= 3 + 1
-    assert await stored(known, first) == 1
+    assert count_graphs() - before <= 3 + 1
+    assert await store_definition(cache, first) == 1
     assert graph.workflow == first
 
 
-async def test_a_version_that_another_process_has_deleted_is_stored_again_after_a_while(
+async def test_a_version_that_another_process_deleted_is_stored_again_after_the_cache_time(
     archive: Archive,
 ) -> None:
     clock = FakeClock()
-    known, definition = DefinitionCache(archive, clock), make_workflow(make_node("a"))
-    await stored(known, definition)
+    cache, definition = DefinitionCache(archive, clock), make_workflow(make_node("a"))
+    await store_definition(cache, definition)
     await archive.delete_versions(definition.name)
 
-    at_once = await stored(known, definition)
+    at_once = await store_definition(cache, definition)
     await clock.advance(VERSION_KNOWN_S)
-    later = await stored(known, definition)
+    later = await store_definition(cache, definition)
 
     assert (at_once, later) == (1, 2)
 
 
-def graphs_alive() -> int:
+def count_graphs() -> int:
     gc.collect()
-    return sum(isinstance(each, Graph) for each in gc.get_objects())
+    return sum(isinstance(object_, Graph) for object_ in gc.get_objects())

@@ -1,4 +1,4 @@
-"""The history of an execution, as a caller is given it."""
+"""The history of an execution, as a client returns it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from runnel.testing.clock import FakeClock, FakeIds
 from tests.core_driver import make_node, make_workflow
 
 
-async def test_an_execution_that_nobody_has_seen_yet_has_no_history() -> None:
+async def test_an_execution_that_no_orchestrator_has_created_has_an_empty_history() -> None:
     clock = FakeClock()
     backend = MemoryBackend(clock, FakeIds("store"))
     client = StoreClient(

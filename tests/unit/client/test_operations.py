@@ -1,4 +1,4 @@
-"""States of workers and queues for `runnel workers` and `runnel queues`."""
+"""The states of workers and the problems of queues, as commands show them."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_a_worker_is_alive_draining_silent_or_dead(record: WorkerRecord, state: 
         ("output", (0, 0.0), [], 0, ""),
     ],
 )
-def test_a_queue_is_marked_when_its_tasks_wait_in_vain_or_too_long(
+def test_a_queue_has_a_problem_if_no_worker_takes_its_tasks_or_they_wait_too_long(
     name: str,
     waiting: tuple[int, float],
     workers: list[WorkerRecord],

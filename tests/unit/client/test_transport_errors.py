@@ -1,4 +1,4 @@
-"""An error of the server reaches the caller as the same error."""
+"""A client raises the same error that the server raised."""
 
 from collections.abc import Sequence
 
@@ -46,49 +46,47 @@ ERRORS: Sequence[RunnelError] = (
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_an_error_comes_back_as_it_was(error: RunnelError) -> None:
+def test_an_error_is_decoded_as_the_same_error(error: RunnelError) -> None:
     answer = make_problem_response(error)
 
-    found = decode_error(answer.status_code, bytes(answer.body))
+    decoded = decode_error(answer.status_code, bytes(answer.body))
 
-    assert type(found) is type(error)
-    assert str(found) == str(error)
-    assert vars(found) == vars(error)
+    assert type(decoded) is type(error)
+    assert str(decoded) == str(error)
+    assert vars(decoded) == vars(error)
 
 
-def test_every_class_that_has_a_status_is_in_the_table() -> None:
+def test_the_table_has_an_error_of_every_class_with_a_status() -> None:
     tried = {kind for error in ERRORS for kind in type(error).__mro__}
 
     assert set(STATUS_BY_ERROR) <= tried
 
 
-def test_a_code_belongs_to_one_class() -> None:
+def test_each_error_code_belongs_to_one_class() -> None:
     coded = [error for error in errors.list_error_classes() if "code" in vars(error)]
 
     assert len(ERROR_CLASSES) == len(coded)
 
 
-def test_what_went_wrong_inside_stays_there() -> None:
+def test_an_internal_error_reveals_no_details() -> None:
     answer = make_internal_error_response()
 
-    found = decode_error(answer.status_code, bytes(answer.body))
+    decoded = decode_error(answer.status_code, bytes(answer.body))
 
-    assert type(found) is RunnelError
-    assert "the log of the server" in str(found)
+    assert type(decoded) is RunnelError
+    assert "the log of the server" in str(decoded)
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, InputError), (409, InputError), (500, RunnelError)]
 )
-def test_a_code_of_a_later_version_is_told_by_its_status(
-    status: int, kind: type[RunnelError]
-) -> None:
-    found = decode_error(status, b'{"code": "not_invented_yet", "detail": "so it is"}')
+def test_an_unknown_code_is_decoded_by_its_status(status: int, kind: type[RunnelError]) -> None:
+    decoded = decode_error(status, b'{"code": "not_invented_yet", "detail": "so it is"}')
 
-    assert type(found) is kind
-    assert str(found) == "so it is"
+    assert type(decoded) is kind
+    assert str(decoded) == "so it is"
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"detail": "x"}', b'{"code": 1}'])
-def test_what_no_runnel_says_is_no_error_of_runnel(body: bytes) -> None:
+def test_a_body_that_runnel_did_not_write_is_not_decoded(body: bytes) -> None:
     assert decode_error(404, body) is None

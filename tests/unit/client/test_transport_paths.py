@@ -1,4 +1,4 @@
-"""A step of a path is one step, whatever is in it."""
+"""A quoted text stays one segment of a path, whatever characters it holds."""
 
 import httpx
 import pytest
@@ -7,7 +7,7 @@ from runnel.client.transport import quote_path_segment
 
 
 @pytest.mark.parametrize("text", [".", "..", "a/b", "a?b#c", "%2e", "...", "über"])
-def test_what_is_sent_is_one_step_below_the_one_before(text: str) -> None:
+def test_a_quoted_text_is_exactly_one_path_segment(text: str) -> None:
     url = httpx.URL(f"http://host/v1/executions/{quote_path_segment(text)}/cancel")
 
     assert url.raw_path.count(b"/") == 4

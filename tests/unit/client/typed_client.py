@@ -1,6 +1,6 @@
-"""Calls of the clients that mypy checks with all other files.
+"""Checks the types of the clients: mypy checks this file like all others.
 
-An unnecessary ignore is an error for mypy. Each ignore here proves that mypy finds the mistake.
+mypy rejects an unneeded ignore. So each ignore here proves that mypy finds that mistake.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence

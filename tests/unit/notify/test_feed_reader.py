@@ -1,4 +1,4 @@
-"""One reader of the feed serves all listeners, and reads only while a listener exists."""
+"""One reader of the feed notifies all listeners, and it reads only while a listener exists."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ FIRST, SECOND = ExecutionId("x1"), ExecutionId("x2")
 
 
 class FeedThatFails:
-    """A feed that counts its reads, and raises while `is_away` and once per item of `failures`."""
+    """A feed that counts its concurrent reads; each call raises while `is_away`."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._feed = backend.feed
@@ -45,28 +45,30 @@ class FeedThatFails:
 
 
 class FeedReaderHarness:
+    """A store with one partition owner, and a broadcaster that reads its feed."""
+
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
         self.feed = FeedThatFails(self.backend)
-        self.newsroom = FeedBroadcaster(self.feed, self.clock, EventBus())
+        self.broadcaster = FeedBroadcaster(self.feed, self.clock, EventBus())
         self._owner: LeaseOwner | None = None
 
     async def change(self, *ids: str, state: ExecutionState | None = None) -> None:
-        """Commits one change and lets the feed reader receive it."""
+        """Commits a change of each execution and lets the broadcaster read it."""
         if self._owner is None:
             self._owner = LeaseOwner(self.backend.store, await self.backend.store.acquire(0, "one"))
-        headers = [] if state is None else [make_header(each, state=state) for each in ids]
+        headers = [] if state is None else [make_header(id_, state=state) for id_ in ids]
         await self._owner.commit(make_changes(*ids, headers=headers))
         await settle()
 
-    async def forget(self) -> None:
-        """Trims the change log, so that unread changes are lost."""
+    async def trim_feed(self) -> None:
+        """Trims the feed, so that changes that were not read are lost."""
         self.backend.state.change_log.trim(1_000_000)
 
 
 @pytest.fixture
-def stage() -> FeedReaderHarness:
+def harness() -> FeedReaderHarness:
     return FeedReaderHarness()
 
 
@@ -74,201 +76,210 @@ def ids_of(page: FeedPage) -> Sequence[str]:
     return [change.execution_id for change in page.changes]
 
 
-# -- one execution -----------------------------------------------------------------------------
+# -- listeners of one execution ----------------------------------------------------------------
 
 
-async def test_a_listener_is_told_of_its_execution_and_of_no_other(
-    stage: FeedReaderHarness,
+async def test_a_listener_is_notified_only_of_its_execution(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.listen(FIRST) as first, stage.newsroom.listen(SECOND) as second:
+    async with (
+        harness.broadcaster.listen(FIRST) as first,
+        harness.broadcaster.listen(SECOND) as second,
+    ):
         await settle()
         first.clear()
         second.clear()
 
-        await stage.change(FIRST)
+        await harness.change(FIRST)
 
         assert (first.is_set(), second.is_set()) == (True, False)
 
 
-async def test_any_number_of_listeners_share_one_reader(stage: FeedReaderHarness) -> None:
+async def test_any_number_of_listeners_share_one_reader(harness: FeedReaderHarness) -> None:
     async with (
-        stage.newsroom.listen(FIRST) as one,
-        stage.newsroom.listen(FIRST) as two,
-        stage.newsroom.open_subscription() as all_,
+        harness.broadcaster.listen(FIRST) as first,
+        harness.broadcaster.listen(FIRST) as second,
+        harness.broadcaster.open_subscription() as subscription,
     ):
         await settle()
-        one.clear()
-        two.clear()
+        first.clear()
+        second.clear()
 
-        await stage.change(FIRST)
+        await harness.change(FIRST)
 
-        assert one.is_set()
-        assert two.is_set()
-        assert ids_of(await all_.next(wait_s=0)) == [FIRST]
-        assert stage.feed.readers == 1
+        assert first.is_set()
+        assert second.is_set()
+        assert ids_of(await subscription.next(wait_s=0)) == [FIRST]
+        assert harness.feed.readers == 1
 
 
-async def test_nobody_reads_when_nobody_listens(stage: FeedReaderHarness) -> None:
-    before = stage.feed.readers
-    async with stage.newsroom.listen(FIRST):
-        async with stage.newsroom.listen(SECOND):
+async def test_the_feed_is_read_only_while_a_listener_exists(harness: FeedReaderHarness) -> None:
+    before = harness.feed.readers
+    async with harness.broadcaster.listen(FIRST):
+        async with harness.broadcaster.listen(SECOND):
             await settle()
-        during = stage.feed.readers
-    after = stage.feed.readers
+        during = harness.feed.readers
+    after = harness.feed.readers
 
     assert (before, during, after) == (0, 1, 0)
 
 
-async def test_a_listener_who_comes_later_is_told_too(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.listen(FIRST):
+async def test_a_later_listener_is_notified_too(harness: FeedReaderHarness) -> None:
+    async with harness.broadcaster.listen(FIRST):
         await settle()
-    async with stage.newsroom.listen(FIRST) as news:
+    async with harness.broadcaster.listen(FIRST) as wakeup:
         await settle()
-        news.clear()
+        wakeup.clear()
 
-        await stage.change(FIRST)
+        await harness.change(FIRST)
 
-        assert news.is_set()
+        assert wakeup.is_set()
 
 
-async def test_who_listens_before_the_reader_has_begun_is_woken_to_look(
-    stage: FeedReaderHarness,
+async def test_a_listener_is_woken_once_the_reader_has_started(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.listen(FIRST) as news:
-        was_set = news.is_set()
+    async with harness.broadcaster.listen(FIRST) as wakeup:
+        was_set = wakeup.is_set()
         await settle()
 
-        assert (was_set, news.is_set()) == (False, True)
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
-async def test_who_listens_for_an_end_is_told_of_the_end_only(stage: FeedReaderHarness) -> None:
-    news = asyncio.Event()
-    async with stage.newsroom.listen(FIRST, news, ends_only=True):
+async def test_a_listener_for_ends_is_notified_only_of_the_end(harness: FeedReaderHarness) -> None:
+    wakeup = asyncio.Event()
+    async with harness.broadcaster.listen(FIRST, wakeup, ends_only=True):
         await settle()
-        news.clear()
+        wakeup.clear()
 
-        await stage.change(FIRST)
-        await stage.change(FIRST, state=ExecutionState.RUNNING)
-        was_set = news.is_set()
-        await stage.change(FIRST, state=ExecutionState.FAILED)
+        await harness.change(FIRST)
+        await harness.change(FIRST, state=ExecutionState.RUNNING)
+        was_set = wakeup.is_set()
+        await harness.change(FIRST, state=ExecutionState.FAILED)
 
-        assert (was_set, news.is_set()) == (False, True)
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
-async def test_a_gap_wakes_everybody(stage: FeedReaderHarness) -> None:
+async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
     ended = asyncio.Event()
     async with (
-        stage.newsroom.listen(FIRST) as news,
-        stage.newsroom.listen(SECOND, ended, ends_only=True),
-        stage.newsroom.open_subscription() as all_,
+        harness.broadcaster.listen(FIRST) as wakeup,
+        harness.broadcaster.listen(SECOND, ended, ends_only=True),
+        harness.broadcaster.open_subscription() as subscription,
     ):
         await settle()
-        stage.feed.is_away = True
-        await stage.change("x3")
-        await all_.next(wait_s=0)
-        news.clear()
+        harness.feed.is_away = True
+        await harness.change("x3")
+        await subscription.next(wait_s=0)
+        wakeup.clear()
         ended.clear()
-        await stage.change("x4")
-        await stage.forget()
-        stage.feed.is_away = False
+        await harness.change("x4")
+        await harness.trim_feed()
+        harness.feed.is_away = False
 
-        await stage.clock.advance(10)
+        await harness.clock.advance(10)
 
-        assert news.is_set()
+        assert wakeup.is_set()
         assert ended.is_set()
-        assert (await all_.next(wait_s=0)).has_gap
+        assert (await subscription.next(wait_s=0)).has_gap
 
 
-# -- a store that is away ----------------------------------------------------------------------
+# -- an unreachable store ----------------------------------------------------------------------
 
 
-async def test_what_happens_while_the_store_is_away_is_told_when_it_is_back(
-    stage: FeedReaderHarness,
+async def test_changes_during_an_outage_of_the_store_are_delivered_afterwards(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_:
-        stage.feed.is_away = True
-        await stage.change("x1")
-        await stage.change("x2")
-        first = await all_.next(wait_s=0)
-        nothing = await all_.next(wait_s=0)
-        stage.feed.is_away = False
-        await stage.clock.advance(10)
-        rest = await all_.next(wait_s=0)
+    async with harness.broadcaster.open_subscription() as subscription:
+        harness.feed.is_away = True
+        await harness.change("x1")
+        await harness.change("x2")
+        first = await subscription.next(wait_s=0)
+        empty = await subscription.next(wait_s=0)
+        harness.feed.is_away = False
+        await harness.clock.advance(10)
+        second = await subscription.next(wait_s=0)
 
-    assert [ids_of(first), ids_of(nothing), ids_of(rest)] == [["x1"], [], ["x2"]]
-    assert not rest.has_gap
+    assert [ids_of(first), ids_of(empty), ids_of(second)] == [["x1"], [], ["x2"]]
+    assert not second.has_gap
 
 
-async def test_a_store_that_is_away_when_somebody_begins_to_listen_is_waited_for(
-    stage: FeedReaderHarness,
+async def test_a_listener_that_starts_during_an_outage_is_woken_afterwards(
+    harness: FeedReaderHarness,
 ) -> None:
-    stage.feed.is_away = True
-    async with stage.newsroom.listen(FIRST) as news:
-        await stage.clock.advance(10)
-        was_set = news.is_set()
-        stage.feed.is_away = False
+    harness.feed.is_away = True
+    async with harness.broadcaster.listen(FIRST) as wakeup:
+        await harness.clock.advance(10)
+        was_set = wakeup.is_set()
+        harness.feed.is_away = False
 
-        await stage.clock.advance(10)
+        await harness.clock.advance(10)
 
-        assert (was_set, news.is_set()) == (False, True)
-
-
-# -- all of them -------------------------------------------------------------------------------
+        assert (was_set, wakeup.is_set()) == (False, True)
 
 
-async def test_all_changes_are_told_in_order_from_the_beginning_of_listening(
-    stage: FeedReaderHarness,
+# -- subscriptions to all executions -----------------------------------------------------------
+
+
+async def test_a_subscription_gets_all_later_changes_in_order(
+    harness: FeedReaderHarness,
 ) -> None:
-    await stage.change("x0")
-    async with stage.newsroom.open_subscription() as all_:
-        assert all_.position == await stage.feed.end()
-        await stage.change("x1", "x2")
-        await stage.change("x3")
+    await harness.change("x0")
+    async with harness.broadcaster.open_subscription() as subscription:
+        assert subscription.position == await harness.feed.end()
+        await harness.change("x1", "x2")
+        await harness.change("x3")
 
-        assert ids_of(await all_.next(wait_s=0)) == ["x1", "x2"]
-        assert ids_of(await all_.next(wait_s=0)) == ["x3"]
-        assert all_.position == await stage.feed.end()
+        assert ids_of(await subscription.next(wait_s=0)) == ["x1", "x2"]
+        assert ids_of(await subscription.next(wait_s=0)) == ["x3"]
+        assert subscription.position == await harness.feed.end()
 
 
-async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(
-    stage: FeedReaderHarness,
+async def test_next_waits_for_a_change_at_most_as_long_as_requested(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
-        told = group.create_task(all_.next(wait_s=5))
-        await stage.clock.advance(4.9)
-        was_done = told.done()
-        await stage.clock.advance(0.2)
-        later = group.create_task(all_.next(wait_s=5))
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=5))
+        await harness.clock.advance(4.9)
+        was_done = waiting.done()
+        await harness.clock.advance(0.2)
+        later = group.create_task(subscription.next(wait_s=5))
         await settle()
-        await stage.change("x1")
+        await harness.change("x1")
 
-    assert (was_done, ids_of(told.result()), ids_of(later.result())) == (False, [], ["x1"])
+    assert (was_done, ids_of(waiting.result()), ids_of(later.result())) == (False, [], ["x1"])
 
 
-async def test_a_listener_that_is_closed_is_kept_waiting_no_longer(
-    stage: FeedReaderHarness,
+async def test_closing_a_subscription_ends_its_wait(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(all_.next(wait_s=60))
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=60))
         await settle()
-        all_.close()
+        subscription.close()
         await settle()
         was_done = waiting.done()
-        await stage.change("x1")
+        await harness.change("x1")
 
         assert (was_done, ids_of(waiting.result())) == (True, [])
-        assert [ids_of(await all_.next(wait_s=60)) for _ in range(2)] == [["x1"], []]
+        assert [ids_of(await subscription.next(wait_s=60)) for _ in range(2)] == [["x1"], []]
 
 
-async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(
-    stage: FeedReaderHarness,
+async def test_a_slow_subscription_gets_a_gap_and_then_later_changes(
+    harness: FeedReaderHarness,
 ) -> None:
     ids = [f"x{number}" for number in range(1_000)]
-    async with stage.newsroom.open_subscription() as slow:
+    async with harness.broadcaster.open_subscription() as slow:
         for _ in range(BUFFERED_CHANGES_MAX // len(ids) + 1):
-            await stage.change(*ids)
-        end = await stage.feed.end()
-        await stage.change("y")
+            await harness.change(*ids)
+        end = await harness.feed.end()
+        await harness.change("y")
 
         page = await slow.next(wait_s=0)
 
@@ -276,83 +287,88 @@ async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(
         assert ids_of(await slow.next(wait_s=0)) == ["y"]
 
 
-async def test_who_was_away_goes_on_behind_what_was_told_last(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.open_subscription() as all_:
-        await stage.change("x1", "x2", "x3")
-        page = await all_.next(wait_s=0)
-    await stage.change("x4")
-    async with stage.newsroom.open_subscription(after=page.changes[0].position) as again:
-        await stage.change("x5")
-
-        found: list[str] = []
-        while (page := await again.next(wait_s=0)).changes:
-            found += ids_of(page)
-        await stage.change("x6")
-        found += ids_of(await again.next(wait_s=0))
-
-    assert found == ["x2", "x3", "x4", "x5", "x6"]
-
-
-async def test_who_was_away_while_others_listen_is_told_each_change_once(
-    stage: FeedReaderHarness,
+async def test_a_new_subscription_continues_after_the_given_position(
+    harness: FeedReaderHarness,
 ) -> None:
-    """This holds while other listeners are ahead and while new changes arrive."""
-    async with stage.newsroom.open_subscription() as others:
-        start = others.position
+    async with harness.broadcaster.open_subscription() as subscription:
+        await harness.change("x1", "x2", "x3")
+        page = await subscription.next(wait_s=0)
+    await harness.change("x4")
+    async with harness.broadcaster.open_subscription(after=page.changes[0].position) as resumed:
+        await harness.change("x5")
+
+        received: list[str] = []
+        while (page := await resumed.next(wait_s=0)).changes:
+            received += ids_of(page)
+        await harness.change("x6")
+        received += ids_of(await resumed.next(wait_s=0))
+
+    assert received == ["x2", "x3", "x4", "x5", "x6"]
+
+
+async def test_a_subscription_that_catches_up_gets_each_change_once(
+    harness: FeedReaderHarness,
+) -> None:
+    """Changes continue while the subscription catches up."""
+    async with harness.broadcaster.open_subscription() as live:
+        start = live.position
         for number in range(30):
-            await stage.change(f"a{number}", f"b{number}")
-        async with stage.newsroom.open_subscription(after=start) as again:
-            found: list[str] = []
+            await harness.change(f"a{number}", f"b{number}")
+        async with harness.broadcaster.open_subscription(after=start) as resumed:
+            received: list[str] = []
             for number in range(30, 60):
                 if number % 3 == 0:
-                    found += ids_of(await again.next(wait_s=0))
-                await stage.change(f"a{number}", f"b{number}")
-            while (page := await again.next(wait_s=0)).changes:
-                found += ids_of(page)
+                    received += ids_of(await resumed.next(wait_s=0))
+                await harness.change(f"a{number}", f"b{number}")
+            while (page := await resumed.next(wait_s=0)).changes:
+                received += ids_of(page)
 
-    assert found == [f"{letter}{number}" for number in range(60) for letter in "ab"]
+    assert received == [f"{letter}{number}" for number in range(60) for letter in "ab"]
 
 
-async def test_who_reads_ahead_of_the_others_is_told_each_change_once(
-    stage: FeedReaderHarness,
+async def test_a_subscription_that_reads_ahead_gets_each_change_once(
+    harness: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as others:
-        start = others.position
-        stage.feed.is_away = True
-        await stage.change("x1")
-        await stage.change("x2")
-        async with stage.newsroom.open_subscription(after=start) as again:
-            stage.feed.is_away = False
-            found = list(ids_of(await again.next(wait_s=0)))
-            found += ids_of(await again.next(wait_s=0))
-            await stage.change("x3")
-            await stage.clock.advance(10)
-            await stage.change("x4")
-            while (page := await again.next(wait_s=0)).changes:
-                found += ids_of(page)
+    async with harness.broadcaster.open_subscription() as live:
+        start = live.position
+        harness.feed.is_away = True
+        await harness.change("x1")
+        await harness.change("x2")
+        async with harness.broadcaster.open_subscription(after=start) as resumed:
+            harness.feed.is_away = False
+            received = list(ids_of(await resumed.next(wait_s=0)))
+            received += ids_of(await resumed.next(wait_s=0))
+            await harness.change("x3")
+            await harness.clock.advance(10)
+            await harness.change("x4")
+            while (page := await resumed.next(wait_s=0)).changes:
+                received += ids_of(page)
 
-    assert found == ["x1", "x2", "x3", "x4"]
+    assert received == ["x1", "x2", "x3", "x4"]
 
 
-async def test_who_was_away_for_too_long_gets_a_gap(stage: FeedReaderHarness) -> None:
-    start = await stage.feed.end()
-    await stage.change("x1")
-    await stage.forget()
-    await stage.change("x2")
+async def test_a_position_that_was_trimmed_gives_a_gap(harness: FeedReaderHarness) -> None:
+    start = await harness.feed.end()
+    await harness.change("x1")
+    await harness.trim_feed()
+    await harness.change("x2")
 
-    async with stage.newsroom.open_subscription(after=start) as again:
-        page = await again.next(wait_s=0)
-        await stage.change("x3")
+    async with harness.broadcaster.open_subscription(after=start) as resumed:
+        page = await resumed.next(wait_s=0)
+        await harness.change("x3")
 
         assert page.has_gap
-        assert ids_of(await again.next(wait_s=0)) == ["x3"]
+        assert ids_of(await resumed.next(wait_s=0)) == ["x3"]
 
 
-async def test_cancelling_the_wait_for_a_change_loses_nothing(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(all_.next(wait_s=60))
+async def test_cancelling_the_wait_for_a_change_loses_nothing(harness: FeedReaderHarness) -> None:
+    async with (
+        harness.broadcaster.open_subscription() as subscription,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(subscription.next(wait_s=60))
         await settle()
         waiting.cancel()
-        await stage.change("x1")
+        await harness.change("x1")
 
-        assert ids_of(await all_.next(wait_s=0)) == ["x1"]
+        assert ids_of(await subscription.next(wait_s=0)) == ["x1"]

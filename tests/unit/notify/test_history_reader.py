@@ -67,7 +67,7 @@ class HistoryHarness:
         self.load_s = 0.0
         self.ends_during_load = False
         self._load = self.backend.archive.load
-        self.backend.archive.load = self.load  # type: ignore[method-assign]  # counts, and is slow
+        self.backend.archive.load = self.load  # type: ignore[method-assign]  # counts its calls and may be slow
         self._owner: LeaseOwner | None = None
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
@@ -152,17 +152,21 @@ async def test_an_end_between_two_reads_is_yielded_with_all_events(
     assert harness.events == [END]
 
 
-@pytest.mark.parametrize("is_over", [True, False])
-async def test_a_gap_in_the_feed_leads_to_a_read(harness: HistoryHarness, *, is_over: bool) -> None:
+@pytest.mark.parametrize("has_ended", [True, False])
+async def test_a_gap_in_the_feed_makes_the_follower_read_the_store(
+    harness: HistoryHarness, *, has_ended: bool
+) -> None:
     await harness.commit(ExecutionStarted())
     async with asyncio.TaskGroup() as group:
         following = group.create_task(harness.follow())
         await settle()
         harness.feed.has_gaps = True
-        await harness.commit(END if is_over else skip("a"), state=FAILED if is_over else RUNNING)
+        await harness.commit(
+            END if has_ended else skip("a"), state=FAILED if has_ended else RUNNING
+        )
 
         assert len(harness.events) == 2
-        assert following.done() is is_over
+        assert following.done() is has_ended
         following.cancel()
 
 
@@ -185,7 +189,7 @@ async def test_a_change_that_no_feed_reports_is_found_by_a_poll(
         assert (before, harness.events) == ([ExecutionStarted()], [ExecutionStarted(), END])
 
 
-async def test_a_history_that_takes_long_to_read_is_not_read_all_the_time(
+async def test_a_history_that_is_slow_to_read_is_read_with_pauses(
     harness: HistoryHarness,
 ) -> None:
     harness.load_s = 1.0

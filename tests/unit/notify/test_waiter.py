@@ -1,4 +1,4 @@
-"""Every waiter is notified of the end of its execution, also if many wait for the same one."""
+"""Every waiter for the end of an execution is notified, even if several wait for the same one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,53 +13,55 @@ from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.suite import ROOT_ID, make_header
 
 
-class Elsewhere:
-    """An execution of another process, which notifies its listeners of the end."""
+class RemoteExecution:
+    """An execution that another process runs. Listeners are notified of its end."""
 
     def __init__(self) -> None:
         self.state = ExecutionState.RUNNING
         self.listening: list[asyncio.Event] = []
         self.is_slow = False
-        self.go_on = asyncio.Event()
-        self._ending = Completion()
+        self.may_answer = asyncio.Event()
+        self._completion = Completion()
 
-    def ending_of(self, _execution_id: str) -> Completion:
-        """Returns the completion that all waiters share, as in an engine."""
-        return self._ending
+    def get_completion(self, _execution_id: str) -> Completion:
+        """Returns the same object for all waiters, as an engine does."""
+        return self._completion
 
     @asynccontextmanager
-    async def listen(self, _execution_id: ExecutionId, news: asyncio.Event) -> AsyncIterator[None]:
-        self.listening.append(news)
+    async def listen(
+        self, _execution_id: ExecutionId, wakeup: asyncio.Event
+    ) -> AsyncIterator[None]:
+        self.listening.append(wakeup)
         yield
 
-    async def look(self, execution_id: ExecutionId) -> ExecutionHeader:
-        found = make_header(execution_id, state=self.state)
+    async def read_header(self, execution_id: ExecutionId) -> ExecutionHeader:
+        header = make_header(execution_id, state=self.state)
         if self.is_slow:
-            await self.go_on.wait()
-        return found
+            await self.may_answer.wait()
+        return header
 
     def end(self) -> None:
         self.state = ExecutionState.COMPLETED
         self.is_slow = False
-        for news in self.listening:
-            news.set()
+        for wakeup in self.listening:
+            wakeup.set()
 
 
-async def test_one_who_looks_while_another_is_told_is_told_too() -> None:
-    clock, there = FakeClock(), Elsewhere()
+async def test_a_waiter_that_reads_while_another_one_is_notified_is_notified_too() -> None:
+    clock, remote = FakeClock(), RemoteExecution()
     store = MemoryBackend(clock, FakeIds()).store
-    told = CompletionSources(get_completion=there.ending_of, listen=there.listen)
-    endings = ExecutionWaiter(store, clock, told, there.look)
+    sources = CompletionSources(get_completion=remote.get_completion, listen=remote.listen)
+    waiter = ExecutionWaiter(store, clock, sources, remote.read_header)
 
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(endings.wait(ROOT_ID, None))
+        first = group.create_task(waiter.wait(ROOT_ID, None))
         await settle()
-        there.is_slow = True
-        second = group.create_task(endings.wait(ROOT_ID, None))
+        remote.is_slow = True
+        second = group.create_task(waiter.wait(ROOT_ID, None))
         await settle()
-        there.end()
+        remote.end()
         await settle()
-        there.go_on.set()  # the second read returns the state from before the end
+        remote.may_answer.set()  # the slow read answers with the state before the end
         await settle()
         are_done = (first.done(), second.done())
         await clock.advance(60)

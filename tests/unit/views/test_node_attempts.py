@@ -1,4 +1,4 @@
-"""Attempts derived from the history, including lost workers and waits."""
+"""Attempts are built from the history of a node, also after a crash or a wait."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ A = NodeId("a")
 ERROR = ErrorInfo("ValueError", "no")
 
 
-def told(*events: e.AnyEvent) -> Sequence[AttemptView]:
-    """Returns the attempts of events that happen at seconds 1, 2, 3 and so on."""
-    happened = [TimedEvent(float(at), event) for at, event in enumerate(events, start=1)]
-    return build_attempts(happened)
+def build_from(*events: e.AnyEvent) -> Sequence[AttemptView]:
+    """Builds the attempts from events that happen one per second, the first at 1 s."""
+    timed = [TimedEvent(float(at), event) for at, event in enumerate(events, start=1)]
+    return build_attempts(timed)
 
 
 def queued(attempt: int, *, item: int = -1) -> e.NodeQueued:
     return e.NodeQueued(node=A, item=item, attempt=attempt, nonce=Nonce("n"))
 
 
-def test_a_lost_attempt_says_who_lost_it_and_when_the_next_is_due() -> None:
-    lost, again = told(
+def test_a_lost_attempt_has_its_worker_a_reason_and_the_time_of_the_next() -> None:
+    lost, again = build_from(
         queued(1),
         e.NodeStarted(node=A, worker="w", started_at=1.5),
         e.TaskWasLost(node=A, reason="its worker died", was_started=True),
@@ -46,7 +46,7 @@ def test_a_lost_attempt_says_who_lost_it_and_when_the_next_is_due() -> None:
 
 
 def test_a_rate_limit_defers_an_attempt() -> None:
-    first, second = told(
+    first, second = build_from(
         queued(1),
         e.NodeWaits(node=A, wait=e.Wait.RATE_LIMIT, due=8.0, detail="rate limit"),
         queued(2),
@@ -65,8 +65,8 @@ def test_a_rate_limit_defers_an_attempt() -> None:
     )
 
 
-def test_a_concurrency_key_is_waited_for_before_the_attempt() -> None:
-    [attempt] = told(
+def test_an_attempt_begins_after_the_wait_for_a_concurrency_key() -> None:
+    [attempt] = build_from(
         e.NodeWaits(node=A, wait=e.Wait.LIMIT, detail="key", attempt=1, nonce=Nonce("n")),
         queued(1),
     )
@@ -75,7 +75,7 @@ def test_a_concurrency_key_is_waited_for_before_the_attempt() -> None:
 
 
 def test_a_crash_loop_fails_the_node_and_not_the_attempt_that_was_lost() -> None:
-    [attempt] = told(
+    [attempt] = build_from(
         queued(1),
         e.TaskWasLost(node=A, reason="its worker died", was_started=True),
         e.NodeFailed(node=A, error=ERROR),
@@ -84,12 +84,12 @@ def test_a_crash_loop_fails_the_node_and_not_the_attempt_that_was_lost() -> None
     assert (attempt.outcome, attempt.error, attempt.finished_at) == (AttemptOutcome.LOST, None, 2.0)
 
 
-def test_a_cancelled_attempt_says_why() -> None:
-    [attempt] = told(queued(1), e.NodeCancelled(node=A, reason="by request"))
+def test_a_cancelled_attempt_has_a_reason() -> None:
+    [attempt] = build_from(queued(1), e.NodeCancelled(node=A, reason="by request"))
 
     assert (attempt.outcome, attempt.reason) == (AttemptOutcome.CANCELLED, "by request")
 
 
-def test_items_have_attempts_of_their_own_and_a_skipped_node_has_none() -> None:
-    assert not told(queued(1, item=3), e.NodeFailed(node=A, item=3, error=ERROR))
-    assert not told(e.NodeCancelled(node=A, reason="never began"))
+def test_map_items_and_a_node_that_never_began_add_no_attempts() -> None:
+    assert not build_from(queued(1, item=3), e.NodeFailed(node=A, item=3, error=ERROR))
+    assert not build_from(e.NodeCancelled(node=A, reason="never began"))
