@@ -79,7 +79,7 @@ def test_an_unreachable_server_is_reported_with_its_address(desk: CommandLine) -
 
     said = desk.ask("list", "--server", url)
 
-    reason = "connection refused; look whether it runs, and whether this is where it listens"
+    reason = "connection refused; check that it runs, and that it listens at this address"
     expected = f"error: can't use the Runnel server at {url}: {reason}\n"
     assert (said.code, said.err) == (1, expected)
 
@@ -133,7 +133,7 @@ def test_tokens_are_required_checked_and_managed_over_http(
         here = desk.documents("token", "list")
 
     how = "set RUNNEL_TOKEN; whoever runs the server makes one with 'runnel token create'"
-    expected = f"error: the server at {server.url} wants a token: {how}\n"
+    expected = f"error: the server at {server.url} requires a token: {how}\n"
     assert (without.code, without.err) == (2, expected)
     assert (wrong.code, wrong.err) == (
         2,

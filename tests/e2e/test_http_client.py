@@ -277,7 +277,7 @@ async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: 
 
     with dev_server(tmp_path) as server:
         async with Client(server.url) as nobody, Client(server.url, text) as reader:
-            with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
+            with pytest.raises(NotAuthenticatedError, match="requires a token: set RUNNEL_TOKEN"):
                 await nobody.get("01m7")
             with pytest.raises(NotFoundError):
                 await reader.get("01m7")

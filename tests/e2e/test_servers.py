@@ -231,7 +231,7 @@ async def test_a_worker_takes_tasks_of_its_queues_only(
     assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
-    assert "they wait until a worker is there" in waiting
+    assert "its tasks wait: no worker is alive" in waiting
     assert gone == "no workers; start one with: runnel worker\n"
     assert code == 0
     assert (await desk.ask("trim")).startswith("deleted: 0 executions, 2 empty queues")

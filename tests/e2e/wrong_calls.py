@@ -267,7 +267,7 @@ CALLS = [
     ),
     Call(
         "cancel @last",
-        "execution <id> is COMPLETED already, it can't be cancelled any more",
+        "execution <id> is COMPLETED and can't be cancelled any more",
     ),
     Call(
         "signal @last",
@@ -287,7 +287,7 @@ CALLS = [
     ),
     Call(
         "signal @last ok",
-        "execution <id> is COMPLETED already, it can't be signalled any more",
+        "execution <id> is COMPLETED and can't be signalled any more",
     ),
     Call(
         "resume nope",

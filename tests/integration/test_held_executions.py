@@ -64,7 +64,7 @@ async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_
         triggering = group.create_task(_refusal(desk.client, execution_id))
         await desk.clock.advance(2 * PICKUP_TIMEOUT_S)
 
-    assert "no process has taken it up" in triggering.result()
+    assert "no process has read it yet" in triggering.result()
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.client.trigger(execution_id, {"n": 1}))
         await desk.clock.advance(2 * START_TIMEOUT_S)
@@ -93,7 +93,7 @@ async def test_of_two_triggers_at_once_one_is_refused(
     assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
     assert refused.count("") == 1
     assert refused.index("") == "12".index(view.input["who"])
-    assert "only a PENDING one can be triggered" in "".join(refused)
+    assert "only a PENDING execution can be triggered" in "".join(refused)
 
 
 async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
@@ -120,7 +120,7 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
         await client.trigger(execution_id, {"m": 2, "n": 1}, idempotency_key="k")
 
         starts = await _starts(engine, execution_id)
-        with pytest.raises(WrongStateError, match="only a PENDING one"):
+        with pytest.raises(WrongStateError, match="only a PENDING execution"):
             await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
         with pytest.raises(KeyReusedError, match="another input"):
             await client.trigger(execution_id, {"n": 2}, idempotency_key="k")

@@ -1,4 +1,4 @@
-"""The groups of `HttpClient`; each method sends one request, or one for each page."""
+"""The groups of methods of `HttpClient`. A method sends one request, or one for each page."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -47,7 +47,7 @@ from runnel.views.workflow import (
 
 PAGE_SIZE = 200
 PAGE_SIZE_MAX = 500
-# The answer of a request that returns nothing.
+# The type of an answer that the client ignores.
 NO_VIEW = dict[str, Json]
 
 
@@ -59,7 +59,7 @@ class HttpGroup:
 
 
 class HttpDeadLetters(HttpGroup):
-    """`DeadLetters` of a server."""
+    """The client's `DeadLetters` over HTTP."""
 
     _PATH = "/v1/dead-letters"
 
@@ -134,10 +134,10 @@ def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
 
 
 class HttpBulk(HttpGroup):
-    """`Bulk` of a server. An empty filter means every execution, and has to be given to say so.
+    """The client's `Bulk` over HTTP. An empty filter selects every execution.
 
-    Each step is yielded once the server has carried it out, with the executions that failed in it.
-    A caller that stops in between has the effect of the steps that it got.
+    The server carries out a step, then the method yields it, with the executions that failed in it.
+    A caller that stops the iteration keeps the effect of the steps that it got.
     """
 
     def cancel(
@@ -152,7 +152,7 @@ class HttpBulk(HttpGroup):
     ) -> AsyncIterator[BulkStep]:
         """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        An execution has one such rerun for each `key`, however often this is called.
+        A repeated call with the same `key` and `options` reruns no execution twice.
         """
         body = {**build_rerun_body(options or RerunSpec()), "key": key}
         return iter_pages(partial(self._send_step, "rerun", body), criteria)
@@ -165,7 +165,7 @@ class HttpBulk(HttpGroup):
 
 
 class HttpOperations(HttpGroup):
-    """`Operations` of a server."""
+    """The client's `Operations` over HTTP."""
 
     async def workers(self) -> list[WorkerView]:
         """Lists living workers by name, then workers that died recently."""
@@ -199,7 +199,7 @@ class HttpOperations(HttpGroup):
 
 
 class HttpWorkflows(HttpGroup):
-    """`Workflows` of a server."""
+    """The client's `Workflows` over HTTP."""
 
     _PATH = "/v1/workflows"
 
@@ -233,7 +233,7 @@ class HttpWorkflows(HttpGroup):
         return Graph(read_document((await self._transport.get(path, WorkflowDocument)).document))
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Stores a workflow under the version of its content, or else under the next version."""
+        """Stores a workflow; content that is already stored keeps its version."""
         body = msgspec.Raw(encode_payload(build_workflow_document(workflow), where="workflow"))
         return await self._transport.post(self._PATH, StoredWorkflow, body, is_repeatable=True)
 
@@ -244,7 +244,10 @@ class HttpWorkflows(HttpGroup):
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
-    """Writes each node's complete retry policy; the server would fill in its own defaults."""
+    """Builds the document of a workflow with each node's complete retry policy.
+
+    Without it, the server would fill in its own defaults.
+    """
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
         written["retry"] = msgspec.structs.asdict(node.retry)
@@ -254,26 +257,15 @@ def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
 
 
 class HttpSchedules(HttpGroup):
-    """`Schedules` of a server; the labels that Runnel itself sets are not sent."""
+    """The client's `Schedules` over HTTP; it does not send `own_labels`."""
 
     _PATH = "/v1/schedules"
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        body = {
-            "id": schedule.id,
-            "workflow": schedule.workflow,
-            "version": schedule.version,
-            "input": schedule.input,
-            "labels": schedule.labels,
-            "cron": schedule.cron,
-            "interval_s": schedule.interval_s,
-            "timezone": schedule.timezone,
-            "overlap": schedule.overlap.value,
-            "catch_up": schedule.catch_up,
-            "is_paused": schedule.is_paused,
-            "starts_at": format_time(schedule.starts_at),
-            "ends_at": format_time(schedule.ends_at),
-        }
+        body = msgspec.structs.asdict(schedule)
+        del body["own_labels"]
+        body["starts_at"] = format_time(schedule.starts_at)
+        body["ends_at"] = format_time(schedule.ends_at)
         return await self._transport.post(self._PATH, ScheduleView, body)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
@@ -294,19 +286,16 @@ class HttpSchedules(HttpGroup):
 
 
 class HttpWebhooks(HttpGroup):
-    """`Webhooks` of a server."""
+    """The client's `Webhooks` over HTTP."""
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Without `replaces`, raises ConflictError if the workflow has a webhook."""
-        body = {
-            "version": webhook.version,
-            "kind": webhook.kind.value,
-            "secret": webhook.secret,
-            "header": webhook.header,
-            "mapping": webhook.mapping,
-            "delivery_id": webhook.delivery_id,
-            "labels": webhook.labels,
-        }
+        """Adds the webhook of a workflow, or replaces it with `replaces`.
+
+        Raises ConflictError if the workflow has a webhook that must not be replaced.
+        """
+        body = msgspec.structs.asdict(webhook)
+        for name in ("workflow", "created_at", "format"):
+            del body[name]
         request = ServerRequest(
             method="PUT",
             path=_build_webhook_path(webhook.workflow),
@@ -331,7 +320,7 @@ def _build_webhook_path(workflow: str) -> str:
 
 
 class HttpTokens(HttpGroup):
-    """`Tokens` of a server."""
+    """The client's `Tokens` over HTTP."""
 
     _PATH = "/v1/tokens"
 
@@ -350,7 +339,7 @@ class HttpTokens(HttpGroup):
         return (await self._transport.get(self._PATH, Listing[TokenView])).items
 
     async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
+        """Revokes a token; raises NotFoundError."""
         await self._transport.delete(f"{self._PATH}/{quote_path_segment(token_id)}", NO_VIEW)
 
 
@@ -367,7 +356,7 @@ def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState,
     for name in names:
         if name.upper() not in known:
             expected = ", ".join(known)
-            raise InputError(f"states: expected some of {expected}, got {describe_value(name)}")
+            raise InputError(f"states: expected {expected}; got {describe_value(name)}")
     return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 
