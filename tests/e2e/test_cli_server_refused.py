@@ -132,8 +132,10 @@ def test_tokens_are_required_checked_and_managed_over_http(
         revoked = desk.ask("token", "revoke", str(reader["id"]), *place, **boss)
         here = desk.documents("token", "list")
 
-    how = "set RUNNEL_TOKEN; whoever runs the server makes one with 'runnel token create'"
-    expected = f"error: the server at {server.url} requires a token: {how}\n"
+    expected = (
+        f"error: the server at {server.url} requires a token: set RUNNEL_TOKEN; an administrator "
+        "of the server creates a token with 'runnel token create'\n"
+    )
     assert (without.code, without.err) == (2, expected)
     assert (wrong.code, wrong.err) == (
         2,

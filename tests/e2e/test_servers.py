@@ -216,7 +216,7 @@ async def test_a_worker_takes_tasks_of_its_queues_only(
     ):
         await caller.says("first: completed")
         listed = await desk.document("workers")
-        nobody = await caller.says("no worker that is alive takes tasks")
+        nobody = await caller.says("no living worker takes tasks")
         # Drained: so it has had every chance to take the last node, which waits in its queue.
         worker.send(signal.SIGTERM)
         await worker.ends()

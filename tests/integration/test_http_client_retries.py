@@ -184,8 +184,8 @@ async def test_nobody_there_is_one_sentence_with_the_address(odd: ScriptedServer
         with pytest.raises(NoServerError) as caught:
             await client.get("01x")
     assert str(caught.value) == (
-        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; look whether it "
-        "runs, and whether this is where it listens"
+        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; check that it "
+        "runs, and that it listens at this address"
     )
 
 
@@ -198,7 +198,9 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with Client(f"https://127.0.0.1:{port}", timeout_s=5, retries=0) as client:
-            with pytest.raises(NoServerError, match="it does not speak TLS, but the address begins with https://; "):
+            with pytest.raises(
+                NoServerError, match="it does not speak TLS, but the address begins with https://; "
+            ):
                 await client.get("01x")
 
 
@@ -266,7 +268,7 @@ async def test_an_answer_that_this_version_does_not_know_is_the_usual_error(
 ) -> None:
     odd.says(path, make_json_answer(answer))
 
-    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+    with pytest.raises(NotRunnelError, match="it answered with unexpected JSON "):
         await call(client)
 
 
@@ -275,7 +277,7 @@ async def test_a_message_of_a_stream_that_this_version_does_not_know_is_the_usua
 ) -> None:
     odd.says(EVENTS, stream(b'id: n1\nevent: NodeQueued\ndata: {"at": 7}\n\n'))
 
-    with pytest.raises(NotRunnelError, match="it says something else than expected: "):
+    with pytest.raises(NotRunnelError, match="it answered with unexpected JSON "):
         await anext(client.follow("01x"))
 
 

@@ -141,7 +141,8 @@ async def test_deliveries_that_two_processes_receive_at_the_same_time_are_execut
         )
         for each in backends
     ]
-    known = await WebhookStore(backends[1], WORLD.clock).get(FLOW.name)
+    known = await WebhookStore(backends[1], WORLD.clock).find(FLOW.name)
+    assert known is not None
     deliveries = [Delivery.from_pairs([], [], b"%d" % number) for number in range(TICKS)]
 
     received = await asyncio.gather(

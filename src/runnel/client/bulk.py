@@ -13,7 +13,7 @@ from runnel.client.listing import check_filter, iter_pages
 from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, UNFINISHED_STATES, ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
@@ -23,8 +23,6 @@ from runnel.views.page import BulkFailure, BulkStep
 CANCELS_PER_STEP = 500
 RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
-
-UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
 class StoreBulk:
@@ -137,7 +135,9 @@ def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> Executi
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """Restricts a filter to final executions, by default to failed ones; raises InputError."""
     if any(state not in FINAL_EXECUTION_STATES for state in criteria.states):
-        raise InputError("only final executions can be rerun; select failed, cancelled or completed")
+        raise InputError(
+            "only final executions can be rerun; select failed, cancelled or completed"
+        )
     if criteria.with_children or criteria.parent is not None:
         raise InputError("child executions can't be rerun on their own; rerun their roots")
     restricted = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)

@@ -284,7 +284,7 @@ def build_letter_view(letter: DeadLetter) -> DeadLetterView:
 
 
 def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
-    """Builds the detail; `state` is the state of the execution that a retry would rerun, or None."""
+    """Builds the detail; `state` is the state of the execution that a retry reruns, or None."""
     return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
 
 

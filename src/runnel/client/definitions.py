@@ -12,7 +12,7 @@ from msgspec import structs
 from runnel.client.listing import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import UNFINISHED_STATES
 from runnel.core.validation import build_graph, find_problems
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import (
@@ -157,8 +157,6 @@ def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
 
 
 # The workflows that are stored, by name and version.
-
-UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
 class StoredVersion(NamedTuple):

@@ -84,9 +84,7 @@ def _check_item(execution: Execution, index: int, item: int) -> None:
     map_run = execution.maps.get(index)
     if map_run is None or not 0 <= item < map_run.count:
         reason = (
-            "the node is not a map"
-            if map_run is None
-            else f"the map has {map_run.count:,} items"
+            "the node is not a map" if map_run is None else f"the map has {map_run.count:,} items"
         )
         name = f"{execution.graph.nodes[index].node.id}[{item}]"
         raise NotFoundError("item", name, hint=reason)
@@ -303,7 +301,7 @@ class ConfigResolver:
                 self._loaded[needed.key] = await self._blobs.get(needed.key)
             if sum(map(len, self._loaded.values())) > LOADED_BYTES_MAX:
                 raise PayloadError(
-                    f"its templates refer to more than {LOADED_BYTES_MAX:,} bytes: too large to show"
+                    f"it refers to more than {LOADED_BYTES_MAX:,} bytes: too large to show"
                 )
 
 

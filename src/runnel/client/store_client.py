@@ -35,7 +35,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import WrongStateError
-from runnel.notify.waiter import CompletionSources, ExecutionWaiter
+from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
-    from runnel.notify.feed_reader import FeedBroadcaster
+    from runnel.notify.feed_reader import FeedReader
     from runnel.notify.waiter import Completion
     from runnel.ports import Backend
     from runnel.ports.archive import ExecutionFilter
@@ -109,16 +109,21 @@ class StoreClient:
         *,
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
-        feed_reader: FeedBroadcaster | None = None,
+        feed_reader: FeedReader | None = None,
         graphs: GraphCache | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
         self._feed_reader = feed_reader
-        listen = None if feed_reader is None else partial(feed_reader.listen, ends_only=True)
-        sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
-        self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
+        self._waiter = ExecutionWaiter(
+            backend.store,
+            clock,
+            self.get_header,
+            get_completion=get_completion,
+            owns=owns,
+            listen=None if feed_reader is None else partial(feed_reader.listen, ends_only=True),
+        )
         self._definitions = DefinitionCache(backend.archive, clock, graphs)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
         self._payloads = PayloadStorage(backend.blobs, ids)
@@ -183,11 +188,10 @@ class StoreClient:
         execution_id: ExecutionId | None = None,
         version: int | None = None,
     ) -> ExecutionHeader:
-        """Creates an execution and returns its header.
+        """Creates an execution, unless the key was used before; returns its current header.
 
-        If the key was used before, it returns the header of that execution. With `version`, the
-        definition is not stored again: the call raises NotFoundError if it was deleted meanwhile,
-        and creates nothing.
+        With `version`, the definition is not stored again: raises NotFoundError if it was deleted
+        meanwhile, and creates nothing.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})

@@ -371,7 +371,9 @@ class Transport:
                     async for message in iter_server_sent_events(answer):
                         last, tried = message.id, 0
                         yield message
-                raise _FailedError(self._no_server_error("the connection broke off"), is_retryable=True)
+                raise _FailedError(
+                    self._no_server_error("the connection broke off"), is_retryable=True
+                )
             except _FailedError as failed:
                 await self._pause_before_retry(failed, tried)
             tried += 1

@@ -10,7 +10,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import StoreError
 from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import BUFFERED_CHANGES_MAX, FeedBroadcaster
+from runnel.notify.feed_reader import BUFFERED_CHANGES_MAX, FeedReader
 from runnel.ports.feed import FeedPage, FeedPosition
 from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.feed import make_changes
@@ -49,11 +49,11 @@ class FeedReaderHarness:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
         self.feed = FeedThatFails(self.backend)
-        self.newsroom = FeedBroadcaster(self.feed, self.clock, EventBus())
+        self.feed_reader = FeedReader(self.feed, self.clock, EventBus())
         self._owner: LeaseOwner | None = None
 
     async def change(self, *ids: str, state: ExecutionState | None = None) -> None:
-        """One commit, which the newsroom has heard of then."""
+        """Commits once, and waits until the feed reader has read the commit."""
         if self._owner is None:
             self._owner = LeaseOwner(self.backend.store, await self.backend.store.acquire(0, "one"))
         headers = [] if state is None else [make_header(each, state=state) for each in ids]
@@ -80,7 +80,7 @@ def ids_of(page: FeedPage) -> Sequence[str]:
 async def test_a_listener_is_told_of_its_execution_and_of_no_other(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.listen(FIRST) as first, stage.newsroom.listen(SECOND) as second:
+    async with stage.feed_reader.listen(FIRST) as first, stage.feed_reader.listen(SECOND) as second:
         await settle()
         first.clear()
         second.clear()
@@ -92,9 +92,9 @@ async def test_a_listener_is_told_of_its_execution_and_of_no_other(
 
 async def test_any_number_of_listeners_share_one_reader(stage: FeedReaderHarness) -> None:
     async with (
-        stage.newsroom.listen(FIRST) as one,
-        stage.newsroom.listen(FIRST) as two,
-        stage.newsroom.open_subscription() as all_,
+        stage.feed_reader.listen(FIRST) as one,
+        stage.feed_reader.listen(FIRST) as two,
+        stage.feed_reader.open_subscription() as all_,
     ):
         await settle()
         one.clear()
@@ -110,8 +110,8 @@ async def test_any_number_of_listeners_share_one_reader(stage: FeedReaderHarness
 
 async def test_nobody_reads_when_nobody_listens(stage: FeedReaderHarness) -> None:
     before = stage.feed.readers
-    async with stage.newsroom.listen(FIRST):
-        async with stage.newsroom.listen(SECOND):
+    async with stage.feed_reader.listen(FIRST):
+        async with stage.feed_reader.listen(SECOND):
             await settle()
         during = stage.feed.readers
     after = stage.feed.readers
@@ -120,9 +120,9 @@ async def test_nobody_reads_when_nobody_listens(stage: FeedReaderHarness) -> Non
 
 
 async def test_a_listener_who_comes_later_is_told_too(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.listen(FIRST):
+    async with stage.feed_reader.listen(FIRST):
         await settle()
-    async with stage.newsroom.listen(FIRST) as news:
+    async with stage.feed_reader.listen(FIRST) as news:
         await settle()
         news.clear()
 
@@ -134,7 +134,7 @@ async def test_a_listener_who_comes_later_is_told_too(stage: FeedReaderHarness) 
 async def test_who_listens_before_the_reader_has_begun_is_woken_to_look(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.listen(FIRST) as news:
+    async with stage.feed_reader.listen(FIRST) as news:
         was_set = news.is_set()
         await settle()
 
@@ -143,7 +143,7 @@ async def test_who_listens_before_the_reader_has_begun_is_woken_to_look(
 
 async def test_who_listens_for_an_end_is_told_of_the_end_only(stage: FeedReaderHarness) -> None:
     news = asyncio.Event()
-    async with stage.newsroom.listen(FIRST, news, ends_only=True):
+    async with stage.feed_reader.listen(FIRST, news, ends_only=True):
         await settle()
         news.clear()
 
@@ -158,9 +158,9 @@ async def test_who_listens_for_an_end_is_told_of_the_end_only(stage: FeedReaderH
 async def test_a_gap_wakes_everybody(stage: FeedReaderHarness) -> None:
     ended = asyncio.Event()
     async with (
-        stage.newsroom.listen(FIRST) as news,
-        stage.newsroom.listen(SECOND, ended, ends_only=True),
-        stage.newsroom.open_subscription() as all_,
+        stage.feed_reader.listen(FIRST) as news,
+        stage.feed_reader.listen(SECOND, ended, ends_only=True),
+        stage.feed_reader.open_subscription() as all_,
     ):
         await settle()
         stage.feed.is_away = True
@@ -185,7 +185,7 @@ async def test_a_gap_wakes_everybody(stage: FeedReaderHarness) -> None:
 async def test_what_happens_while_the_store_is_away_is_told_when_it_is_back(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_:
+    async with stage.feed_reader.open_subscription() as all_:
         stage.feed.is_away = True
         await stage.change("x1")
         await stage.change("x2")
@@ -203,7 +203,7 @@ async def test_a_store_that_is_away_when_somebody_begins_to_listen_is_waited_for
     stage: FeedReaderHarness,
 ) -> None:
     stage.feed.is_away = True
-    async with stage.newsroom.listen(FIRST) as news:
+    async with stage.feed_reader.listen(FIRST) as news:
         await stage.clock.advance(10)
         was_set = news.is_set()
         stage.feed.is_away = False
@@ -220,7 +220,7 @@ async def test_all_changes_are_told_in_order_from_the_beginning_of_listening(
     stage: FeedReaderHarness,
 ) -> None:
     await stage.change("x0")
-    async with stage.newsroom.open_subscription() as all_:
+    async with stage.feed_reader.open_subscription() as all_:
         assert all_.position == await stage.feed.end()
         await stage.change("x1", "x2")
         await stage.change("x3")
@@ -233,7 +233,7 @@ async def test_all_changes_are_told_in_order_from_the_beginning_of_listening(
 async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
+    async with stage.feed_reader.open_subscription() as all_, asyncio.TaskGroup() as group:
         told = group.create_task(all_.next(wait_s=5))
         await stage.clock.advance(4.9)
         was_done = told.done()
@@ -248,7 +248,7 @@ async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(
 async def test_a_listener_that_is_closed_is_kept_waiting_no_longer(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
+    async with stage.feed_reader.open_subscription() as all_, asyncio.TaskGroup() as group:
         waiting = group.create_task(all_.next(wait_s=60))
         await settle()
         all_.close()
@@ -264,7 +264,7 @@ async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(
     stage: FeedReaderHarness,
 ) -> None:
     ids = [f"x{number}" for number in range(1_000)]
-    async with stage.newsroom.open_subscription() as slow:
+    async with stage.feed_reader.open_subscription() as slow:
         for _ in range(BUFFERED_CHANGES_MAX // len(ids) + 1):
             await stage.change(*ids)
         end = await stage.feed.end()
@@ -277,11 +277,11 @@ async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(
 
 
 async def test_who_was_away_goes_on_behind_what_was_told_last(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.open_subscription() as all_:
+    async with stage.feed_reader.open_subscription() as all_:
         await stage.change("x1", "x2", "x3")
         page = await all_.next(wait_s=0)
     await stage.change("x4")
-    async with stage.newsroom.open_subscription(after=page.changes[0].position) as again:
+    async with stage.feed_reader.open_subscription(after=page.changes[0].position) as again:
         await stage.change("x5")
 
         found: list[str] = []
@@ -297,11 +297,11 @@ async def test_who_was_away_while_others_listen_is_told_each_change_once(
     stage: FeedReaderHarness,
 ) -> None:
     """Whatever the others have been told, and whatever comes while it catches up."""
-    async with stage.newsroom.open_subscription() as others:
+    async with stage.feed_reader.open_subscription() as others:
         start = others.position
         for number in range(30):
             await stage.change(f"a{number}", f"b{number}")
-        async with stage.newsroom.open_subscription(after=start) as again:
+        async with stage.feed_reader.open_subscription(after=start) as again:
             found: list[str] = []
             for number in range(30, 60):
                 if number % 3 == 0:
@@ -316,12 +316,12 @@ async def test_who_was_away_while_others_listen_is_told_each_change_once(
 async def test_who_reads_ahead_of_the_others_is_told_each_change_once(
     stage: FeedReaderHarness,
 ) -> None:
-    async with stage.newsroom.open_subscription() as others:
+    async with stage.feed_reader.open_subscription() as others:
         start = others.position
         stage.feed.is_away = True
         await stage.change("x1")
         await stage.change("x2")
-        async with stage.newsroom.open_subscription(after=start) as again:
+        async with stage.feed_reader.open_subscription(after=start) as again:
             stage.feed.is_away = False
             found = list(ids_of(await again.next(wait_s=0)))
             found += ids_of(await again.next(wait_s=0))
@@ -340,7 +340,7 @@ async def test_who_was_away_for_too_long_gets_a_gap(stage: FeedReaderHarness) ->
     await stage.forget()
     await stage.change("x2")
 
-    async with stage.newsroom.open_subscription(after=start) as again:
+    async with stage.feed_reader.open_subscription(after=start) as again:
         page = await again.next(wait_s=0)
         await stage.change("x3")
 
@@ -349,7 +349,7 @@ async def test_who_was_away_for_too_long_gets_a_gap(stage: FeedReaderHarness) ->
 
 
 async def test_cancelling_the_wait_for_a_change_loses_nothing(stage: FeedReaderHarness) -> None:
-    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
+    async with stage.feed_reader.open_subscription() as all_, asyncio.TaskGroup() as group:
         waiting = group.create_task(all_.next(wait_s=60))
         await settle()
         waiting.cancel()

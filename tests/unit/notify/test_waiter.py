@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter
+from runnel.notify.waiter import Completion, ExecutionWaiter
 from runnel.ports.store import ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.suite import ROOT_ID, make_header
@@ -48,8 +48,9 @@ class Elsewhere:
 async def test_one_who_looks_while_another_is_told_is_told_too() -> None:
     clock, there = FakeClock(), Elsewhere()
     store = MemoryBackend(clock, FakeIds()).store
-    told = CompletionSources(get_completion=there.ending_of, listen=there.listen)
-    endings = ExecutionWaiter(store, clock, told, there.look)
+    endings = ExecutionWaiter(
+        store, clock, there.look, get_completion=there.ending_of, listen=there.listen
+    )
 
     async with asyncio.TaskGroup() as group:
         first = group.create_task(endings.wait(ROOT_ID, None))

@@ -116,7 +116,7 @@ async def build_api_role(
         dependencies.backend,
         dependencies.clock_and_ids,
         server_socket=server_socket,
-        feed_broadcaster=session.feed_broadcaster,
+        feed_reader=session.feed_reader,
         on_ready=partial(finish_startup, server_socket, is_quiet=is_quiet),
         metrics=dependencies.metrics,
     )

@@ -23,12 +23,8 @@ from runnel.cli.render.text import (
 from runnel.cli.selection import ExecutionSelection, build_filter
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, has_data, open_client
-from runnel.cli.session.unfinished import (
-    PROGRAM_ONLY_MESSAGE,
-    UNFINISHED_STATES,
-    UnfinishedExecutions,
-)
-from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
+from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
+from runnel.core.states import FINAL_NODE_STATES, UNFINISHED_STATES, ExecutionState, NodeState
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter, PageCursor, decode_cursor

@@ -34,10 +34,11 @@ from runnel.cli.session.follow import (
 )
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES
+from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
+from runnel.core.states import UNFINISHED_STATES
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import Clock, NoSecrets, Secrets
@@ -70,7 +71,7 @@ def open_batch_view(
 
 
 def describe_pace(tally: BatchTally, now: float) -> str:
-    """`12 of 2,000 documents, 9,412 per hour, 12m 40s left, 2 failed`."""
+    """Returns a text such as `12 of 2,000 documents, 9,412 per hour, 12m 40s left, 2 failed`."""
     parts = [f"{tally.done:,} of {format_count(tally.total, 'document')}"]
     if tally.done_now:
         parts.append(f"{tally.per_hour(now):,.0f} per hour")
@@ -164,7 +165,7 @@ async def run_batch_locally(
 ) -> int:
     """Runs a batch in this process and returns the exit code.
 
-    It also resumes executions that a dead process of the same batch has left.
+    It also resumes the unfinished executions of a dead process of the same batch.
     """
     engine = await build_engine(settings)
     try:
@@ -193,7 +194,7 @@ async def run_batch_on_server(
     After an interruption, the workers continue the submitted executions.
     """
     async with open_client(settings) as session:
-        run = BatchRun(batch, session, report_options, has_batch_label=not settings.has_server)
+        run = BatchRun(batch, session, report_options, is_over_http=settings.has_server)
         with run.show_progress(STOP_MESSAGE):
             await run.feed_documents()
         return run.report()
@@ -212,7 +213,7 @@ class BatchRun:
         report_options: ReportOptions,
         *,
         adopt: AdoptCallback | None = None,
-        has_batch_label: bool = True,
+        is_over_http: bool = False,
     ) -> None:
         self.signal: int | None = None
         self.tally = BatchTally(len(batch.documents), started_at=source.clock.now())
@@ -230,7 +231,7 @@ class BatchRun:
             hub=source.event_bus if isinstance(source, Engine) else EventBus(),
             on_outcome=self._add_outcome,
             adopt=adopt,
-            has_batch_label=has_batch_label,
+            is_over_http=is_over_http,
         )
         self._view = open_batch_view(
             batch.name, self.tally, source.clock, in_flight=lambda: self._feeder.in_flight
@@ -324,11 +325,11 @@ def _watch_children(engine: Engine) -> UnfinishedChildren:
 
 
 async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:
-    """Waits for the clean-up nodes of children, which may run after their root has failed."""
+    """Waits for the clean-up nodes of children, which may still run after their root has failed."""
     if run.signal is not None:
         return
     for outcome in run.tally.failures:
-        execution_id = ExecutionId(outcome.header.execution_id)
+        execution_id = ExecutionId(outcome.summary.execution_id)
         while children.has_any(execution_id):
             child = children.list_children(execution_id)[0]
             await engine.client.wait_for_end(child)

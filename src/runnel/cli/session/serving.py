@@ -98,8 +98,8 @@ def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
 class RoleDependencies(NamedTuple):
     """The parts that a role is built from.
 
-    `archived` is the same backend as `backend` if it includes PostgreSQL. `metrics` is None if no
-    port serves them.
+    `archived` is the same object as `backend` if that includes PostgreSQL, else None. `metrics` is
+    None if no port serves them.
     """
 
     settings: Settings
