@@ -207,7 +207,7 @@ class AppState:
         return result
 
     async def pause_unless_stopping(self, seconds: float) -> None:
-        """Sleeps, but not longer than until this process shuts down. 0 or less returns at once."""
+        """Sleeps until the pause is over or this process shuts down; not at all for 0 or less."""
         if seconds > 0:
             await self.clock.wait(self.stopping, seconds)
 

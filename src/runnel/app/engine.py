@@ -132,7 +132,9 @@ class Engine:
 
     @property
     def recovered(self) -> asyncio.Event:
-        """Set once the engine has recovered all partitions that were free when `run` started."""
+        """Returns the event that is set once all partitions that were free at the start of `run`
+        are recovered.
+        """
         return self._orchestrator.recovered
 
     async def _choose_partitions(self) -> Sequence[int]:

@@ -49,13 +49,19 @@ PAGE_SIZE = 200
 PAGE_SIZE_MAX = 500
 # The type of an answer that the client ignores.
 NO_VIEW = dict[str, Json]
+_WEBHOOK = ("triggers", "webhook")
 
 
 class HttpGroup:
-    """Methods of a server that belong together."""
+    """Methods for one kind of resource; `_PATH` is the path of the resource."""
+
+    _PATH = ""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def _make_path(self, *segments: str) -> str:
+        return "/".join([self._PATH, *map(quote_path_segment, segments)])
 
 
 class HttpDeadLetters(HttpGroup):
@@ -78,18 +84,15 @@ class HttpDeadLetters(HttpGroup):
 
     async def get(self, name: str) -> DeadLetterDetail:
         """Returns the letter of a name, in which the execution id may be shortened."""
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return await self._transport.get(path, DeadLetterDetail)
+        return await self._transport.get(self._make_path(name), DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
         """Reruns the failed nodes of the letter's execution, with other configs if given.
 
         Raises WrongStateError while that execution is not final.
         """
-        path = f"{self._PATH}/{quote_path_segment(name)}/retry"
-        return await self._transport.post(
-            path, RetriedLetters, {"configs": _encode_configs(configs or {})}
-        )
+        body = {"configs": _encode_configs(configs or {})}
+        return await self._transport.post(self._make_path(name, "retry"), RetriedLetters, body)
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
         """Retries the letters of at most `limit` executions, oldest first."""
@@ -98,7 +101,7 @@ class HttpDeadLetters(HttpGroup):
 
     async def purge(self, name: str) -> None:
         """Deletes a letter; its execution does not change."""
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(name)}", NO_VIEW)
+        await self._transport.delete(self._make_path(name), NO_VIEW)
 
     async def purge_many(self, selection: LettersOf) -> int:
         """Deletes letters, and returns their number."""
@@ -167,17 +170,18 @@ class HttpBulk(HttpGroup):
 class HttpOperations(HttpGroup):
     """The client's `Operations` over HTTP."""
 
+    _PATH = "/v1"
+
     async def workers(self) -> list[WorkerView]:
         """Lists living workers by name, then workers that died recently."""
         return [*await self._transport.get("/v1/workers", Listing[WorkerView])]
 
     async def worker(self, name: str) -> WorkerView:
-        return await self._transport.get(f"/v1/workers/{quote_path_segment(name)}", WorkerView)
+        return await self._transport.get(self._make_path("workers", name), WorkerView)
 
     async def drain(self, worker: str) -> None:
         """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
-        path = f"/v1/workers/{quote_path_segment(worker)}/drain"
-        await self._transport.post(path, NO_VIEW)
+        await self._transport.post(self._make_path("workers", worker, "drain"), NO_VIEW)
 
     async def queues(self) -> list[QueueView]:
         """Lists the queues by name."""
@@ -194,7 +198,7 @@ class HttpOperations(HttpGroup):
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
         """Returns the partition of an execution, with its owner."""
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
+        path = self._make_path("executions", execution_id, "partition")
         return await self._transport.get(path, PartitionView)
 
 
@@ -217,15 +221,14 @@ class HttpWorkflows(HttpGroup):
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Lists the versions, newest first; raises NotFoundError."""
-        path = f"{self._PATH}/{quote_path_segment(name)}/versions"
         query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
+        path = self._make_path(name, "versions")
         return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
         """Returns a version, by default the newest; raises NotFoundError."""
         query = [] if version is None else [("version", str(version))]
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return await self._transport.get(path, WorkflowDocument, query)
+        return await self._transport.get(self._make_path(name), WorkflowDocument, query)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         """Loads the definition that an execution runs; raises NotFoundError."""
@@ -239,8 +242,7 @@ class HttpWorkflows(HttpGroup):
 
     async def delete(self, name: str) -> int:
         """Deletes all versions, and returns their number; raises WrongStateError."""
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return (await self._transport.delete(path, DeletedWorkflow)).versions
+        return (await self._transport.delete(self._make_path(name), DeletedWorkflow)).versions
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
@@ -273,20 +275,20 @@ class HttpSchedules(HttpGroup):
         return (await self._transport.get(self._PATH, Page[ScheduleView], query)).items
 
     async def get(self, schedule_id: str) -> ScheduleView:
-        path = f"{self._PATH}/{quote_path_segment(schedule_id)}"
-        return await self._transport.get(path, ScheduleView)
+        return await self._transport.get(self._make_path(schedule_id), ScheduleView)
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
         action = "pause" if is_paused else "resume"
-        path = f"{self._PATH}/{quote_path_segment(schedule_id)}/{action}"
-        return await self._transport.post(path, ScheduleView)
+        return await self._transport.post(self._make_path(schedule_id, action), ScheduleView)
 
     async def remove(self, schedule_id: str) -> None:
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(schedule_id)}", NO_VIEW)
+        await self._transport.delete(self._make_path(schedule_id), NO_VIEW)
 
 
 class HttpWebhooks(HttpGroup):
     """The client's `Webhooks` over HTTP."""
+
+    _PATH = "/v1/workflows"
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
         """Adds the webhook of a workflow, or replaces it with `replaces`.
@@ -298,7 +300,7 @@ class HttpWebhooks(HttpGroup):
             del body[name]
         request = ServerRequest(
             method="PUT",
-            path=_build_webhook_path(webhook.workflow),
+            path=self._make_path(webhook.workflow, *_WEBHOOK),
             query=[] if replaces else [("is_new", "true")],
             body=msgspec.json.encode(body),
         )
@@ -309,14 +311,10 @@ class HttpWebhooks(HttpGroup):
         return (await self._transport.get("/v1/webhooks", Page[WebhookView], query)).items
 
     async def get(self, workflow: str) -> WebhookView:
-        return await self._transport.get(_build_webhook_path(workflow), WebhookView)
+        return await self._transport.get(self._make_path(workflow, *_WEBHOOK), WebhookView)
 
     async def remove(self, workflow: str) -> None:
-        await self._transport.delete(_build_webhook_path(workflow), NO_VIEW)
-
-
-def _build_webhook_path(workflow: str) -> str:
-    return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
+        await self._transport.delete(self._make_path(workflow, *_WEBHOOK), NO_VIEW)
 
 
 class HttpTokens(HttpGroup):
@@ -340,7 +338,7 @@ class HttpTokens(HttpGroup):
 
     async def revoke(self, token_id: str) -> None:
         """Revokes a token; raises NotFoundError."""
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(token_id)}", NO_VIEW)
+        await self._transport.delete(self._make_path(token_id), NO_VIEW)
 
 
 def _build_page_query(after: str, limit: int) -> Query:

@@ -242,7 +242,7 @@ class Operations(Protocol):
         """Lists living workers by name, then workers that died recently."""
 
     async def worker(self, name: str) -> WorkerView:
-        """Raises NotFoundError."""
+        """Returns one worker; raises NotFoundError."""
 
     async def drain(self, worker: str) -> None:
         """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends.
@@ -277,7 +277,7 @@ class Schedules(Protocol):
         """Lists schedules by id; `after` is the last id of the previous page."""
 
     async def get(self, schedule_id: str) -> ScheduleView:
-        """Raises NotFoundError."""
+        """Returns a schedule; raises NotFoundError."""
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
         """Pauses a schedule, or resumes it; raises NotFoundError."""
@@ -300,10 +300,10 @@ class Webhooks(Protocol):
         """Lists webhooks by workflow; `after` is the last workflow of the previous page."""
 
     async def get(self, workflow: str) -> WebhookView:
-        """Raises NotFoundError."""
+        """Returns the webhook of a workflow; raises NotFoundError."""
 
     async def remove(self, workflow: str) -> None:
-        """Raises NotFoundError."""
+        """Removes the webhook of a workflow; raises NotFoundError."""
 
 
 class Tokens(Protocol):
@@ -322,7 +322,7 @@ class Tokens(Protocol):
     async def list(self) -> Sequence[TokenView]: ...
 
     async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
+        """Revokes a token; raises NotFoundError."""
 
 
 async def find_owner(operations: Operations, execution_id: ExecutionId) -> str | None:

@@ -40,7 +40,7 @@ LastEventIdHeader: TypeAlias = Annotated[
     Scope.READ,
     "Follow the events of an execution, until it is final",
     404,
-    others={200: _STREAM, 204: _ALREADY_RECEIVED},
+    other_answers={200: _STREAM, 204: _ALREADY_RECEIVED},
 )
 async def follow_execution(
     request: Request,
@@ -60,7 +60,7 @@ async def follow_execution(
     "GET /events",
     Scope.READ,
     "Follow the changes of all executions",
-    others={200: _STREAM},
+    other_answers={200: _STREAM},
 )
 async def follow_all(
     request: Request,

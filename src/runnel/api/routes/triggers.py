@@ -174,7 +174,7 @@ _ANY_BODY = {
     409,
     413,
     status=202,
-    others={200: OtherAnswer("The answer to Slack's challenge", view=ChallengeReply)},
+    other_answers={200: OtherAnswer("The answer to Slack's challenge", view=ChallengeReply)},
     request_body=_ANY_BODY,
 )
 async def call_webhook(

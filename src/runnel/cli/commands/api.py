@@ -81,8 +81,8 @@ def api(
     if workers > 1:
         command = [*_build_child_command(location), "--fd", str(listening.fileno())]
         ports = assign_metrics_ports(settings.metrics_port, workers)
-        first, *others = [[*command, *options] for options in ports]
-        commands = [first, *([*other, "--quiet"] for other in others)]
+        first, *later = [[*command, *options] for options in ports]
+        commands = [first, *([*arguments, "--quiet"] for arguments in later)]
         return asyncio.run(supervise(commands, listening))
     serving = serve(
         settings,

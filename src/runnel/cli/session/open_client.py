@@ -47,10 +47,6 @@ class ClientSession:
         """Returns the name of the process that runs an execution, or None."""
         return await find_owner(self.operations, execution_id)
 
-    async def load_workflow(self, execution_id: ExecutionId) -> Workflow:
-        """Returns the workflow of an execution; raises NotFoundError."""
-        return await load_workflow(self.client, execution_id)
-
 
 def has_data(settings: Settings) -> bool:
     """Returns whether there is data to read; always true for servers."""

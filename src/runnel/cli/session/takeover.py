@@ -39,7 +39,7 @@ class TakeoverPlan:
 
     @property
     def folders(self) -> list[str]:
-        """The folders of the functions that these executions call."""
+        """Returns the folders of the functions that these executions call."""
         return [
             summary.labels[SOURCE_LABEL]
             for summary in self.resumable

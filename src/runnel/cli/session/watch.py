@@ -15,7 +15,12 @@ from runnel.cli.session.follow import (
     show_logs,
 )
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, format_location, open_client
+from runnel.cli.session.open_client import (
+    ClientSession,
+    format_location,
+    load_workflow,
+    open_client,
+)
 from runnel.client.operations import to_queue_key
 from runnel.client.protocol import Operations, find_owner
 from runnel.core.ids import ExecutionId
@@ -124,7 +129,7 @@ async def follow_until_final(
     as_json: bool,
 ) -> int:
     """Watches an execution and prints its result; returns the exit code of `runnel run`."""
-    workflow = await session.load_workflow(execution_id)
+    workflow = await load_workflow(session.client, execution_id)
     view = open_progress_view(session.clock, hints)
     if first_message:
         view.print_message(first_message)
