@@ -198,7 +198,7 @@ def test_webhooks_are_kept_there(places: StoreAndServer) -> None:
     removed = places.there("webhook", "remove", "chain")
 
     assert (added.code, again.code) == (0, 2)
-    assert "there is a webhook 'chain' already" in again.err
+    assert "a webhook 'chain' already exists" in again.err
     assert all("github" in each.out for each in same)
     assert removed.code == 0
 

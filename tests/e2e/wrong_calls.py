@@ -241,7 +241,7 @@ CALLS = [
     ),
     Call(
         "show ''",
-        "no execution ''; give its id, the beginning of it, or @last",
+        "no execution ''; give an id, the beginning of an id, or @last",
     ),
     Call(
         "show @first",

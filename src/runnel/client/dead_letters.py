@@ -125,7 +125,7 @@ class StoreDeadLetters:
         if has_filter is selection.is_all:
             raise InputError(
                 "select dead letters by queue, workflow, execution or age, or select 'all' of "
-                "them; give one of both"
+                "them, but not both"
             )
         return DeadLetterFilter(
             queue=to_queue_key(selection.queue or None),

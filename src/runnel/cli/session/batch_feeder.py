@@ -161,7 +161,7 @@ class BatchFeeder:
         client: Client,
         clock: Clock,
         *,
-        hub: EventBus,
+        event_bus: EventBus,
         on_outcome: Callable[[DocumentOutcome], Awaitable[None]],
         adopt: AdoptCallback | None = None,
         is_over_http: bool = False,
@@ -169,14 +169,14 @@ class BatchFeeder:
         self._batch = batch
         self._client = client
         self._clock = clock
-        self._hub = hub
+        self._event_bus = event_bus
         self._on_outcome = on_outcome
         self._adopt = adopt
         own_labels = {} if is_over_http else {BATCH_LABEL: batch.name}
         self._labels = {**batch.labels, **own_labels}
         self._is_over_http = is_over_http
         self._adopted_at = clock.monotonic()
-        self._store_retry = StoreRetry(clock, hub, "batch")
+        self._store_retry = StoreRetry(clock, event_bus, "batch")
         self._in_flight: dict[ExecutionId, BatchDocument] = {}
         self._wakeup = asyncio.Event()
         self._ended: list[ExecutionId] = []
@@ -187,7 +187,7 @@ class BatchFeeder:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until all documents have ended, or until `stop` is set."""
-        end_watch = self._hub.watch(self._on_notification)
+        end_watch = self._event_bus.watch(self._on_notification)
         pending = iter(self._batch.documents)
         try:
             while not stop.is_set():
@@ -296,7 +296,7 @@ class BatchFeeder:
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionSummary]:
         """Loads the summaries of the ids that exist; retries until the store answers."""
-        return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
+        return await self._store_retry.run(lambda: self._client.summaries(ids), "summaries")
 
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -1,7 +1,7 @@
 """Runs a batch: by an engine of this process, or by the workers of a server."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
@@ -65,9 +65,13 @@ def open_batch_view(
     name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
 ) -> BatchView:
     """Returns a view on stderr, because stdout is for the result."""
-    if is_live_terminal():
-        return LiveBatchView(name, tally, clock, in_flight=in_flight)
-    return PlainBatchView(tally, clock)
+    if not is_live_terminal():
+        return PlainBatchView(tally, clock)
+    from runnel.cli.render.live_frames import LiveLines
+
+    view = LiveLines(lambda _height: _draw_lines(name, tally, clock, in_flight()))
+    view.start()
+    return view
 
 
 def describe_pace(tally: BatchTally, now: float) -> str:
@@ -105,47 +109,21 @@ class PlainBatchView:
         """Nothing to close."""
 
 
-class LiveBatchView:
-    def __init__(
-        self, name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
-    ) -> None:
-        from runnel.cli.render.live_frames import LiveLines
+def _draw_lines(name: str, tally: BatchTally, clock: Clock, in_flight: int) -> Iterator["Text"]:
+    from rich.text import Text
 
-        self._name = name
-        self._tally = tally
-        self._clock = clock
-        self._in_flight = in_flight
-        self._live = LiveLines(self._lines)
-        self._live.start()
+    from runnel.cli.render.live_frames import draw_bar
 
-    def refresh(self) -> None:
-        self._live.refresh()
-
-    def print_message(self, text: str) -> None:
-        self._live.print_message(text)
-
-    def close(self) -> None:
-        self._live.refresh()
-        self._live.close()
-
-    def _lines(self, _height: int) -> Iterable["Text"]:
-        from rich.text import Text
-
-        from runnel.cli.render.live_frames import draw_bar
-
-        tally = self._tally
-        head = Text.assemble((f"{self._name}  ", "bold")).append_text(
-            draw_bar(tally.done, tally.total)
-        )
-        yield head.append(f"  {describe_pace(tally, self._clock.now())}", style="dim")
-        counts = Text("  ")
-        for state, state_style in STATE_STYLES.items():
-            if tally.states[state]:
-                text = f"{state_style.glyph} {tally.states[state]:,} {state.lower()}   "
-                counts.append(text, style=state_style.style)
-        if self._in_flight():
-            counts.append(f"{self._in_flight():,} under way", style=STATE_STYLES["RUNNING"].style)
-        yield counts
+    head = Text.assemble((f"{name}  ", "bold")).append_text(draw_bar(tally.done, tally.total))
+    yield head.append(f"  {describe_pace(tally, clock.now())}", style="dim")
+    counts = Text("  ")
+    for state, state_style in STATE_STYLES.items():
+        if tally.states[state]:
+            text = f"{state_style.glyph} {tally.states[state]:,} {state.lower()}   "
+            counts.append(text, style=state_style.style)
+    if in_flight:
+        counts.append(f"{in_flight:,} under way", style=STATE_STYLES["RUNNING"].style)
+    yield counts
 
 
 STOP_MESSAGE = "no more documents are submitted; submitted executions continue"
@@ -228,7 +206,7 @@ class BatchRun:
             batch,
             source.client,
             source.clock,
-            hub=source.event_bus if isinstance(source, Engine) else EventBus(),
+            event_bus=source.event_bus if isinstance(source, Engine) else EventBus(),
             on_outcome=self._add_outcome,
             adopt=adopt,
             is_over_http=is_over_http,

@@ -55,7 +55,7 @@ class WatchSession:
         self._execution_id = ExecutionId(progress.execution_id)
         self._view = view
         self._warning = warning
-        self._store_retry = StoreRetry(session.clock, LogTelemetry(), "onlooker")
+        self._store_retry = StoreRetry(session.clock, LogTelemetry(), "watch")
         self._events_seen = 0
         self._ended = asyncio.Event()
 
@@ -108,7 +108,7 @@ class WatchSession:
             await self._clock.sleep(CHECK_INTERVAL_S)
             if self._events_seen == events_seen:
                 await self._store_retry.run(
-                    lambda: warning.check(self._execution_id, self._view.print_message), "look"
+                    lambda: warning.check(self._execution_id, self._view.print_message), "check"
                 )
             events_seen = self._events_seen
 
