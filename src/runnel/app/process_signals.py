@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The exit code of a process that a signal ended is this plus the number of the signal.
 SIGNAL_EXIT_BASE = 128
 EXIT_AT_SIGNAL = 3
 

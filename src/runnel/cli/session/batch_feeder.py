@@ -14,6 +14,7 @@ from itertools import islice
 import msgspec
 
 from runnel.authoring.input_schema import CheckedInput
+from runnel.cli.render.text import HOUR_S
 from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
@@ -28,8 +29,6 @@ from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.clock import Clock
 from runnel.views.execution import ExecutionSummary
-
-HOUR_S = 3_600
 
 
 class DocumentOutcome(msgspec.Struct, frozen=True):
