@@ -79,39 +79,27 @@ __all__ = [
     "workflow",
 ]
 
-_HOMES = {
-    "Cache": "runnel.core.workflow",
-    "Client": "runnel.client.http_client",
-    "Context": "runnel.authoring.context",
-    "HandlerRegistry": "runnel.authoring.registry",
-    "InvalidWorkflowError": "runnel.errors",
-    "RateLimit": "runnel.core.workflow",
-    "RetryPolicy": "runnel.core.retry",
-    "RunnelError": "runnel.errors",
-    "Skip": "runnel.errors",
-    "StepContext": "runnel.authoring.context",
-    "StepResult": "runnel.app.live_execution",
-    "SyncClient": "runnel.client.sync_client",
-    "Task": "runnel.authoring.decorators.task",
-    "TokenBucketRateLimiter": "runnel.app.rate_limiter",
-    "TraceError": "runnel.errors",
-    "WorkflowDAG": "runnel.authoring.builder",
-    "WorkflowExecutor": "runnel.app.executor",
-    "WorkflowFailedError": "runnel.errors",
-    "WorkflowResult": "runnel.app.live_execution",
-    "default": "runnel.authoring.decorators.task",
-    "handler": "runnel.authoring.decorators.task",
-    "item": "runnel.authoring.decorators.task",
-    "load_file": "runnel.authoring.documents",
-    "run": "runnel.app.run",
-    "secret": "runnel.authoring.decorators.task",
-    "sleep": "runnel.authoring.decorators.task",
-    "submit": "runnel.app.run",
-    "task": "runnel.authoring.decorators.task",
-    "text": "runnel.authoring.decorators.task",
-    "wait_for_signal": "runnel.authoring.decorators.task",
-    "workflow": "runnel.app.decorated",
+# The public names of each module.
+_MODULES = {
+    "runnel.app.decorated": "workflow",
+    "runnel.app.executor": "WorkflowExecutor",
+    "runnel.app.live_execution": "StepResult WorkflowResult",
+    "runnel.app.rate_limiter": "TokenBucketRateLimiter",
+    "runnel.app.run": "run submit",
+    "runnel.authoring.builder": "WorkflowDAG",
+    "runnel.authoring.context": "Context StepContext",
+    "runnel.authoring.decorators.task": (
+        "Task default handler item secret sleep task text wait_for_signal"
+    ),
+    "runnel.authoring.documents": "load_file",
+    "runnel.authoring.registry": "HandlerRegistry",
+    "runnel.client.http_client": "Client",
+    "runnel.client.sync_client": "SyncClient",
+    "runnel.core.retry": "RetryPolicy",
+    "runnel.core.workflow": "Cache RateLimit",
+    "runnel.errors": "InvalidWorkflowError RunnelError Skip TraceError WorkflowFailedError",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Public names that differ from the name in their module.
 _CLASSES = {"Client": "HttpClient"}

@@ -223,7 +223,7 @@ async def test_an_interrupted_batch_stops_gently_and_can_be_continued(tmp_path: 
     done = await asyncio.to_thread(program.run, *WITH_OUTPUT)
 
     assert code == 130
-    assert "stopping: what runs may finish" in err
+    assert "stopping: running tasks may finish" in err
     assert "continue with the same command; results so far: results.jsonl.part" in err
     assert "Traceback" not in err
     assert f": {len(so_far)} completed, {48 - len(so_far)} unfinished" in out

@@ -105,7 +105,7 @@ async def test_a_second_signal_does_not_wait_for_running_code(program: Program) 
     async with program.running("run", "holding.json", "-i", f"file={program.log}") as running:
         await running.read_until("hold: started")
         running.send(signal.SIGINT)
-        await running.read_until("stopping: what runs may finish within 30 s")
+        await running.read_until("stopping: running tasks may finish within 30 s")
         running.send(signal.SIGINT)
         code, _, err = await running.wait()
 

@@ -81,7 +81,7 @@ def test_an_unreachable_server_is_reported_with_its_address(cli: CommandLine) ->
 
     output = cli.run("list", "--server", url)
 
-    reason = "connection refused; look whether it runs, and whether this is where it listens"
+    reason = "connection refused; check that it runs, and that it listens at this address"
     expected = f"error: can't use the Runnel server at {url}: {reason}\n"
     assert (output.code, output.err) == (1, expected)
 
@@ -136,8 +136,10 @@ def test_tokens_are_required_checked_and_managed_over_http(
         revoked = cli.run("token", "revoke", str(reader["id"]), *on_server, **boss)
         listed_on_store = cli.documents("token", "list")
 
-    remedy = "set RUNNEL_TOKEN; whoever runs the server makes one with 'runnel token create'"
-    expected = f"error: the server at {server.url} wants a token: {remedy}\n"
+    expected = (
+        f"error: the server at {server.url} requires a token: set RUNNEL_TOKEN; an administrator "
+        "of the server creates a token with 'runnel token create'\n"
+    )
     assert (without.code, without.err) == (2, expected)
     assert (wrong.code, wrong.err) == (
         2,

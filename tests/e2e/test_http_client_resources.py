@@ -109,7 +109,7 @@ async def test_dead_letters_are_read_retried_and_purged(server: DevServer) -> No
         first = await letters.get(listed[0].name)
         retried = await letters.retry(first.name, {"look": {"function": "os:getpid"}})
         await client.wait(retried.execution_id, timeout_s=20)
-        with pytest.raises(InputError, match="which dead letters"):
+        with pytest.raises(InputError, match="select dead letters by"):
             await letters.retry_many(LettersOf())
         many = await letters.retry_many(LettersOf(workflow="odd"), limit=1)
         await letters.purge(listed[0].name.replace(listed[0].execution_id, retried.execution_id))

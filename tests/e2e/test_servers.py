@@ -225,7 +225,7 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
     ):
         await caller.read_until("first: completed")
         listed = await cli.document("workers")
-        warning = await caller.read_until("no worker that is alive takes tasks")
+        warning = await caller.read_until("no living worker takes tasks")
         # The worker ends before the check, so it can no longer take the last node.
         worker.send(signal.SIGTERM)
         await worker.wait()
@@ -240,7 +240,7 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
     assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
-    assert "they wait until a worker is there" in waiting
+    assert "its tasks wait: no worker is alive" in waiting
     assert listed_after_drain == "no workers; start one with: runnel worker\n"
     assert code == 0
     assert (await cli.run("trim")).startswith("deleted: 0 executions, 2 empty queues")

@@ -243,7 +243,7 @@ CALLS = [
     ),
     Call(
         "show ''",
-        "no execution ''; give its id, the beginning of it, or @last",
+        "no execution ''; give an id, the beginning of an id, or @last",
     ),
     Call(
         "show @first",
@@ -269,7 +269,7 @@ CALLS = [
     ),
     Call(
         "cancel @last",
-        "execution <id> is COMPLETED already, it can't be cancelled any more",
+        "execution <id> is COMPLETED and can't be cancelled any more",
     ),
     Call(
         "signal @last",
@@ -289,7 +289,7 @@ CALLS = [
     ),
     Call(
         "signal @last ok",
-        "execution <id> is COMPLETED already, it can't be signalled any more",
+        "execution <id> is COMPLETED and can't be signalled any more",
     ),
     Call(
         "resume nope",

@@ -85,11 +85,11 @@ DAILY_CALLS = [
     ),
     Call(
         "cancel --status failed",
-        "what has ended can't be cancelled: name running or pending executions",
+        "final executions can't be cancelled; select running or pending ones",
     ),
     Call(
         "rerun --status running",
-        "only what has ended can be rerun: name failed, cancelled or completed",
+        "only final executions can be rerun; select failed, cancelled or completed",
     ),
     Call(
         "rerun --workflow x --input a=1",

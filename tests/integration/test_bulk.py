@@ -153,9 +153,9 @@ async def test_an_execution_that_can_not_be_rerun_is_reported_and_the_others_rer
 
 
 async def test_contradictory_filters_are_refused(engine: Engine) -> None:
-    with pytest.raises(InputError, match="what has ended can't be cancelled"):
+    with pytest.raises(InputError, match="final executions can't be cancelled"):
         await cancel(engine, ExecutionFilter(states=(S.FAILED,)))
-    with pytest.raises(InputError, match="only what has ended can be rerun"):
+    with pytest.raises(InputError, match="only final executions can be rerun"):
         await rerun(engine, ExecutionFilter(states=(S.FAILED, S.RUNNING)))
     with pytest.raises(InputError, match="rerun their roots"):
         await rerun(engine, ExecutionFilter(with_children=True))

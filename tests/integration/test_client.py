@@ -279,7 +279,7 @@ async def test_an_execution_that_could_not_be_created_is_shown_as_failed(
     view = await desk.client.get(execution_id)
     assert (view.status, view.error) == ("FAILED", "StoreError: it broke: badly")
     assert (view.started_at, view.finished_at) == (11.0, 12.0)
-    with pytest.raises(WrongStateError, match="is FAILED, only a PENDING one"):
+    with pytest.raises(WrongStateError, match="is FAILED; only a PENDING execution"):
         await desk.client.trigger(execution_id)
 
 

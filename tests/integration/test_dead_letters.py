@@ -194,11 +194,11 @@ async def test_a_letter_that_can_not_be_retried_gives_the_reason(
 
     with pytest.raises(WrongStateError, match=r"gone/parse: its execution was deleted.*dlq purge"):
         await retry_letters(client, archive, [letter_of("gone")])
-    with pytest.raises(WrongStateError, match="it is of no execution"):
+    with pytest.raises(WrongStateError, match="it does not belong to an execution"):
         await retry_letters(client, archive, [letter_of("")])
-    with pytest.raises(WrongStateError, match="completed all the same"):
+    with pytest.raises(WrongStateError, match="another attempt completed its execution"):
         await retry_letters(client, archive, [letter_of(done)])
-    with pytest.raises(WrongStateError, match="only a finished one can be rerun"):
+    with pytest.raises(WrongStateError, match="only a final execution can be rerun"):
         await retry_letters(client, archive, [letter_of(running)])
     with pytest.raises(InputError, match="has no node 'nope'"):
         await retry_letters(client, archive, [only], configs={"nope": {}})

@@ -62,7 +62,7 @@ async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
         triggering = group.create_task(_trigger_refused(desk.client, execution_id))
         await desk.clock.advance(2 * PICKUP_TIMEOUT_S)
 
-    assert "no process has taken it up" in triggering.result()
+    assert "no process has read it yet" in triggering.result()
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.client.trigger(execution_id, {"n": 1}))
         await desk.clock.advance(2 * START_TIMEOUT_S)
@@ -91,7 +91,7 @@ async def test_one_of_two_concurrent_triggers_is_refused(
     assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
     assert refused.count("") == 1
     assert refused.index("") == "12".index(view.input["who"])
-    assert "only a PENDING one can be triggered" in "".join(refused)
+    assert "only a PENDING execution can be triggered" in "".join(refused)
 
 
 async def _trigger(engine: Engine, execution_id: ExecutionId, key: str) -> str:
@@ -118,7 +118,7 @@ async def test_triggers_with_the_same_key_start_the_execution_once(
         await client.trigger(execution_id, {"m": 2, "n": 1}, idempotency_key="k")
 
         starts = await _list_starts(engine, execution_id)
-        with pytest.raises(WrongStateError, match="only a PENDING one"):
+        with pytest.raises(WrongStateError, match="only a PENDING execution"):
             await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
         with pytest.raises(KeyReusedError, match="another input"):
             await client.trigger(execution_id, {"n": 2}, idempotency_key="k")

@@ -160,7 +160,7 @@ async def test_the_operators_key_is_not_in_the_output(
     server.says(PATH, make_json_answer(make_completion("your key is sk-operator")))
 
     task = stage.task(HANDLER, {"model": "m", "prompt": "Hi"})
-    output = await stage.output(task, secrets=KnownSecrets({}, others=["sk-operator"]))
+    output = await stage.output(task, secrets=KnownSecrets({}, unnamed=["sk-operator"]))
 
     assert output["text"] == "your key is ***"
 

@@ -222,7 +222,7 @@ async def test_a_cached_result_and_a_large_value_are_marked(engine: Engine) -> N
     assert (detail.is_cached, detail.reason) == (True, "from the cache")
     assert detail.config == {"size": len(large)}
     assert detail.inputs["a"] == {"large": large}
-    assert "bytes, which is too large to be shown" in detail.inputs["b"]
+    assert "bytes: too large to show" in detail.inputs["b"]
 
 
 async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine) -> None:
@@ -244,7 +244,7 @@ async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
 
     with pytest.raises(NotFoundError, match=r"no node 'alpa'.*alpha"):
         await engine.client.node(id_, "alpa")
-    with pytest.raises(NotFoundError, match=r"no item 'alpha\[0\]'; it is no map"):
+    with pytest.raises(NotFoundError, match=r"no item 'alpha\[0\]'; the node is not a map"):
         await engine.client.node(id_, "alpha", item=0)
     with pytest.raises(NotFoundError):
         await engine.client.node(ExecutionId("nobody"), "alpha")

@@ -217,12 +217,12 @@ async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
         running = await engine.client.submit(parent)
         await work.entered["x"].wait()
 
-        with pytest.raises(WrongStateError, match="is RUNNING, only a finished one"):
+        with pytest.raises(WrongStateError, match="is RUNNING, but only a final execution"):
             await engine.client.rerun(running)
         gate.set()
         await wait_for_end(engine, running)
         child_id = ExecutionId(f"{running}.w.1")
-        with pytest.raises(WrongStateError, match=f"child of {running}: rerun that one"):
+        with pytest.raises(WrongStateError, match=f"rerun its parent {running}"):
             await engine.client.rerun(child_id)
         with pytest.raises(NotFoundError):
             await engine.client.rerun(ExecutionId("none"))

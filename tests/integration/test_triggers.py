@@ -151,7 +151,8 @@ async def test_concurrent_receivers_start_one_execution_for_each_delivery(
         )
         for backend in backends
     ]
-    known = await WebhookStore(backends[1], WORLD.clock).get(FLOW.name)
+    known = await WebhookStore(backends[1], WORLD.clock).find(FLOW.name)
+    assert known is not None
     deliveries = [Delivery.from_pairs([], [], b"%d" % number) for number in range(TICKS)]
 
     received = await asyncio.gather(

@@ -37,7 +37,7 @@ from runnel.app.engine import ClockAndIds
 from runnel.app.process_signals import build_role_name
 from runnel.client.store_client import StoreClient
 from runnel.errors import InputError, RunnelError
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.ports import Backend
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import MetricsTelemetry
@@ -112,14 +112,14 @@ async def build_api(
     clock_and_ids: ClockAndIds,
     *,
     server_socket: socket.socket,
-    feed_broadcaster: FeedBroadcaster,
+    feed_reader: FeedReader,
     on_ready: Callable[[], None],
     metrics: MetricsTelemetry | None = None,
 ) -> ApiRole:
     """Builds the API role of a process.
 
     Raises InputError for an address that other machines can reach, unless a token exists.
-    `feed_broadcaster` is the one of the client, so that a process reads the feed once.
+    `feed_reader` is the one of the client, so that a process reads the feed once.
     """
     tokens = TokenStore(backend.records, clock_and_ids.clock)
     is_open = not await tokens.has_any()
@@ -136,7 +136,7 @@ async def build_api(
         settings,
         tokens,
         metrics=metrics,
-        feed_broadcaster=feed_broadcaster,
+        feed_reader=feed_reader,
     )
     rules = AccessRules(
         is_open=is_open,

@@ -19,12 +19,11 @@ from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import make_event_id
 
-# At most so many messages are sent together: one by one, a long history costs ten times as much.
+# Messages that are sent together: sent one by one, a long history costs ten times as much.
 MESSAGES_PER_CHUNK_MAX = 100
 
-
-# Changes are sent at once after a quiet interval of this length, and otherwise once in each
-# interval: to wake 100 listeners for each of 200 commits a second took more than one processor.
+# A change is sent at once after a quiet interval of this length; otherwise changes are sent once in
+# each interval. Waking 100 listeners for each of 200 commits a second took more than one processor.
 SEND_INTERVAL_S = 0.25
 
 
@@ -35,7 +34,7 @@ async def stream_execution(
     sent = parse_message_id(after)
     async with (
         app_state.histories.follow(execution_id) as history,
-        app_state.feed_broadcaster.listen(execution_id) as wakeup,
+        app_state.feed_reader.listen(execution_id) as wakeup,
         app_state.stopping.call_when_set(wakeup.set),
     ):
         while not app_state.stopping.is_set():
@@ -58,7 +57,7 @@ async def stream_all(
     """Yields the changes of all executions from now on, or those after the message `after`."""
     position = None if after is None else FeedPosition(after)
     async with (
-        app_state.feed_broadcaster.open_subscription(after=position) as subscription,
+        app_state.feed_reader.open_subscription(after=position) as subscription,
         app_state.stopping.call_when_set(subscription.close),
     ):
         yield encode_message(subscription.position, "hello", {})
@@ -72,7 +71,7 @@ async def stream_all(
 
 
 async def has_received_all(app_state: AppState, header: ExecutionHeader, after: str) -> bool:
-    """Whether a client that reconnects has received every message of a final execution."""
+    """Returns whether a client that reconnects has received all messages of a final execution."""
     if header.state not in FINAL_EXECUTION_STATES or not after:
         return False
     return parse_message_id(after) >= await app_state.histories.count_messages(header.execution_id)

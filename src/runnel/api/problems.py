@@ -142,7 +142,7 @@ def make_problem_response(error: RunnelError) -> Response:
 
 
 def make_internal_error_response() -> Response:
-    """Tells nothing about the error: it is in the log, and may be confidential."""
+    """Returns a response without the error, which is in the log and may be confidential."""
     detail = "this is a bug in Runnel; the log of the server has the details"
     return _make_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
 

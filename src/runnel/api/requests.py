@@ -32,7 +32,7 @@ class StrictRequest(Request):
     """A request whose JSON body must not have NaN, duplicate keys or too deep nesting."""
 
     async def json(self) -> Any:
-        """Raises MalformedBodyError."""
+        """Parses the body; raises MalformedBodyError."""
         return parse_json_body(await self.body())
 
 
@@ -70,7 +70,9 @@ def _make_malformed_body_error(error: InvalidWorkflowError) -> MalformedBodyErro
 
 
 async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Workflow:
-    """Raises MalformedBodyError, or InvalidWorkflowError with all problems of the document.
+    """Reads the workflow in a document.
+
+    Raises MalformedBodyError, or InvalidWorkflowError with all problems of the document.
 
     The document can't name files. Child workflows that it names are the newest stored versions.
     """
@@ -203,7 +205,7 @@ class ExecutionQuery(BaseModel):
     children: bool = Field(default=False, description="Include child executions")
 
     def to_filter(self, *, limit: int = 50, after: str | None = None) -> ExecutionFilter:
-        """Raises InputError."""
+        """Returns the filter of the store; raises InputError."""
         begin, end = self.created_from, self.created_before
         return ExecutionFilter(
             states=tuple(dict.fromkeys(self.status)),

@@ -64,7 +64,7 @@ class ResourceRouter:
         *problems: int,
         status: int = 200,
         operation_id: str | None = None,
-        others: Mapping[int, OtherAnswer] | None = None,
+        other_answers: Mapping[int, OtherAnswer] | None = None,
         request_body: dict[str, Any] | None = None,
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
         """Adds a function that returns a view; its return annotation describes the view.
@@ -83,7 +83,7 @@ class ResourceRouter:
             if view is not None:
                 self.views.append(view)
                 answers[status] = describe_view(view)
-            for other_status, other in (others or {}).items():
+            for other_status, other in (other_answers or {}).items():
                 self.views += [] if other.view is None else [other.view]
                 answers[other_status] = other.describe()
             self.api_router.add_api_route(

@@ -1,4 +1,4 @@
-"""Messages of server-sent events: pages of changes, and histories that clients follow."""
+"""Encodes server-sent events: pages of changes, and the histories that clients follow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -23,13 +23,13 @@ KEEPALIVE_COMMENT = b": \n\n"
 
 
 def encode_message(id_: str, event: str, data: object) -> bytes:
-    """Encodes one message; encoded JSON has no line breaks, so it needs one line of data."""
+    """Encodes one message; its JSON has no line breaks, so it is one line of data."""
     body = encode_view(data)
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), event.encode(), body)
 
 
 def encode_history_message(number: int, entry: HistoryEvent) -> bytes:
-    """Encodes an event of a history; `number` is its place there, from 1."""
+    """Encodes an event of a history; `number` counts the events from 1."""
     return encode_message(make_event_id(number), entry.event, entry)
 
 
@@ -46,17 +46,17 @@ ENCODED_PAGES_MAX = 100
 
 
 class EncodedPageCache:
-    """The last pages as messages: all listeners to all executions get the same pages."""
+    """Caches the messages of the last pages, because all streams of changes get the same pages."""
 
     def __init__(self) -> None:
         self._encoded: dict[tuple[int, bool], tuple[FeedPage, bytes]] = {}
 
     def encode(self, pages: Sequence[FeedPage], *, children: bool) -> bytes:
         """Returns the messages of the pages; empty when they have none."""
-        return b"".join([self._encode_one(page, children=children) for page in pages])
+        return b"".join([self._encode_cached(page, children=children) for page in pages])
 
-    def _encode_one(self, page: FeedPage, *, children: bool) -> bytes:
-        """Uses `id` as the key: the cache holds the page, so that its id is not reused."""
+    def _encode_cached(self, page: FeedPage, *, children: bool) -> bytes:
+        """Caches by the `id` of the page, which stays unique while the cache holds the page."""
         key = (id(page), children)
         known = self._encoded.get(key)
         if known is None:
@@ -82,13 +82,13 @@ def _encode_page(page: FeedPage, *, children: bool) -> bytes:
 
 # Histories, read once for all clients that follow the same execution.
 
-# The next read starts after so many times the duration of the last one.
+# The pause before the next read, as a multiple of the duration of the last one.
 PAUSE_PER_READ = 10
 LENGTHS_CACHED_MAX = 1_000
 
 
 class HistorySource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where histories come from; `stopping` is set when the process ends, and ends all pauses."""
+    """The parts that read histories; `stopping` is set when the process ends, and ends a pause."""
 
     client: StoreClient
     archive: Archive
@@ -118,19 +118,19 @@ class FollowedHistory:
         return self._reader.is_final
 
     async def refresh(self) -> None:
-        """Reads what is new at some time after the call; raises NotFoundError.
+        """Reads the new events; the read starts after the call. Raises NotFoundError.
 
-        Calls that arrive during a read share the next one. The history of a final execution does
-        not change any more.
+        Calls that arrive during a read share the next read. The history of a final execution is not
+        read again, because it does not change.
         """
         started = self._reads_started
         async with self._lock:
             if self.is_final or self._last_read > started:
                 return
             clock = self._source.clock
-            rest_s = self._paused_until - clock.monotonic()
-            if rest_s > 0:
-                await clock.wait(self._source.stopping, rest_s)
+            pause_s = self._paused_until - clock.monotonic()
+            if pause_s > 0:
+                await clock.wait(self._source.stopping, pause_s)
             self._reads_started += 1
             number, began = self._reads_started, clock.monotonic()
             for event in await self._reader.read_new():
@@ -141,10 +141,10 @@ class FollowedHistory:
 
 
 class HistoryCache:
-    """Histories that are followed; one is dropped when its last follower leaves.
+    """The histories that clients follow; a history is dropped when its last follower leaves.
 
-    The cache keeps the length of the history of a final execution: a browser that has received all
-    messages reconnects once more, and to count 40,000 messages again takes 0.5 s.
+    The cache keeps the length of the history of a final execution. A browser that has received all
+    messages reconnects once more, and counting 40,000 messages again takes 0.5 s.
     """
 
     def __init__(self, source: HistorySource) -> None:

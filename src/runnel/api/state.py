@@ -19,7 +19,7 @@ from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import OverloadedError, RunnelError, StoreError, TooManyStreamsError
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.telemetry import FanOutTelemetry
@@ -27,7 +27,7 @@ from runnel.settings.model import Settings
 from runnel.telemetry.logs import LogTelemetry
 from runnel.telemetry.metrics import MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition
-from runnel.triggers.schedule_store import ScheduleStore
+from runnel.triggers.schedule_store import ScheduleStore, StoreSchedules
 from runnel.triggers.webhook import WebhookStore
 from runnel.triggers.webhook_receiver import WebhookReceiver
 
@@ -111,7 +111,7 @@ class AppState:
     """The client, backend, caches and telemetry of one API process.
 
     `stopping` is set when the process shuts down; requests that wait return then. `metrics` are
-    shared with the other roles of the process, if it has any. `feed_broadcaster` must be the one
+    shared with the other roles of the process, if it has any. `feed_reader` must be the one
     that the client listens to. `stream_count` is the number of open event streams.
     """
 
@@ -124,14 +124,16 @@ class AppState:
         tokens: TokenStore,
         *,
         metrics: MetricsTelemetry | None = None,
-        feed_broadcaster: FeedBroadcaster | None = None,
+        feed_reader: FeedReader | None = None,
     ) -> None:
         self.client = client
         self.backend = backend
         self.clock = clock_and_ids.clock
         self.settings = settings
         self.tokens = tokens
-        self.schedules = ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids)
+        self.schedules = StoreSchedules(
+            ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids), clock_and_ids.clock
+        )
         self.webhooks = WebhookStore(backend, clock_and_ids.clock)
         secrets = load_worker_secrets(settings)
         self.receiver = WebhookReceiver(
@@ -146,9 +148,7 @@ class AppState:
         self.scheduler = build_scheduler(backend, clock_and_ids, telemetry, client)
         partitions = PartitionMonitor(backend.store, clock_and_ids.clock, lease_s=settings.lease_s)
         self.operations = StoreOperations(backend, clock_and_ids.clock, settings, partitions)
-        self.feed_broadcaster = feed_broadcaster or FeedBroadcaster(
-            backend.feed, clock_and_ids.clock, telemetry
-        )
+        self.feed_reader = feed_reader or FeedReader(backend.feed, clock_and_ids.clock, telemetry)
         self.gauges = StoreGauges(backend, clock_and_ids.clock, settings, partitions)
         self.http_metrics = HttpMetrics()
         metrics.include(self.http_metrics.collect_families)
@@ -207,7 +207,7 @@ class AppState:
         return result
 
     async def pause_unless_stopping(self, seconds: float) -> None:
-        """Sleeps, but not longer than until this process shuts down. 0 or less returns at once."""
+        """Sleeps until the pause is over or this process shuts down; not at all for 0 or less."""
         if seconds > 0:
             await self.clock.wait(self.stopping, seconds)
 

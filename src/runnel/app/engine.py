@@ -17,7 +17,7 @@ from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker, WorkerOptions
 from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator, Secrets
 from runnel.ports.store import Lease
@@ -61,7 +61,7 @@ class Engine:
         self.clock = clock_and_ids.clock
         self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = load_worker_secrets(settings)
-        self.feed_broadcaster = FeedBroadcaster(backend.feed, clock_and_ids.clock, self.event_bus)
+        self.feed_reader = FeedReader(backend.feed, clock_and_ids.clock, self.event_bus)
         graphs = GraphCache(backend.archive)
         self.client = StoreClient(
             backend,
@@ -69,7 +69,7 @@ class Engine:
             clock_and_ids.ids,
             get_completion=self.event_bus.get_completion,
             owns=self._owns,
-            feed_reader=self.feed_broadcaster,
+            feed_reader=self.feed_reader,
             graphs=graphs,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
@@ -132,7 +132,9 @@ class Engine:
 
     @property
     def recovered(self) -> asyncio.Event:
-        """Set once the engine has recovered all partitions that were free when `run` started."""
+        """Returns the event that is set once all partitions that were free at the start of `run`
+        are recovered.
+        """
         return self._orchestrator.recovered
 
     async def _choose_partitions(self) -> Sequence[int]:

@@ -71,7 +71,7 @@ class StepHost:
 
     @contextmanager
     def serve(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
-        """Inside the block, tasks of the execution call the functions of `live`."""
+        """Makes tasks of the execution call the functions of `live` inside the block."""
         self._live_executions[execution_id] = live
         if self._has_ended:
             live.finished.set()

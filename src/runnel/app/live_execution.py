@@ -199,7 +199,7 @@ class WorkflowResult:
 
     @property
     def is_successful(self) -> bool:
-        """True if no step failed or was cancelled; steps may have been skipped."""
+        """Returns whether no step failed or was cancelled; steps may have been skipped."""
         return self.status is ExecutionState.COMPLETED
 
     @property

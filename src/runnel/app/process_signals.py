@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The exit code of a process that a signal ended is this plus the number of the signal.
 SIGNAL_EXIT_BASE = 128
 EXIT_AT_SIGNAL = 3
 
@@ -18,7 +19,7 @@ EXIT_AT_SIGNAL = 3
 def handle_signals(
     on_signal: Callable[[int], None], before_exit: Callable[[], None]
 ) -> Iterator[None]:
-    """Inside the block, calls `on_signal` on the event loop for each SIGINT and SIGTERM.
+    """Calls `on_signal` on the event loop for each SIGINT and SIGTERM inside the block.
 
     The third signal calls `before_exit` and exits at once, even while the loop is blocked; handlers
     of the loop itself would wait for it. In a process that user code has forked, the first signal

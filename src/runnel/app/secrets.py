@@ -23,11 +23,11 @@ _LINE_PATTERN = re.compile(r"([a-z_][a-z0-9_]*)\s*=\s*(.*)")
 
 
 class KnownSecrets:
-    """Named secrets for tasks. `others` have no name, but are redacted too."""
+    """Named secrets for tasks. `unnamed` secrets are only redacted."""
 
-    def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
+    def __init__(self, values: Mapping[str, str], *, unnamed: Iterable[str] = ()) -> None:
         self._values = dict(values)
-        secrets = (*self._values.values(), *others)
+        secrets = (*self._values.values(), *unnamed)
         # A secret from a file may end with a line break, which headers and programs leave out.
         bare = (secret.strip() for secret in secrets if len(secret.strip()) >= SECRET_CHARS_MIN)
         known = {*secrets, *bare}
@@ -52,7 +52,7 @@ def load_worker_secrets(settings: Settings) -> KnownSecrets:
     path = settings.secrets_file
     kept = {} if path is None else read_secrets_file(path)
     key = settings.llm_api_key
-    return KnownSecrets({**kept, **settings.secrets}, others=() if key is None else (key,))
+    return KnownSecrets({**kept, **settings.secrets}, unnamed=() if key is None else (key,))
 
 
 def read_secrets_file(path: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
 from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import SettingsError
@@ -259,7 +259,7 @@ class StoreSession:
     backend: Backend
     clock: Clock
     event_bus: EventBus
-    feed_broadcaster: FeedBroadcaster
+    feed_reader: FeedReader
     has_workers: bool
 
 
@@ -310,16 +310,16 @@ def build_store_session(
 ) -> StoreSession:
     """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
-    broadcaster = FeedBroadcaster(backend.feed, clock, event_bus)
+    feed_reader = FeedReader(backend.feed, clock, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=broadcaster
+        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=feed_reader
     )
     return StoreSession(
         client=client,
         backend=backend,
         clock=clock,
         event_bus=event_bus,
-        feed_broadcaster=broadcaster,
+        feed_reader=feed_reader,
         has_workers=has_workers,
     )
 

@@ -21,8 +21,8 @@ AnyCommand = Callable[..., Any]
 class CommandEntry(NamedTuple):
     """One line of the list of commands; `summary` is the first sentence of the command's help.
 
-    `module` of `runnel.cli.commands` and its `function` have the name of the command, unless the
-    entry says another. The function of a command with subcommands is `app`, a Typer.
+    `module` is a module of `runnel.cli.commands`, and `function` its function. Both default to the
+    name of the command. The function of a command with subcommands is `app`, a Typer.
     """
 
     panel: str

@@ -16,8 +16,6 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
-# The exit code of a process that a signal ended is this plus the number of the signal.
-SIGNAL_BASE = 128
 PIPE_CLOSED = 141
 
 EXIT_CODE_BY_STATE = {

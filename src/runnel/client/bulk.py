@@ -1,4 +1,4 @@
-"""Bulk commands on all executions of a filter, in bounded steps that may be repeated."""
+"""Cancels or reruns all executions of a filter, in bounded steps that are safe to repeat."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -13,22 +13,20 @@ from runnel.client.listing import check_filter, iter_pages
 from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, UNFINISHED_STATES, ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
-# Executions per step: cancels are sent together, a rerun reads the history of its execution.
+# Executions per step. Cancels are sent together; each rerun reads the history of its execution.
 CANCELS_PER_STEP = 500
 RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
 
-UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
-
 
 class StoreBulk:
-    """`Bulk` of a store."""
+    """The client's `Bulk` over a store."""
 
     def __init__(self, client: RerunClient, archive: Archive, mailbox: Mailbox) -> None:
         self._client = client
@@ -53,7 +51,7 @@ class StoreBulk:
         is_forced: bool = False,
         limit: int = CANCELS_PER_STEP,
     ) -> BulkStep:
-        """Cancels a page of the executions that are not final, from the newest on.
+        """Cancels one page of executions that are not final, newest first.
 
         A repeated cancel has no further effect. Raises InputError for a filter that selects only
         final executions.
@@ -78,22 +76,24 @@ class StoreBulk:
         key: str = "",
         limit: int = RERUNS_PER_STEP,
     ) -> BulkStep:
-        """Reruns a page of the executions that failed, or that the filter selects, newest first.
+        """Reruns one page of failed executions, or of those in the filter's states, newest first.
 
-        A step is repeatable: an execution has one bulk rerun of a kind for each `key`. An execution
-        that has this rerun is left out. The rerun itself is not left out if it failed too. Raises
-        InputError for a filter that selects executions that are not final.
+        A repeated step skips the executions that it has rerun: an execution has one bulk rerun for
+        each `key` and `options`. If that rerun has failed too, it is an execution of its own in the
+        list. Raises InputError for a filter that selects executions that are not final.
         """
-        kind = options or RerunSpec()
-        own_key = f"bulk {_hash_options(kind, key)}"
+        options = options or RerunSpec()
+        rerun_key = f"bulk {_hash_options(options, key)}"
         page = await self._archive.list_headers(restrict_to_rerunnable(criteria, limit=limit))
-        former = await _filter_not_rerun(self._archive, page.headers, own_key)
+        former = await _filter_not_rerun(self._archive, page.headers, rerun_key)
         ids: list[ExecutionId] = []
         failures: list[BulkFailure] = []
         for header in former:
             try:
                 ids.append(
-                    await self._client.rerun(header.execution_id, kind, idempotency_key=own_key)
+                    await self._client.rerun(
+                        header.execution_id, options, idempotency_key=rerun_key
+                    )
                 )
             except InputError as error:
                 failures.append(BulkFailure(execution_id=header.execution_id, error=str(error)))
@@ -109,20 +109,24 @@ class StoreBulk:
 async def _filter_not_rerun(
     archive: Archive, headers: Sequence[ExecutionHeader], key: str
 ) -> list[ExecutionHeader]:
-    """Keeps an execution whose rerun is PENDING: the rerun may be incomplete, and is completed."""
-    made = {
+    """Returns the executions without a rerun.
+
+    An execution whose rerun is PENDING is among them: a process may have died between the commands
+    of the rerun, and a second call sends all of them again.
+    """
+    rerun_ids = {
         header.execution_id: derive_execution_id(header.execution_id, key) for header in headers
     }
-    known = await archive.get_headers(list(made.values()))
+    known = await archive.get_headers(list(rerun_ids.values()))
     done = {id_ for id_, header in known.items() if header.state is not ExecutionState.PENDING}
-    return [header for header in headers if made[header.execution_id] not in done]
+    return [header for header in headers if rerun_ids[header.execution_id] not in done]
 
 
 def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """Restricts a filter to executions that are not final; raises InputError if none can match."""
     states = tuple(state for state in criteria.states if state not in FINAL_EXECUTION_STATES)
     if criteria.states and not states:
-        raise InputError("what has ended can't be cancelled: name running or pending executions")
+        raise InputError("final executions can't be cancelled; select running or pending ones")
     restricted = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
     check_filter(restricted)
     return restricted
@@ -131,9 +135,11 @@ def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> Executi
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """Restricts a filter to final executions, by default to failed ones; raises InputError."""
     if any(state not in FINAL_EXECUTION_STATES for state in criteria.states):
-        raise InputError("only what has ended can be rerun: name failed, cancelled or completed")
+        raise InputError(
+            "only final executions can be rerun; select failed, cancelled or completed"
+        )
     if criteria.with_children or criteria.parent is not None:
-        raise InputError("child executions can't be rerun by themselves: rerun their roots")
+        raise InputError("child executions can't be rerun on their own; rerun their roots")
     restricted = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
     check_filter(restricted)
     return restricted

@@ -35,9 +35,10 @@ RETRIES_PER_STEP = 100
 
 
 class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A selection of dead letters: those that match all given fields.
+    """Selects the dead letters that match all given fields.
 
-    `execution` is the beginning of an execution id. A selection of all letters has to say `is_all`.
+    `execution` is the beginning of an execution id. `is_all` selects every dead letter, and allows
+    no other field.
     """
 
     queue: str | None = None
@@ -48,7 +49,7 @@ class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreDeadLetters:
-    """`DeadLetters` of a store."""
+    """The client's `DeadLetters` over a store."""
 
     def __init__(self, client: RerunClient, archive: Archive, clock: Clock) -> None:
         self._client = client
@@ -117,13 +118,14 @@ class StoreDeadLetters:
         return await self._archive.delete_dead_letters(selected) if selected else 0
 
     def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
-        """Raises InputError for a selection of all letters that does not say `is_all`, or both."""
+        """Raises InputError unless the selection has either a filter or `is_all`."""
         has_filter = bool(
             selection.queue or selection.workflow or selection.execution or selection.older_than_s
         )
         if has_filter is selection.is_all:
             raise InputError(
-                "say which dead letters: by queue, workflow, execution or age, or 'all'"
+                "select dead letters by queue, workflow, execution or age, or select 'all' of "
+                "them, but not both"
             )
         return DeadLetterFilter(
             queue=to_queue_key(selection.queue or None),
@@ -157,9 +159,8 @@ def check_editable(name: str, execution_id: ExecutionId) -> None:
     """Raises InputError for a letter that can't be retried with another config."""
     if "." in execution_id:
         raise InputError(
-            f"dead letter {name} is of a child execution, whose config "
-            f"can't be "
-            "changed: change the workflow, and rerun its root with --newest"
+            f"dead letter {name} belongs to a child execution, so a retry can't replace its "
+            "config; change the workflow, and rerun the root execution with --newest"
         )
 
 
@@ -195,7 +196,7 @@ async def find_letter(archive: Archive, text: str) -> DeadLetter:
     if len(letters) > 1:
         names = format_names([format_letter_name(letter) for letter in letters])
         raise NotFoundError(
-            "single dead letter", escape_unprintable(text), hint=f"there are: {names}"
+            "single dead letter", escape_unprintable(text), hint=f"it matches several: {names}"
         )
     return letters[0]
 
@@ -231,7 +232,7 @@ async def retry_letters(
 async def _iter_by_prefix(archive: Archive, prefix: str) -> AsyncIterator[DeadLetter]:
     try:
         prefix.encode()
-    except UnicodeEncodeError:  # half a surrogate pair: no id has it
+    except UnicodeEncodeError:  # half a surrogate pair, which no id contains
         return
     async for letter in iter_letters(archive, DeadLetterFilter(execution=prefix)):
         yield letter
@@ -241,15 +242,15 @@ async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLett
     name = format_letter_name(letter)
     header = await archive.get_header(root) if root else None
     if header is None:
-        why = "its execution was deleted" if root else "it is of no execution"
+        why = "its execution was deleted" if root else "it does not belong to an execution"
         raise WrongStateError(
             f"dead letter {name}: {why}, so it can't be retried; "
             f"'runnel dlq purge {name}' removes it"
         )
     if header.state is ExecutionState.COMPLETED:
         raise WrongStateError(
-            f"dead letter {name}: its execution completed all the same, by another attempt; "
-            f"'runnel dlq purge {name}' removes it"
+            f"dead letter {name}: another attempt completed its execution, so there is nothing to "
+            f"retry; 'runnel dlq purge {name}' removes it"
         )
 
 
@@ -283,7 +284,7 @@ def build_letter_view(letter: DeadLetter) -> DeadLetterView:
 
 
 def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
-    """`state` is that of the execution that a retry would rerun; None without one."""
+    """Builds the detail; `state` is the state of the execution that a retry reruns, or None."""
     return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
 
 
@@ -309,9 +310,9 @@ def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
 async def read_letter_page(
     archive: Archive, criteria: DeadLetterFilter, *, after: str | None
 ) -> tuple[Sequence[DeadLetter], str | None]:
-    """Returns a page, newest first, and the `after` of the next page; None for the last page.
+    """Returns a page, newest first, and the `after` of the next page; None after the last page.
 
-    No letter is left out when others are deleted between two pages. Raises InputError for an
+    Deletions between two pages make no letter disappear from the list. Raises InputError for an
     invalid `after`.
     """
     if after is None:
@@ -324,8 +325,9 @@ async def read_letter_page(
 async def group_letters_by_root(
     archive: Archive, criteria: DeadLetterFilter
 ) -> Mapping[ExecutionId, Sequence[DeadLetter]]:
-    """Returns all letters of each execution that has a letter of the filter: one rerun retries them
-    together. The execution with the oldest letter comes first.
+    """Returns all letters of each execution that has at least one letter of the filter.
+
+    One rerun retries all letters of an execution. The execution with the oldest letter comes first.
     """
     roots: dict[ExecutionId, None] = {}
     all_letters = [letter async for letter in iter_letters(archive, DeadLetterFilter())]
@@ -341,7 +343,10 @@ async def group_letters_by_root(
 async def _read_page_after(
     archive: Archive, criteria: DeadLetterFilter, cursor: _LetterCursor
 ) -> Sequence[DeadLetter]:
-    """If the last letter was deleted, letters of the same time are repeated, not left out."""
+    """Returns the page after a cursor.
+
+    If the letter of the cursor was deleted, the page repeats the letters of the same time.
+    """
     before = min(criteria.before, nextafter(cursor.at, inf))
     remaining = msgspec.structs.replace(criteria, before=before)
     letters: list[DeadLetter] = []

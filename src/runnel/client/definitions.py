@@ -12,7 +12,7 @@ from msgspec import structs
 from runnel.client.listing import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import UNFINISHED_STATES
 from runnel.core.validation import build_graph, find_problems
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import (
@@ -30,10 +30,12 @@ from runnel.ports.clock import Clock
 if TYPE_CHECKING:
     from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
-# For programs that generate workflows: an evicted definition is loaded or validated again.
+# The limit matters for programs that generate workflows. An evicted definition is loaded or
+# validated again.
 DEFINITIONS_MAX = 1_000
 
-# A version is assumed to be stored for so long: another process may delete the workflow.
+# A version that was stored is assumed to exist for this time. Then the archive is asked again,
+# because another process may have deleted the workflow.
 VERSION_KNOWN_S = 1.0
 
 K = TypeVar("K")
@@ -47,6 +49,8 @@ class _KnownVersion(NamedTuple):
 
 
 class DefinitionCache:
+    """Validates, hashes and stores definitions, each once, and loads their graphs."""
+
     def __init__(self, archive: Archive, clock: Clock, graphs: GraphCache | None = None) -> None:
         self._archive = archive
         self._clock = clock
@@ -75,7 +79,7 @@ class DefinitionCache:
         return graph.workflow
 
     def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
-        """Raises InvalidWorkflowError.
+        """Returns the hash of a valid workflow; raises InvalidWorkflowError.
 
         The hash is remembered by the identity of the workflow: hashing a large workflow for each
         of its executions would cost more than starting them.
@@ -87,10 +91,11 @@ class DefinitionCache:
         return known[1]
 
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Stores a definition and returns its version; concurrent calls store it once.
+        """Stores a definition and returns its version.
 
-        If that call fails or is cancelled, the waiting calls try again themselves. A definition
-        that another process has deleted is stored again after VERSION_KNOWN_S at most.
+        One of several concurrent calls stores it, and the others wait. If that call fails or is
+        cancelled, the waiting calls try again. A definition that another process has deleted is
+        stored again after VERSION_KNOWN_S at most.
         """
         while (storing := self._storing.get(hash_)) is not None:
             await storing.wait()
@@ -109,14 +114,15 @@ class DefinitionCache:
         return known.version
 
     async def store_again_if_deleted(self, hash_: DefinitionHash, workflow: Workflow) -> None:
-        """Stores a definition again that was deleted while it was used: the use came later."""
+        """Stores a definition again if this process deleted it during a submit."""
         if hash_ not in self._versions:
             await self.store(hash_, workflow)
 
     def forget_versions(self, name: str) -> None:
         """Makes the next `store` of a workflow of this name ask the archive again."""
-        for hash_ in [each for each, known in self._versions.items() if known.name == name]:
-            del self._versions[hash_]
+        for hash_, known in list(self._versions.items()):
+            if known.name == name:
+                del self._versions[hash_]
 
     def _validate(self, workflow: Workflow) -> DefinitionHash:
         """Validates a workflow unless an equal one is known; returns its hash.
@@ -152,8 +158,6 @@ def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
 
 # The workflows that are stored, by name and version.
 
-UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
-
 
 class StoredVersion(NamedTuple):
     """A version of a workflow with its compiled graph."""
@@ -164,17 +168,19 @@ class StoredVersion(NamedTuple):
 
 
 class WorkflowLibrary:
+    """The client's `Workflows` over a store."""
+
     def __init__(self, archive: Archive, definitions: DefinitionCache) -> None:
         self._archive = archive
         self._definitions = definitions
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
-        """The newest version of each, by name; `after` is the last name of the previous page."""
+        """Lists the newest versions by name; `after` is the last name of the previous page."""
         definitions = await self._archive.list_workflows(after=after, limit=limit)
         return [build_stored_workflow(definition) for definition in definitions]
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Newest first; raises NotFoundError."""
+        """Lists the versions, newest first; raises NotFoundError."""
         definitions = await self.list_definitions(name, limit=limit)
         return [build_stored_workflow(definition) for definition in definitions]
 
@@ -185,7 +191,7 @@ class WorkflowLibrary:
         return StoredVersion(definition.name, definition.version, graph)
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """By default the newest version; raises NotFoundError."""
+        """Returns a version, by default the newest; raises NotFoundError."""
         return build_workflow_view(await self._find_definition(name, version))
 
     async def _find_definition(self, name: str, version: int | None) -> Definition:
@@ -228,11 +234,10 @@ class WorkflowLibrary:
     async def delete(self, name: str) -> int:
         """Deletes all versions, and returns their number.
 
-        Raises WrongStateError while an execution of the workflow is not final. A run by name is
-        refused from then on. Final executions keep their definition. A later submit of the same
-        content makes the next version, also one that comes during the deletion. If an execution
-        begins while this method searches for unfinished ones, its version is stored again, as the
-        next one.
+        Raises WrongStateError while an execution of the workflow is not final. After the deletion,
+        the workflow can't be run by name. Final executions keep their definition. A submit of the
+        same content, during or after the deletion, stores it as the next version. So does the
+        deletion itself, for an execution that was submitted after the check.
         """
         await self.list_definitions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
@@ -242,7 +247,7 @@ class WorkflowLibrary:
             )
         deleted = await self._archive.delete_versions(name)
         self._definitions.forget_versions(name)
-        used = {each.definition async for each in iter_headers(self._archive, unfinished)}
+        used = {header.definition async for header in iter_headers(self._archive, unfinished)}
         for hash_ in used:
             await self._restore_definition(DefinitionHash(hash_))
         return deleted
@@ -273,12 +278,12 @@ def build_stored_workflow(definition: Definition) -> StoredWorkflow:
 
 
 def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> WrongStateError:
-    number = sum(each.number for each in counts)
-    least = "at least " if any(each.is_least for each in counts) else ""
+    number = sum(count.number for count in counts)
+    least = "at least " if any(count.is_least for count in counts) else ""
     which = "1 execution of it is" if number == 1 else f"{least}{number:,} executions of it are"
     return WrongStateError(
-        f"workflow {quote_name(name)} can't be deleted: {which} not final; wait for the end, or "
-        f"cancel"
+        f"workflow {quote_name(name)} can't be deleted: {which} not final; wait until they end, "
+        "or cancel them"
     )
 
 
@@ -309,7 +314,7 @@ async def find_workflow_or_suggest(
         if version is not None:
             hint = f"'runnel workflows {error.name}' shows its versions"
         else:
-            known = [each.name for each in await library.list(limit=SUGGESTION_CANDIDATES_MAX)]
-            close = suggest_name(name, known).strip(" ()")
+            stored = await library.list(limit=SUGGESTION_CANDIDATES_MAX)
+            close = suggest_name(name, [workflow.name for workflow in stored]).strip(" ()")
             hint = close or "'runnel workflows' shows those that exist"
         raise NotFoundError(error.kind, error.name, hint=hint) from error

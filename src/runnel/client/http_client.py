@@ -67,24 +67,25 @@ from runnel.views.operations import Readiness, ServerInfo
 from runnel.views.page import Listing, Page
 from runnel.views.workflow import StoredWorkflow
 
-# A server runs a workflow that it knows by name, or that the caller gives in any form.
+# Workflows that a caller gives: by the name under which a server stores it, or in another form.
 
 WorkflowSource: TypeAlias = Workflow | Graph | TracedWorkflow[..., Any] | WorkflowDAG | Path
 WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
 def load_remote_workflow(source: WorkflowSource) -> Workflow:
-    """Loads a workflow; imports a Python file. Raises InvalidWorkflowError.
+    """Returns the workflow of a source; loads it if the source is a file.
 
-    Raises InputError for steps that are functions of this process: a server does not have them.
+    Raises InvalidWorkflowError, and InputError for a step that is a function of this process: the
+    server can't call it.
     """
     workflow = _load_source(source)
     for node in workflow.nodes:
         if node.handler == STEP_HANDLER:
             raise InputError(
                 f"workflow {describe_value(workflow.name)}: step {describe_value(node.id)} is a "
-                f"function of this "
-                "process, which a server can't call; use @workflow and @task, or add_node"
+                "function of this process, which a server can't call; use @workflow and @task, or "
+                "add_node"
             )
     return workflow
 
@@ -100,15 +101,15 @@ def _load_source(source: WorkflowSource) -> Workflow:
         file = parse_python_path(str(source))
         return load_file(source) if file is None else load_workflow(file).to_workflow()
     raise InputError(
-        f"expected the name of a workflow, a Path of a file, a @workflow or a WorkflowDAG, "
+        "expected the name of a workflow, the Path of a file, a @workflow or a WorkflowDAG, "
         f"got {describe_value(source)}"
     )
 
 
-# A server answers a long poll after 60 s at most.
+# A server lets a long poll wait for 60 s at most.
 LONG_POLL_S = 30.0
 DEFAULT_RETRIES = 4
-# So many ids make a URL of 10 kB, which servers and proxies accept.
+# 200 ids make a URL of 10 kB, which servers and proxies accept.
 IDS_PER_LOOKUP = 200
 
 
@@ -123,13 +124,13 @@ class HttpClient:
     """A client of a server; `async with` closes its connections.
 
     `url` and `token` default to RUNNEL_SERVER and RUNNEL_TOKEN, and then to
-    http://127.0.0.1:8080 without a token. A request waits `timeout_s` for its answer. A request
-    that is safe to repeat is sent up to `retries` times more.
+    http://127.0.0.1:8080 without a token. A request waits `timeout_s` for its answer. A failed
+    request that is safe to repeat is repeated up to `retries` times.
 
     `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens` and `library` are groups
-    of further methods. Every method raises the errors of the same call on a store: NotFoundError,
-    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`. Besides, it raises
-    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
+    of further methods. Every method raises the errors of `runnel.errors` that the same call on a
+    store raises, such as NotFoundError or WrongStateError. It also raises NoServerError,
+    NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     def __init__(
@@ -183,8 +184,9 @@ class HttpClient:
     ) -> ExecutionId:
         """Starts an execution and returns its id; does not wait for its end.
 
-        A text is the name of a workflow of the server, of which `version` may be chosen. A Path
-        is a file. With a key that was used before, it returns the execution of the first call.
+        A text is the name of a workflow that the server stores; `version` chooses one of its
+        versions. A Path is a file. A call with a key that was used before returns the execution of
+        the first call.
         """
         name = workflow
         if not isinstance(name, str):
@@ -211,7 +213,7 @@ class HttpClient:
         """Submits an execution, and waits until it has completed.
 
         Raises WorkflowFailedError if it fails or is cancelled. Raises TimeoutError after
-        `timeout_s`; the execution continues then.
+        `timeout_s`; the execution still continues.
         """
         execution_id = await self.submit(
             workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
@@ -286,9 +288,9 @@ class HttpClient:
         return [*history.items]
 
     async def follow(self, execution_id: str, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
-        """Yields the events after the first `after` as they happen, until the execution is final.
+        """Yields the events as they happen, until the execution is final; raises NotFoundError.
 
-        By default all events, from the first one on; raises NotFoundError.
+        `after` is the number of events to skip.
         """
         path = _build_path(execution_id, "/events")
         async for message in self.transport.stream(path, make_event_id(after) if after else None):
@@ -299,7 +301,7 @@ class HttpClient:
     async def list_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Page[ExecutionSummary]:
-        """Returns one page, newest first; it has 500 executions at most, whatever the `limit`."""
+        """Returns one page, newest first, with 500 executions at most."""
         limited = msgspec.structs.replace(criteria, limit=min(PAGE_SIZE_MAX, criteria.limit))
         query = build_filter_query(limited)
         return await self.transport.get("/v1/executions", Page[ExecutionSummary], query)
@@ -315,7 +317,7 @@ class HttpClient:
         created_before: datetime | None = None,
         with_children: bool = False,
     ) -> AsyncIterator[ExecutionSummary]:
-        """Yields all executions that match, newest first.
+        """Yields all executions that match every given filter, newest first.
 
         `text` is part of an id, a workflow's name, a label's value or an error.
         """
@@ -398,7 +400,7 @@ class HttpClient:
         return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def store(self, workflow: WorkflowSource) -> StoredWorkflow:
-        """Stores a workflow under the version of its content, or else the next; runs nothing."""
+        """Stores a workflow; content that is already stored keeps its version. Runs nothing."""
         return await self.library.store(load_remote_workflow(workflow))
 
     async def delete_workflow(self, name: str) -> int:
@@ -436,7 +438,7 @@ class HttpClient:
         return await self.transport.send(request, Readiness)
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
-        """Stores a workflow once a second at most: a batch submits the same one many times."""
+        """Stores a workflow once a second at most, because a batch submits it many times."""
         async with self._storing:
             known, now = self._stored, self._clock.monotonic()
             if known is None or known.source is not workflow or now >= known.until:

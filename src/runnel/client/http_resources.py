@@ -1,4 +1,4 @@
-"""The groups of `HttpClient`; each method sends one request, or one for each page."""
+"""The groups of methods of `HttpClient`. A method sends one request, or one for each page."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -47,19 +47,25 @@ from runnel.views.workflow import (
 
 PAGE_SIZE = 200
 PAGE_SIZE_MAX = 500
-# The answer of a request that returns nothing.
+# The type of an answer that the client ignores.
 NO_VIEW = dict[str, Json]
+_WEBHOOK = ("triggers", "webhook")
 
 
 class HttpGroup:
-    """Methods of a server that belong together."""
+    """Methods for one kind of resource; `_PATH` is the path of the resource."""
+
+    _PATH = ""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def _make_path(self, *segments: str) -> str:
+        return "/".join([self._PATH, *map(quote_path_segment, segments)])
+
 
 class HttpDeadLetters(HttpGroup):
-    """`DeadLetters` of a server."""
+    """The client's `DeadLetters` over HTTP."""
 
     _PATH = "/v1/dead-letters"
 
@@ -78,18 +84,15 @@ class HttpDeadLetters(HttpGroup):
 
     async def get(self, name: str) -> DeadLetterDetail:
         """Returns the letter of a name, in which the execution id may be shortened."""
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return await self._transport.get(path, DeadLetterDetail)
+        return await self._transport.get(self._make_path(name), DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
         """Reruns the failed nodes of the letter's execution, with other configs if given.
 
         Raises WrongStateError while that execution is not final.
         """
-        path = f"{self._PATH}/{quote_path_segment(name)}/retry"
-        return await self._transport.post(
-            path, RetriedLetters, {"configs": _encode_configs(configs or {})}
-        )
+        body = {"configs": _encode_configs(configs or {})}
+        return await self._transport.post(self._make_path(name, "retry"), RetriedLetters, body)
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
         """Retries the letters of at most `limit` executions, oldest first."""
@@ -98,7 +101,7 @@ class HttpDeadLetters(HttpGroup):
 
     async def purge(self, name: str) -> None:
         """Deletes a letter; its execution does not change."""
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(name)}", NO_VIEW)
+        await self._transport.delete(self._make_path(name), NO_VIEW)
 
     async def purge_many(self, selection: LettersOf) -> int:
         """Deletes letters, and returns their number."""
@@ -134,10 +137,10 @@ def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
 
 
 class HttpBulk(HttpGroup):
-    """`Bulk` of a server. An empty filter means every execution, and has to be given to say so.
+    """The client's `Bulk` over HTTP. An empty filter selects every execution.
 
-    Each step is yielded once the server has carried it out, with the executions that failed in it.
-    A caller that stops in between has the effect of the steps that it got.
+    The server carries out a step, then the method yields it, with the executions that failed in it.
+    A caller that stops the iteration keeps the effect of the steps that it got.
     """
 
     def cancel(
@@ -152,7 +155,7 @@ class HttpBulk(HttpGroup):
     ) -> AsyncIterator[BulkStep]:
         """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        An execution has one such rerun for each `key`, however often this is called.
+        A repeated call with the same `key` and `options` reruns no execution twice.
         """
         body = {**build_rerun_body(options or RerunSpec()), "key": key}
         return iter_pages(partial(self._send_step, "rerun", body), criteria)
@@ -165,19 +168,20 @@ class HttpBulk(HttpGroup):
 
 
 class HttpOperations(HttpGroup):
-    """`Operations` of a server."""
+    """The client's `Operations` over HTTP."""
+
+    _PATH = "/v1"
 
     async def workers(self) -> list[WorkerView]:
         """Lists living workers by name, then workers that died recently."""
         return [*await self._transport.get("/v1/workers", Listing[WorkerView])]
 
     async def worker(self, name: str) -> WorkerView:
-        return await self._transport.get(f"/v1/workers/{quote_path_segment(name)}", WorkerView)
+        return await self._transport.get(self._make_path("workers", name), WorkerView)
 
     async def drain(self, worker: str) -> None:
         """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
-        path = f"/v1/workers/{quote_path_segment(worker)}/drain"
-        await self._transport.post(path, NO_VIEW)
+        await self._transport.post(self._make_path("workers", worker, "drain"), NO_VIEW)
 
     async def queues(self) -> list[QueueView]:
         """Lists the queues by name."""
@@ -194,12 +198,12 @@ class HttpOperations(HttpGroup):
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
         """Returns the partition of an execution, with its owner."""
-        path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
+        path = self._make_path("executions", execution_id, "partition")
         return await self._transport.get(path, PartitionView)
 
 
 class HttpWorkflows(HttpGroup):
-    """`Workflows` of a server."""
+    """The client's `Workflows` over HTTP."""
 
     _PATH = "/v1/workflows"
 
@@ -217,15 +221,14 @@ class HttpWorkflows(HttpGroup):
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Lists the versions, newest first; raises NotFoundError."""
-        path = f"{self._PATH}/{quote_path_segment(name)}/versions"
         query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
+        path = self._make_path(name, "versions")
         return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
         """Returns a version, by default the newest; raises NotFoundError."""
         query = [] if version is None else [("version", str(version))]
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return await self._transport.get(path, WorkflowDocument, query)
+        return await self._transport.get(self._make_path(name), WorkflowDocument, query)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         """Loads the definition that an execution runs; raises NotFoundError."""
@@ -233,18 +236,20 @@ class HttpWorkflows(HttpGroup):
         return Graph(read_document((await self._transport.get(path, WorkflowDocument)).document))
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Stores a workflow under the version of its content, or else under the next version."""
+        """Stores a workflow; content that is already stored keeps its version."""
         body = msgspec.Raw(encode_payload(build_workflow_document(workflow), where="workflow"))
         return await self._transport.post(self._PATH, StoredWorkflow, body, is_repeatable=True)
 
     async def delete(self, name: str) -> int:
         """Deletes all versions, and returns their number; raises WrongStateError."""
-        path = f"{self._PATH}/{quote_path_segment(name)}"
-        return (await self._transport.delete(path, DeletedWorkflow)).versions
+        return (await self._transport.delete(self._make_path(name), DeletedWorkflow)).versions
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
-    """Writes each node's complete retry policy; the server would fill in its own defaults."""
+    """Builds the document of a workflow with each node's complete retry policy.
+
+    Without it, the server would fill in its own defaults.
+    """
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
         written["retry"] = msgspec.structs.asdict(node.retry)
@@ -254,26 +259,15 @@ def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
 
 
 class HttpSchedules(HttpGroup):
-    """`Schedules` of a server; the labels that Runnel itself sets are not sent."""
+    """The client's `Schedules` over HTTP; it does not send `own_labels`."""
 
     _PATH = "/v1/schedules"
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        body = {
-            "id": schedule.id,
-            "workflow": schedule.workflow,
-            "version": schedule.version,
-            "input": schedule.input,
-            "labels": schedule.labels,
-            "cron": schedule.cron,
-            "interval_s": schedule.interval_s,
-            "timezone": schedule.timezone,
-            "overlap": schedule.overlap.value,
-            "catch_up": schedule.catch_up,
-            "is_paused": schedule.is_paused,
-            "starts_at": format_time(schedule.starts_at),
-            "ends_at": format_time(schedule.ends_at),
-        }
+        body = msgspec.structs.asdict(schedule)
+        del body["own_labels"]
+        body["starts_at"] = format_time(schedule.starts_at)
+        body["ends_at"] = format_time(schedule.ends_at)
         return await self._transport.post(self._PATH, ScheduleView, body)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleView]:
@@ -281,35 +275,32 @@ class HttpSchedules(HttpGroup):
         return (await self._transport.get(self._PATH, Page[ScheduleView], query)).items
 
     async def get(self, schedule_id: str) -> ScheduleView:
-        path = f"{self._PATH}/{quote_path_segment(schedule_id)}"
-        return await self._transport.get(path, ScheduleView)
+        return await self._transport.get(self._make_path(schedule_id), ScheduleView)
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
         action = "pause" if is_paused else "resume"
-        path = f"{self._PATH}/{quote_path_segment(schedule_id)}/{action}"
-        return await self._transport.post(path, ScheduleView)
+        return await self._transport.post(self._make_path(schedule_id, action), ScheduleView)
 
     async def remove(self, schedule_id: str) -> None:
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(schedule_id)}", NO_VIEW)
+        await self._transport.delete(self._make_path(schedule_id), NO_VIEW)
 
 
 class HttpWebhooks(HttpGroup):
-    """`Webhooks` of a server."""
+    """The client's `Webhooks` over HTTP."""
+
+    _PATH = "/v1/workflows"
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Without `replaces`, raises ConflictError if the workflow has a webhook."""
-        body = {
-            "version": webhook.version,
-            "kind": webhook.kind.value,
-            "secret": webhook.secret,
-            "header": webhook.header,
-            "mapping": webhook.mapping,
-            "delivery_id": webhook.delivery_id,
-            "labels": webhook.labels,
-        }
+        """Adds the webhook of a workflow, or replaces it with `replaces`.
+
+        Raises ConflictError if the workflow has a webhook that must not be replaced.
+        """
+        body = msgspec.structs.asdict(webhook)
+        for name in ("workflow", "created_at", "format"):
+            del body[name]
         request = ServerRequest(
             method="PUT",
-            path=_build_webhook_path(webhook.workflow),
+            path=self._make_path(webhook.workflow, *_WEBHOOK),
             query=[] if replaces else [("is_new", "true")],
             body=msgspec.json.encode(body),
         )
@@ -320,18 +311,14 @@ class HttpWebhooks(HttpGroup):
         return (await self._transport.get("/v1/webhooks", Page[WebhookView], query)).items
 
     async def get(self, workflow: str) -> WebhookView:
-        return await self._transport.get(_build_webhook_path(workflow), WebhookView)
+        return await self._transport.get(self._make_path(workflow, *_WEBHOOK), WebhookView)
 
     async def remove(self, workflow: str) -> None:
-        await self._transport.delete(_build_webhook_path(workflow), NO_VIEW)
-
-
-def _build_webhook_path(workflow: str) -> str:
-    return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
+        await self._transport.delete(self._make_path(workflow, *_WEBHOOK), NO_VIEW)
 
 
 class HttpTokens(HttpGroup):
-    """`Tokens` of a server."""
+    """The client's `Tokens` over HTTP."""
 
     _PATH = "/v1/tokens"
 
@@ -350,8 +337,8 @@ class HttpTokens(HttpGroup):
         return (await self._transport.get(self._PATH, Listing[TokenView])).items
 
     async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
-        await self._transport.delete(f"{self._PATH}/{quote_path_segment(token_id)}", NO_VIEW)
+        """Revokes a token; raises NotFoundError."""
+        await self._transport.delete(self._make_path(token_id), NO_VIEW)
 
 
 def _build_page_query(after: str, limit: int) -> Query:
@@ -367,7 +354,7 @@ def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState,
     for name in names:
         if name.upper() not in known:
             expected = ", ".join(known)
-            raise InputError(f"states: expected some of {expected}, got {describe_value(name)}")
+            raise InputError(f"states: expected {expected}; got {describe_value(name)}")
     return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is repeated with the same key has the same execution.
+"""Idempotency keys: a request that is repeated with the same key returns the same execution.
 
 The id of the execution is derived from the key, so two processes get the same id without any
 communication. A key is known until retention deletes its execution.
@@ -31,14 +31,14 @@ INPUT_LABEL = "runnel.input"
 For a rerun, the hash of its options and its input.
 """
 _KEY_LABELS = (KEY_LABEL, INPUT_LABEL)
-# 72 bits, and a prefix that no id made from a time has before the year 20,000.
+# An id has 72 bits. No id that is made from a time begins with this prefix before the year 20,000.
 _ID_BYTES = 9
 _ID_PREFIX = "k"
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def derive_execution_id(workflow: str, key: str) -> ExecutionId:
-    """Raises PayloadError for a key that is empty, too long or not a text."""
+    """Returns the id of the execution; raises PayloadError for an empty or too long key."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     digest = hashlib.blake2b(f"{workflow}\0{key}".encode(), digest_size=_ID_BYTES).hexdigest()
     return ExecutionId(_ID_PREFIX + digest)
@@ -50,7 +50,7 @@ def build_key_labels(key: str, input_: bytes) -> dict[str, str]:
 
 
 def remove_key_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels for a rerun, which was not submitted with the key of the first one."""
+    """Returns the labels for a rerun, which does not have the key of the former execution."""
     return {name: value for name, value in labels.items() if name not in _KEY_LABELS}
 
 
@@ -63,8 +63,8 @@ async def find_execution_of_key(
 ) -> ExecutionHeader | None:
     """Returns the execution that has this key, or None.
 
-    Raises KeyReusedError if its content or its definition differs. A rerun names no definition: the
-    newest version may have been another one at the time of the first call.
+    Raises KeyReusedError if its input or its definition differs. A rerun gives no `definition`,
+    because the newest version may have changed since the first call.
     """
     header = await archive.get_header(execution_id)
     if header is None:
@@ -85,10 +85,10 @@ def hash_input(data: bytes) -> str:
     return hashlib.blake2b(in_order, digest_size=_ID_BYTES).hexdigest()
 
 
-# One trigger starts a held execution: a second one is refused, unless it is a repetition.
+# One trigger starts a held execution. A second trigger is refused, unless it repeats the first.
 #
 # Two processes may trigger an execution at the same time. Each command has a key, and the history
-# has the key of the first one.
+# has the key of the trigger that came first.
 
 # The owner of the partition, if there is one, starts the execution within milliseconds.
 START_TIMEOUT_S = 2.0
@@ -98,22 +98,24 @@ _SEPARATOR = "\0"
 
 
 def build_trigger_key(idempotency_key: str, input_: bytes | None) -> str:
-    """Adds the hash of the input, which tells a repetition from another use of the key."""
+    """Joins the key and the hash of the input, so that another input is not a repetition."""
     check_text(idempotency_key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     digest = "" if input_ is None else hash_input(input_)
     return f"{idempotency_key}{_SEPARATOR}{digest}"
 
 
 class TriggerGuard:
+    """Makes sure that one trigger starts a held execution."""
+
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
 
     async def is_repetition(self, execution: Execution, key: str) -> bool:
-        """Whether a trigger with this key started the execution; False while it is PENDING.
+        """Returns whether a trigger with this key started the execution; False while it is PENDING.
 
-        Raises WrongStateError if another trigger started it, and KeyReusedError if the same key
-        came with another input.
+        Raises WrongStateError if another trigger started it. Raises KeyReusedError if a trigger
+        with the same key and another input started it.
         """
         if execution.state is ExecutionState.PENDING:
             return False
@@ -123,10 +125,10 @@ class TriggerGuard:
         return True
 
     async def confirm(self, execution: Execution, key: str) -> None:
-        """Waits, after the command was sent, until the history says which trigger came first.
+        """Waits until the history has the trigger that came first; raises if it is another one.
 
-        Waits 2 s at most: without a running process, the next one that starts decides. Raises
-        WrongStateError if it was another trigger.
+        Call it after the command was sent. It waits 2 s at most: if no process runs, the next one
+        that starts decides. Raises WrongStateError and KeyReusedError as `is_repetition` does.
         """
         deadline = self._clock.monotonic() + START_TIMEOUT_S
         while self._clock.monotonic() < deadline:
@@ -152,5 +154,5 @@ def _raise_refusal(execution: Execution, starting_key: str, key: str) -> None:
         raise KeyReusedError(quote_name(name), execution.id, "another input")
     state = "triggered already" if execution.state is ExecutionState.PENDING else execution.state
     raise WrongStateError(
-        f"execution {execution.id} is {state}, only a PENDING one can be triggered"
+        f"execution {execution.id} is {state}; only a PENDING execution can be triggered"
     )

@@ -15,10 +15,10 @@ from runnel.ports.archive import PageCursor
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from runnel.client.protocol import Client
     from runnel.ports.archive import Archive, ExecutionFilter
     from runnel.ports.store import ExecutionHeader
     from runnel.views.execution import ExecutionSummary
-    from runnel.views.page import Page
 
 TEXT_CHARS_MAX = 2_000
 
@@ -32,7 +32,7 @@ def check_filter(criteria: ExecutionFilter) -> None:
 
 
 class PartOfList(Protocol):
-    """A page of a list, or a step of a bulk command: `next` is None in the last one."""
+    """A page of a list, or a step of a bulk command; the last one has no `next`."""
 
     @property
     def next(self) -> str | None: ...
@@ -61,14 +61,8 @@ async def iter_headers(
             yield header
 
 
-class ExecutionLister(Protocol):
-    """A client, as far as it lists executions."""
-
-    async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]: ...
-
-
 async def iter_executions(
-    client: ExecutionLister, criteria: ExecutionFilter
+    client: Client, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionSummary]:
     """Yields all executions of a filter, newest first; `limit` is the size of a page."""
     async for page in iter_pages(client.list_executions, criteria):
@@ -77,9 +71,9 @@ async def iter_executions(
 
 
 async def list_newest_executions(
-    client: ExecutionLister, criteria: ExecutionFilter
+    client: Client, criteria: ExecutionFilter
 ) -> list[ExecutionSummary]:
-    """Returns `limit` executions if there are so many, however many pages that takes."""
+    """Returns the newest executions, at most `limit`; reads as many pages as that takes."""
     summaries: list[ExecutionSummary] = []
     async for page in iter_pages(client.list_executions, criteria):
         summaries += page
@@ -106,13 +100,13 @@ def execution_not_found_error(name: str) -> NotFoundError:
 
 
 def choose_by_prefix(text: str, ids: Sequence[ExecutionId]) -> ExecutionId:
-    """Returns the execution that `text` names among those whose ids begin with it.
+    """Returns the id that equals `text`, or the only one of `ids`, which all begin with it.
 
-    Raises NotFoundError if no id begins with it, or several do and none is equal to it.
+    Raises NotFoundError if there is no such id.
     """
     if len(ids) > 1 and text not in ids:
         raise NotFoundError(
-            "single execution", text, hint="several ids begin so, give more characters"
+            "single execution", text, hint="several ids begin with it; give more characters"
         )
     if not ids:
         raise execution_not_found_error(text)

@@ -62,7 +62,10 @@ async def read_node(
     items_after: int,
     items_limit: int,
 ) -> NodeDetail:
-    """Raises NotFoundError for a node or an item that the execution does not have."""
+    """Returns the detail of a node, or of one item of a map.
+
+    Raises NotFoundError for a node or an item that the execution does not have.
+    """
     index = execution.graph.index.get(NodeId(node_id))
     if index is None:
         hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
@@ -80,7 +83,9 @@ async def read_node(
 def _check_item(execution: Execution, index: int, item: int) -> None:
     map_run = execution.maps.get(index)
     if map_run is None or not 0 <= item < map_run.count:
-        reason = "it is no map" if map_run is None else f"it has {map_run.count:,}"
+        reason = (
+            "the node is not a map" if map_run is None else f"the map has {map_run.count:,} items"
+        )
         name = f"{execution.graph.nodes[index].node.id}[{item}]"
         raise NotFoundError("item", name, hint=reason)
 
@@ -123,8 +128,8 @@ class _NodeInspector:
             started_at=make_timestamp(run.started_at) if run else last.started_at,
             finished_at=make_timestamp(run.finished_at) if run else last.finished_at,
             dependencies={
-                execution.graph.nodes[each].node.id: execution.nodes[each].state
-                for each in node.parents
+                execution.graph.nodes[parent].node.id: execution.nodes[parent].state
+                for parent in node.parents
             },
             child_id=last.child_id,
             is_cached=last.is_cached,
@@ -186,12 +191,11 @@ class _NodeInspector:
             return None, str(error)
 
     async def _load_inputs(self) -> dict[str, Json]:
-        nodes = self._execution.graph.nodes
-        runs = [(nodes[each].node.id, self._execution.nodes[each]) for each in self._node.parents]
+        nodes, runs = self._execution.graph.nodes, self._execution.nodes
         return {
-            name: await self._load_for_display(run.output)
-            for name, run in runs
-            if run.output is not None
+            nodes[parent].node.id: await self._load_for_display(runs[parent].output)
+            for parent in self._node.parents
+            if runs[parent].output is not None
         }
 
     def _find_output(self, item: int) -> Value | None:
@@ -212,10 +216,11 @@ class _NodeInspector:
             return (None, None) if active is None else (describe_wait(active), active.due)
         if run.state is NodeState.PENDING and not self._execution.is_final:
             nodes, runs = self._execution.graph.nodes, self._execution.nodes
-            names = [nodes[each].node.id for each in self._node.parents if not runs[each].is_final]
+            parents = self._node.parents
+            names = [nodes[parent].node.id for parent in parents if not runs[parent].is_final]
             return (f"nodes {', '.join(names)}" if names else None), None
-        found = self._execution.maps.get(self._index)
-        waiting = None if found is None else summarize_waiting_items(found)
+        map_run = self._execution.maps.get(self._index)
+        waiting = None if map_run is None else summarize_waiting_items(map_run)
         if waiting is not None:
             return waiting.text, waiting.due
         return describe_wait(run), run.due
@@ -226,7 +231,7 @@ class _NodeInspector:
         if value.blob is None:
             return value.decode()
         if value.size > SHOWN_BYTES_MAX:
-            return f"({value.size:,} bytes, which is too large to be shown)"
+            return f"({value.size:,} bytes: too large to show)"
         return msgspec.json.decode(await self._blobs.get(value.blob))
 
 
@@ -253,7 +258,7 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
 # The config of a node is not stored. It is evaluated again, as for its task: the same templates
 # over the same outputs, which never change. Secrets are not stored either; their names are shown.
 
-# A task may load more; a person does not read so much.
+# A task may load more, but a reader can't use so much.
 LOADED_BYTES_MAX = 16 * 1024 * 1024
 SECRETS_ROOT = "secrets"
 
@@ -295,7 +300,9 @@ class ConfigResolver:
             except BlobNeededError as needed:
                 self._loaded[needed.key] = await self._blobs.get(needed.key)
             if sum(map(len, self._loaded.values())) > LOADED_BYTES_MAX:
-                raise PayloadError(f"more than {LOADED_BYTES_MAX:,} bytes would have to be loaded")
+                raise PayloadError(
+                    f"it refers to more than {LOADED_BYTES_MAX:,} bytes: too large to show"
+                )
 
 
 class _MaskedSecretsScope(ExecutionScope):
@@ -303,10 +310,11 @@ class _MaskedSecretsScope(ExecutionScope):
         self, execution: Execution, blobs: ConfigResolver, tree: TemplateTree, item: object
     ) -> None:
         super().__init__(execution, blobs, item=item)
-        names = [
-            each.path[0] for each in tree.references if each.root == SECRETS_ROOT and each.path
-        ]
-        self._secrets = {str(name): f"{{{{ secrets.{name} }}}}" for name in names}
+        self._secrets = {
+            str(reference.path[0]): f"{{{{ secrets.{reference.path[0]} }}}}"
+            for reference in tree.references
+            if reference.root == SECRETS_ROOT and reference.path
+        }
 
     def lookup(self, root: str) -> Json:
         return self._secrets if root == SECRETS_ROOT else super().lookup(root)

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from heapq import nsmallest
+from itertools import islice
 
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
@@ -13,7 +14,7 @@ from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
-from runnel.ports.store import LeaseRecord, Store, TaskQueue
+from runnel.ports.store import LeaseRecord, Store
 from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord, WorkerState
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
@@ -44,34 +45,11 @@ def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
             return "dead"
 
 
-async def list_workers(tasks: TaskQueue) -> list[WorkerRecord]:
-    """Lists living workers by name, then workers that died recently."""
-    found = await tasks.workers(with_dead=True)
-    return sorted(found, key=lambda each: (each.is_dead, each.worker))
-
-
-async def find_worker(tasks: TaskQueue, name: str) -> WorkerRecord:
-    """Raises NotFoundError."""
-    for record in await tasks.workers(with_dead=True):
-        if record.worker == name:
-            return record
-    raise _worker_not_found_error(name)
-
-
-async def drain_worker(tasks: TaskQueue, name: str) -> None:
-    """Drains a worker: it claims no further task, finishes its tasks, and its process ends.
-
-    Raises NotFoundError, and WrongStateError for a dead worker.
-    """
-    record = await find_worker(tasks, name)
-    if record.is_dead:
-        raise WrongStateError(f"worker {name} is dead already, it can't be drained any more")
-    if not await tasks.drain(name):
-        raise _worker_not_found_error(name)
-
-
 def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
-    """A field is None if the worker has sent no heartbeat yet, or is of an earlier version."""
+    """Builds the view of a worker.
+
+    A field is None if the worker has not sent a heartbeat yet, or is of an earlier version.
+    """
     about = record.about
     info = about or WorkerInfo()
     return WorkerView(
@@ -106,7 +84,7 @@ def _build_running_task(task: RunningTaskInfo) -> RunningTask:
 
 def _worker_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
-        "worker", escape_unprintable(name), hint="'runnel workers' shows those that are there"
+        "worker", escape_unprintable(name), hint="'runnel workers' shows those that exist"
     )
 
 
@@ -122,7 +100,10 @@ def to_queue_name(key: str) -> str:
 
 
 def to_queue_key(name: str | None) -> str | None:
-    """Returns the key of a queue in stores; commands that can't be decided are in `inbox`."""
+    """Returns the key of a queue in stores.
+
+    `inbox` stays: it is the queue of dead letters of commands that can't be decided.
+    """
     if name is None or name == INBOX_QUEUE:
         return name
     return f"{_QUEUE_KEY_PREFIX}{to_queue_name(name)}"
@@ -132,14 +113,16 @@ def build_queue_views(
     records: Sequence[QueueRecord], workers: Sequence[WorkerRecord], settings: Settings
 ) -> list[QueueView]:
     alive = [
-        each.about for each in workers if get_worker_state(each, settings) == "alive" and each.about
+        worker.about
+        for worker in workers
+        if get_worker_state(worker, settings) == "alive" and worker.about
     ]
-    lines = []
+    views = []
     for record in records:
         name = to_queue_name(record.queue)
         serving = sum(about.serves(record.queue) for about in alive)
         problem = _describe_queue_problem(record, name, settings, serving=serving, alive=len(alive))
-        lines.append(
+        views.append(
             QueueView(
                 queue=name,
                 waiting=record.depth,
@@ -148,19 +131,19 @@ def build_queue_views(
                 problem=problem,
             )
         )
-    return lines
+    return views
 
 
 def _describe_queue_problem(
     record: QueueRecord, name: str, settings: Settings, *, serving: int, alive: int
 ) -> str:
     if record.depth and not alive:
-        return "they wait until a worker is there"
+        return "its tasks wait: no worker is alive"
     if record.depth and not serving:
-        return f"no worker takes them: they fail after {settings.unserved_s:g} s"
+        return f"no living worker takes its tasks: they fail after {settings.unserved_s:g} s"
     stale_s = settings.stale_s.get(name)
     if record.depth and stale_s is not None and record.waits_s > stale_s:
-        return f"the oldest waits for more than {stale_s:g} s: more workers, or a larger timeout"
+        return f"its oldest task waits for more than {stale_s:g} s: start more workers"
     return ""
 
 
@@ -168,7 +151,10 @@ def _describe_queue_problem(
 
 
 class PartitionMonitor:
-    """Inspects partitions. An owner is silent if its lease did not change since an earlier call."""
+    """Inspects partitions, and remembers their leases.
+
+    An owner is silent if its lease has not changed for `lease_s` since an earlier call.
+    """
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: float) -> None:
         self._store = store
@@ -210,25 +196,27 @@ async def list_concurrency_keys(
     store: Store, *, after: str = "", limit: int = 50
 ) -> list[ConcurrencyKeyView]:
     """Lists the keys that tasks hold or wait for, by key; `after` is the last key of a page."""
-    found: list[ConcurrencyKeyView] = []
-    while len(found) < limit:
+    listed: list[ConcurrencyKeyView] = []
+    while len(listed) < limit:
         keys = await _load_next_keys(store, after, limit)
         histories = await store.load_many([make_limit_id(key) for key in keys])
         views = [
             _build_key_view(replay_limit(key, entries))
             for key, entries in zip(keys, histories, strict=True)
         ]
-        found += [view for view in views if view.holding or view.waiting]
+        listed += [view for view in views if view.holding or view.waiting]
         if len(keys) < limit:
             break
         after = keys[-1]
-    return found[:limit]
+    return listed[:limit]
 
 
 async def _load_next_keys(store: Store, after: str, limit: int) -> list[str]:
-    partitions = await store.partitions()
     keys = {
-        key for each in partitions for key in await store.list_concurrency_keys(each) if key > after
+        key
+        for partition in await store.partitions()
+        for key in await store.list_concurrency_keys(partition)
+        if key > after
     }
     return nsmallest(limit, keys)
 
@@ -238,26 +226,29 @@ def _build_key_view(limit: ConcurrencyLimit) -> ConcurrencyKeyView:
         key=limit.key,
         holding=len(limit.holders),
         waiting=len(limit.waiters),
-        holders=[_build_holder(*each) for each in list(limit.holders.items())[:HOLDERS_SHOWN_MAX]],
-        waiters=[_build_holder(*each) for each in list(limit.waiters.items())[:HOLDERS_SHOWN_MAX]],
+        holders=_build_holders(limit.holders),
+        waiters=_build_holders(limit.waiters),
     )
 
 
-def _build_holder(token: TaskToken, limit: int) -> KeyHolder:
-    return KeyHolder(
-        execution_id=token.execution_id,
-        node_id=token.node_id,
-        item=None if token.item == NO_ITEM else token.item,
-        attempt=token.attempt,
-        limit=limit,
-    )
+def _build_holders(limits: Mapping[TaskToken, int]) -> list[KeyHolder]:
+    return [
+        KeyHolder(
+            execution_id=token.execution_id,
+            node_id=token.node_id,
+            item=None if token.item == NO_ITEM else token.item,
+            attempt=token.attempt,
+            limit=limit,
+        )
+        for token, limit in islice(limits.items(), HOLDERS_SHOWN_MAX)
+    ]
 
 
 LIMITS_PAGE_SIZE = 200
 
 
 class StoreOperations:
-    """`Operations` of a store; its partition monitor remembers what it saw before."""
+    """The client's `Operations` over a store."""
 
     def __init__(
         self,
@@ -274,14 +265,22 @@ class StoreOperations:
         )
 
     async def workers(self) -> list[WorkerView]:
-        records = await list_workers(self._tasks)
+        records = await self._tasks.workers(with_dead=True)
+        records = sorted(records, key=lambda record: (record.is_dead, record.worker))
         return [build_worker_view(record, self._settings) for record in records]
 
     async def worker(self, name: str) -> WorkerView:
-        return build_worker_view(await find_worker(self._tasks, name), self._settings)
+        for view in await self.workers():
+            if view.worker == name:
+                return view
+        raise _worker_not_found_error(name)
 
     async def drain(self, worker: str) -> None:
-        await drain_worker(self._tasks, worker)
+        view = await self.worker(worker)
+        if view.state == "dead":
+            raise WrongStateError(f"worker {worker} is dead and can't be drained")
+        if not await self._tasks.drain(worker):
+            raise _worker_not_found_error(worker)
 
     async def queues(self) -> list[QueueView]:
         records, workers = await self._tasks.queues(), await self._tasks.workers()
@@ -306,18 +305,19 @@ class StoreOperations:
 
 # Gauges that are read from the store when a scraper asks for metrics.
 
-# The store is read once in so many seconds, however often the metrics are scraped.
+# The gauges are read from the store once in this time, however often the metrics are scraped.
 GAUGES_CACHE_S = 5.0
-# A scraper gives up after 10 s.
+# Prometheus gives up a scrape after 10 s.
 READ_TIMEOUT_S = 5.0
 
 WORKER_STATES: tuple[WorkerStatus, ...] = ("alive", "draining", "silent", "dead")
 
 
 class StoreGauges:
-    """Gauges of a store; every process reports the same: use the maximum, not the sum.
+    """Gauges of a store. Every process reports the same values: use their maximum, not their sum.
 
-    A part that can't be reached is reported as down, without its other gauges.
+    The store and the archive are read apart: the gauges of a part that can't be reached are left
+    out, and `runnel_store_up` is 0 for it.
     """
 
     def __init__(
@@ -332,25 +332,29 @@ class StoreGauges:
         self._families_by_part: dict[str, Sequence[MetricFamily]] = {}
 
     async def refresh(self) -> None:
-        """Reads the gauges again, 5 s after the last read; raises nothing if the store is down."""
+        """Reads the gauges, at most every 5 s; raises nothing if the store is down."""
         async with self._refresh_lock:
             now = self._clock.monotonic()
             if self._refreshed_at is not None and now - self._refreshed_at < GAUGES_CACHE_S:
                 return
-            found = {
+            families_by_part = {
                 "store": await self._read_part(self._read_store),
                 "archive": await self._read_part(self._read_archive),
             }
             self._families_by_part = {
-                part: families for part, families in found.items() if families
+                part: families for part, families in families_by_part.items() if families
             }
             self._refreshed_at = self._clock.monotonic()
 
     def collect_families(self) -> list[MetricFamily]:
         is_up = {part: float(part in self._families_by_part) for part in ("store", "archive")}
-        known = {each.name: each for found in self._families_by_part.values() for each in found}
+        known = {
+            family.name: family
+            for families in self._families_by_part.values()
+            for family in families
+        }
         known["runnel_store_up"] = _build_gauge("runnel_store_up", is_up)
-        return [known.get(name) or build_gauge(name, *words) for name, words in GAUGES.items()]
+        return [known.get(name) or build_gauge(name, *GAUGES[name]) for name in GAUGES]
 
     async def _read_part(
         self, read: Callable[[], Awaitable[Sequence[MetricFamily]]]
@@ -365,32 +369,32 @@ class StoreGauges:
         queues = await tasks.queues()
         depths: Counter[str] = Counter()
         oldest: dict[str, float] = {}
-        for number, record in enumerate(sorted(queues, key=lambda each: -each.depth)):
+        for number, record in enumerate(sorted(queues, key=lambda queue: -queue.depth)):
             name = to_queue_name(record.queue) if number < LABEL_VALUES_MAX else OTHER_LABEL
             depths[name] += record.depth
             oldest[name] = max(oldest.get(name, 0.0), record.waits_s if record.depth else 0.0)
         workers = await tasks.workers(with_dead=True)
-        states = Counter(get_worker_state(each, self._settings) for each in workers)
-        held = sum(each.holds for each in workers)
+        states = Counter(get_worker_state(worker, self._settings) for worker in workers)
+        held = sum(worker.holds for worker in workers)
         return [
             _build_gauge("runnel_queue_depth", depths),
             _build_gauge("runnel_queue_oldest_seconds", oldest),
-            _build_gauge("runnel_workers", {each: states[each] for each in WORKER_STATES}),
+            _build_gauge("runnel_workers", {state: states[state] for state in WORKER_STATES}),
             _build_single_gauge("runnel_tasks_held", held),
             *await self._read_partitions(),
         ]
 
     async def _read_partitions(self) -> Sequence[MetricFamily]:
-        found = await self._partitions.inspect()
-        owners = Counter(each.owner for each in found if each.owner and not each.is_silent)
+        views = await self._partitions.inspect()
+        owners = Counter(view.owner for view in views if view.owner and not view.is_silent)
         return [
             _build_gauge("runnel_partitions_owned", owners),
-            _build_single_gauge("runnel_partitions_orphaned", len(found) - owners.total()),
+            _build_single_gauge("runnel_partitions_orphaned", len(views) - owners.total()),
             _build_single_gauge(
-                "runnel_inbox_unread_seconds", max((each.unread_s for each in found), default=0)
+                "runnel_inbox_unread_seconds", max((view.unread_s for view in views), default=0)
             ),
             _build_single_gauge(
-                "runnel_commits_unarchived", sum(each.unarchived for each in found)
+                "runnel_commits_unarchived", sum(view.unarchived for view in views)
             ),
         ]
 
@@ -406,7 +410,7 @@ GAUGES: Mapping[str, tuple[str, str | None]] = {
     "runnel_store_up": ("Whether this part of the store answered.", "part"),
     "runnel_queue_depth": ("Tasks that wait in a queue.", "queue"),
     "runnel_queue_oldest_seconds": ("How long the oldest task of a queue has waited.", "queue"),
-    "runnel_workers": ("Workers by state; of the dead ones, the last hundred.", "state"),
+    "runnel_workers": ("Workers by state; at most a hundred dead ones.", "state"),
     "runnel_tasks_held": ("Tasks that workers have claimed and not reported.", None),
     "runnel_partitions_owned": ("Partitions that an orchestrator decides for.", "owner"),
     "runnel_partitions_orphaned": ("Partitions without a living orchestrator.", None),
@@ -415,7 +419,7 @@ GAUGES: Mapping[str, tuple[str, str | None]] = {
         None,
     ),
     "runnel_commits_unarchived": ("Commits that the archive does not have yet.", None),
-    "runnel_dead_letters": ("Dead letters that somebody has to look at.", None),
+    "runnel_dead_letters": ("Dead letters that wait for a retry or a purge.", None),
 }
 """The help text and the label of each gauge."""
 

@@ -1,8 +1,8 @@
 """The protocol of the client that commands and programs use, over a store or over HTTP.
 
-`StoreClient` and `HttpClient` implement `Client`. The groups `Operations`, `Schedules`, `Webhooks`
-and `Tokens` are opened on their own: over a store they are built by packages above this one, or
-need less than a whole store. `HttpClient` has them all as attributes.
+`StoreClient` and `HttpClient` implement `Client`. `HttpClient` also has the groups `Operations`,
+`Schedules`, `Webhooks` and `Tokens` as attributes. Over a store, they are opened on their own:
+packages above this one build them, or they need only a part of the store.
 
 The annotations are not evaluated: a command does not load the views that it does not use.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
     from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
-# Items of a map that one answer about a node has, unless the caller asks for another number.
+# The default number of items of a map in one `NodeDetail`.
 ITEMS_PAGE_SIZE = 50
 
 
@@ -58,7 +58,7 @@ class Workflows(Protocol):
         """Loads the definition that an execution runs; raises NotFoundError."""
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Stores a workflow under the version of its content, or else under the next version.
+        """Stores a workflow; content that is already stored keeps its version.
 
         Raises InvalidWorkflowError.
         """
@@ -71,7 +71,7 @@ class Workflows(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Tasks that a person has to look after."""
+    """Tasks that failed for good, and commands that can't be decided."""
 
     def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
@@ -114,15 +114,15 @@ class Bulk(Protocol):
     ) -> AsyncIterator[BulkStep]:
         """Reruns failed executions, or those in the states of the filter, 100 in each step.
 
-        An execution has one such rerun for each `key`, however often this is called.
+        A repeated call with the same `key` and `options` reruns no execution twice.
         """
 
 
 class Client(Protocol):
     """Executions of a store or of a server.
 
-    Both implementations raise the same errors of `runnel.errors`. Over HTTP, they also raise
-    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
+    Both implementations raise the same errors of `runnel.errors`. Over HTTP, a method can also
+    raise NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     @property
@@ -211,9 +211,10 @@ class Client(Protocol):
         """Returns all events of an execution, in order; raises NotFoundError."""
 
     def follow(self, execution_id: ExecutionId, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
-        """Yields the events after the first `after` as they happen, until the execution is final.
+        """Yields the events as they happen, until the execution is final; raises NotFoundError.
 
-        Raises NotFoundError. An execution that could not be created ends without an event.
+        `after` is the number of events to skip. An execution that could not be created ends without
+        an event.
         """
 
     async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
@@ -241,19 +242,22 @@ class Operations(Protocol):
         """Lists living workers by name, then workers that died recently."""
 
     async def worker(self, name: str) -> WorkerView:
-        """Raises NotFoundError."""
+        """Returns one worker; raises NotFoundError."""
 
     async def drain(self, worker: str) -> None:
-        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
+        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends.
+
+        Raises NotFoundError, and WrongStateError for a dead worker.
+        """
 
     async def queues(self) -> list[QueueView]:
-        """By name."""
+        """Lists the queues by name."""
 
     def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
         """Yields the concurrency keys that tasks hold or wait for, by key."""
 
     async def partitions(self) -> Sequence[PartitionView]:
-        """By number."""
+        """Lists the partitions by number."""
 
     async def partition_of(self, execution_id: ExecutionId) -> PartitionView:
         """Returns the partition of an execution, with its owner."""
@@ -263,7 +267,7 @@ class Schedules(Protocol):
     """Schedules, which run workflows at given times."""
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        """Adds a schedule; its first tick is the next one from now on.
+        """Adds a schedule; its first tick is the first one after this call.
 
         Raises InvalidTriggerError, NotFoundError for an unknown workflow, InvalidInputError for an
         input that the workflow refuses, and ConflictError if the id is in use.
@@ -273,7 +277,7 @@ class Schedules(Protocol):
         """Lists schedules by id; `after` is the last id of the previous page."""
 
     async def get(self, schedule_id: str) -> ScheduleView:
-        """Raises NotFoundError."""
+        """Returns a schedule; raises NotFoundError."""
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleView:
         """Pauses a schedule, or resumes it; raises NotFoundError."""
@@ -296,10 +300,10 @@ class Webhooks(Protocol):
         """Lists webhooks by workflow; `after` is the last workflow of the previous page."""
 
     async def get(self, workflow: str) -> WebhookView:
-        """Raises NotFoundError."""
+        """Returns the webhook of a workflow; raises NotFoundError."""
 
     async def remove(self, workflow: str) -> None:
-        """Raises NotFoundError."""
+        """Removes the webhook of a workflow; raises NotFoundError."""
 
 
 class Tokens(Protocol):
@@ -318,10 +322,10 @@ class Tokens(Protocol):
     async def list(self) -> Sequence[TokenView]: ...
 
     async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
+        """Revokes a token; raises NotFoundError."""
 
 
 async def find_owner(operations: Operations, execution_id: ExecutionId) -> str | None:
-    """Returns the name of the process that runs an execution; None if no living process has it."""
+    """Returns the name of the process that runs an execution; None if no living process does."""
     partition = await operations.partition_of(execution_id)
     return None if partition.is_silent else partition.owner

@@ -15,7 +15,12 @@ from runnel.core.rerun import select_reused_results
 from runnel.core.states import ExecutionState
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable, quote_name, suggest_or_list_names
+from runnel.core.wording import (
+    describe_value,
+    escape_unprintable,
+    quote_name,
+    suggest_or_list_names,
+)
 from runnel.core.workflow import CORE_HANDLERS, ReusedResult
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
 from runnel.ports.store import NO_BLOBS
@@ -30,12 +35,12 @@ _encode = msgspec.json.encode
 
 
 class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a rerun: it runs the nodes that did not complete, those in `again`, and all nodes
-    that depend on them.
+    """Options of a rerun. It runs the nodes that did not complete, the nodes in `again`, and all
+    nodes that depend on them.
 
-    `is_whole` runs every node. By default, a completed execution and one with another input run
-    whole, unless `again` has nodes. `configs` replace the configs of nodes. `is_newest` uses the
-    newest version of the workflow, and runs the nodes that have changed.
+    `is_whole` runs every node. So do, by default, a rerun of a completed execution and a rerun with
+    another input, unless `again` has nodes. `configs` replace the configs of nodes. `is_newest`
+    uses the newest version of the workflow, and also runs the nodes that have changed.
     """
 
     again: Sequence[str] = ()
@@ -62,13 +67,13 @@ def check_rerunnable(former: Execution) -> None:
     """Raises WrongStateError for a child, and for an execution that is not final."""
     if former.parent is not None:
         raise WrongStateError(
-            f"execution {former.id} is a child of {former.parent.execution_id}: rerun that one, "
-            f"from node '{former.parent.node_id}'"
+            f"execution {former.id} is a child and can't be rerun on its own; rerun its parent "
+            f"{former.parent.execution_id} from node '{former.parent.node_id}'"
         )
     if not former.is_final:
         raise WrongStateError(
-            f"execution {former.id} is {former.state}, only a finished one can be rerun: "
-            "wait for its end, or cancel it"
+            f"execution {former.id} is {former.state}, but only a final execution can be rerun; "
+            "wait until it ends, or cancel it"
         )
 
 
@@ -114,8 +119,8 @@ async def iter_command_pages(
     """Yields the messages of a rerun in pages, with their blobs; `blobs` belong to `command`."""
     page: list[Command] = [command]
     for part in parts:
-        own, part_blobs = await _copy_blobs(part, payloads)
-        page.append(own)
+        command_part, part_blobs = await _copy_blobs(part, payloads)
+        page.append(command_part)
         blobs = {**blobs, **part_blobs}
         if len(page) == MESSAGES_PER_PAGE or sum(map(len, blobs.values())) > PART_BLOB_BYTES_MAX:
             yield page, blobs
@@ -131,26 +136,26 @@ async def _copy_blobs(
     """Copies the large outputs to blobs of the new execution; returns the command and the blobs."""
     taken: list[ReusedResult] = []
     blobs: dict[str, bytes] = {}
-    for each in part.taken:
-        if each.output is None or each.output.blob is None:
-            taken.append(each)
+    for result in part.taken:
+        if result.output is None or result.output.blob is None:
+            taken.append(result)
             continue
-        value, own = await payloads.copy_value(each.output, part.execution_id)
-        taken.append(msgspec.structs.replace(each, output=value))
-        blobs.update(own)
+        value, copied = await payloads.copy_value(result.output, part.execution_id)
+        taken.append(msgspec.structs.replace(result, output=value))
+        blobs.update(copied)
     return msgspec.structs.replace(part, taken=taken), blobs
 
 
 def _split_parts(taken: Iterator[ReusedResult]) -> Iterator[list[ReusedResult]]:
     part: list[ReusedResult] = []
     size = blob_size = 0
-    for each in taken:
-        own, own_blob = len(_encode(each)), _get_blob_size(each)
-        if part and (size + own > PART_BYTES_MAX or blob_size + own_blob > PART_BLOB_BYTES_MAX):
+    for result in taken:
+        added, added_blob = len(_encode(result)), _get_blob_size(result)
+        if part and (size + added > PART_BYTES_MAX or blob_size + added_blob > PART_BLOB_BYTES_MAX):
             yield part
             part, size, blob_size = [], 0, 0
-        part.append(each)
-        size, blob_size = size + own, blob_size + own_blob
+        part.append(result)
+        size, blob_size = size + added, blob_size + added_blob
     if part:
         yield part
 
@@ -167,12 +172,15 @@ def _validate_configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId,
     for node in graph.workflow.nodes:
         if node.id in configs and node.handler in CORE_HANDLERS:
             raise InputError(
-                f"node '{node.id}': the config of a '{node.handler}' can't be replaced, "
-                "only that of a node that a worker runs"
+                f"node '{node.id}': a rerun can't replace the config of a '{node.handler}' node, "
+                "because no worker runs it"
             )
         given = configs.get(node.id, node.config)
         if not isinstance(given, dict):
-            raise InputError(f"node '{node.id}': expected a config, which is a JSON object")
+            raise InputError(
+                f"node '{node.id}': expected a config that is a JSON object, got "
+                f"{describe_value(given)}"
+            )
         nodes.append(msgspec.structs.replace(node, config=given))
     changed = msgspec.structs.replace(graph.workflow, nodes=tuple(nodes))
     problems = find_problems(changed)

@@ -35,7 +35,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import WrongStateError
-from runnel.notify.waiter import CompletionSources, ExecutionWaiter
+from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
-    from runnel.notify.feed_reader import FeedBroadcaster
+    from runnel.notify.feed_reader import FeedReader
     from runnel.notify.waiter import Completion
     from runnel.ports import Backend
     from runnel.ports.archive import ExecutionFilter
@@ -58,11 +58,12 @@ if TYPE_CHECKING:
     from runnel.views.node import NodeDetail
     from runnel.views.page import Page
 
-# An execution without a history: the owner of its partition has not read it, or can't create it.
+# An execution has no history until the owner of its partition has read it, or if the owner can't
+# create it.
 
 
 def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Execution:
-    """Builds the execution from its header; the input is not known yet."""
+    """Builds an execution from its header; its input is not known yet."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
         workflow=header.workflow,
@@ -82,7 +83,7 @@ def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Executio
 
 
 def _parse_error(text: str) -> ErrorInfo:
-    """Parses an error; its `str` is the text again."""
+    """Parses an error that `str` has formatted."""
     type_, _, message = text.partition(": ")
     return ErrorInfo(type=type_, message=message)
 
@@ -93,11 +94,11 @@ PICKUP_POLL_INTERVAL_S = 0.02
 
 
 class StoreClient:
-    """A call returns after its write is stored; the owner of the partition acts on it then.
+    """The client over a store. A call returns once its command is stored.
 
-    `get_completion` and `owns` know of the executions that this process runs: see
-    `CompletionSources`. `feed_reader` notifies the client of the others; without it, the client
-    polls.
+    Then the owner of the partition acts on the command. `get_completion` and `owns` are for
+    executions that this process runs: see `ExecutionWaiter`. `feed_reader` reports changes of all
+    other executions; without it, the client polls them.
     """
 
     def __init__(
@@ -108,16 +109,21 @@ class StoreClient:
         *,
         get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
-        feed_reader: FeedBroadcaster | None = None,
+        feed_reader: FeedReader | None = None,
         graphs: GraphCache | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
         self._feed_reader = feed_reader
-        listen = None if feed_reader is None else partial(feed_reader.listen, ends_only=True)
-        sources = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
-        self._waiter = ExecutionWaiter(backend.store, clock, sources, self.get_header)
+        self._waiter = ExecutionWaiter(
+            backend.store,
+            clock,
+            self.get_header,
+            get_completion=get_completion,
+            owns=owns,
+            listen=None if feed_reader is None else partial(feed_reader.listen, ends_only=True),
+        )
         self._definitions = DefinitionCache(backend.archive, clock, graphs)
         self.library = WorkflowLibrary(backend.archive, self._definitions)
         self._payloads = PayloadStorage(backend.blobs, ids)
@@ -143,12 +149,12 @@ class StoreClient:
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
-        """Stores the definition, those of its children, and a new execution, which starts.
+        """Stores a new execution, and the definitions of its workflow and of child workflows.
 
-        With a key that was used before, this returns the execution of the first call and stores
-        nothing; raises KeyReusedError if that has another definition or input. Of several submits
-        with one `execution_id` that the callers have made, the first one counts, whatever the
-        others submit.
+        A call with a key that was used before stores nothing and returns the execution of the first
+        call. It raises KeyReusedError if that execution has another definition or input. A caller
+        may give its own `execution_id`: the first submit with it counts, and later ones have no
+        effect.
         """
         header = await self.create_execution(
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
@@ -164,7 +170,7 @@ class StoreClient:
     ) -> ExecutionId:
         """Stores an execution that starts when it is triggered.
 
-        `trigger` checks the input, and may give another one.
+        `trigger` checks the input, and may replace it.
         """
         header = await self.create_execution(
             workflow, input_, is_held=True, idempotency_key=idempotency_key
@@ -182,7 +188,7 @@ class StoreClient:
         execution_id: ExecutionId | None = None,
         version: int | None = None,
     ) -> ExecutionHeader:
-        """Creates an execution; returns its header, or the current one if the key was used before.
+        """Creates an execution, unless the key was used before; returns its current header.
 
         With `version`, the definition is not stored again: raises NotFoundError if it was deleted
         meanwhile, and creates nothing.
@@ -264,7 +270,7 @@ class StoreClient:
             # A PENDING rerun may be incomplete: its caller may have died between two messages.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
-            if known is not None:  # it has the version that was the newest at its time
+            if known is not None:  # the newest version may have changed since the first call
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
         parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
         if data is None:
@@ -295,7 +301,7 @@ class StoreClient:
     async def _choose_rerun_graph(
         self, former: Execution, data: bytes | None, *, is_newest: bool
     ) -> Graph:
-        """Raises InvalidInputError for an input that this graph does not take."""
+        """Returns the graph of a rerun; raises InvalidInputError if it refuses the input."""
         graph = former.graph
         if is_newest:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
@@ -312,7 +318,7 @@ class StoreClient:
     ) -> None:
         """Starts a held execution; raises WrongStateError if it is not PENDING.
 
-        By default it has the input that it was submitted with. A repeated call with the same key
+        By default it keeps the input that it was submitted with. A repeated call with the same key
         and input has no effect.
         """
         from runnel.client.idempotency import TriggerGuard, build_trigger_key
@@ -373,7 +379,7 @@ class StoreClient:
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """Waits as `wait_for_end` does; returns the execution with its nodes and their outputs."""
+        """Waits until the execution is final, as `wait_for_end` does, and returns it."""
         await self.wait_for_end(execution_id, timeout_s=timeout_s)
         return await self.get(execution_id)
 
@@ -382,8 +388,9 @@ class StoreClient:
     ) -> ExecutionHeader:
         """Returns the header once it is final; raises TimeoutError after `timeout_s`.
 
-        Children of a failed or cancelled execution may still clean up then: an engine that stops
-        now leaves them to the next one. Raises NotFoundError at once for an unknown id.
+        Children of a failed or cancelled execution may still run their clean-up nodes then; an
+        engine that stops now leaves them to the next one. Raises NotFoundError at once for an
+        unknown id.
         """
         check_execution_id(execution_id)
         return await self._waiter.wait(execution_id, timeout_s)
@@ -440,9 +447,9 @@ class StoreClient:
         }
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
-        """Returns the events after the first `after`; raises NotFoundError.
+        """Returns the events, without the first `after`; raises NotFoundError.
 
-        Empty until the owner of the partition has read the execution.
+        The list is empty until the owner of the partition has read the execution.
         """
         from runnel.views.execution import decode_history
 
@@ -467,8 +474,9 @@ class StoreClient:
     async def follow(
         self, execution_id: ExecutionId, *, after: int = 0
     ) -> AsyncIterator[HistoryEvent]:
-        """Yields the events after the first `after` as they are stored, until the execution is
-        final; raises NotFoundError.
+        """Yields the events as they are stored, until the execution is final.
+
+        Skips the first `after` events. Raises NotFoundError.
         """
         from runnel.notify.history_reader import HistoryReader, follow_history
 
@@ -481,9 +489,9 @@ class StoreClient:
                 yield event
 
     async def load(self, execution_id: ExecutionId) -> Execution:
-        """Returns the stored state; raises NotFoundError.
+        """Returns the execution as its history has it, or its header if it has no history.
 
-        The state comes from the history; without a history, it comes from the header.
+        Raises NotFoundError.
         """
         check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
@@ -514,8 +522,8 @@ class StoreClient:
                 return await self._payloads.load(execution.input)
             if self._clock.monotonic() > deadline:
                 raise WrongStateError(
-                    f"execution {held.id}: no process has taken it up, so the input that it was "
-                    "submitted with can't be checked; give the input, or try again once one runs"
+                    f"execution {held.id}: no process has read it yet, so its input can't be "
+                    "checked; give the input again, or start a process and try again"
                 )
             await self._clock.sleep(PICKUP_POLL_INTERVAL_S)
 
@@ -523,12 +531,12 @@ class StoreClient:
         header = await self.get_header(execution_id)
         if header.state in FINAL_EXECUTION_STATES:
             raise WrongStateError(
-                f"execution {execution_id} is {header.state} already, it can't be {action} any more"
+                f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
 
 
 def _check_input(workflow: Workflow, data: bytes) -> None:
-    """Checks the input as JSON: a tuple is a list there, a dataclass an object."""
+    """Checks the encoded input, in which a tuple is a list and a dataclass is an object."""
     if workflow.input is not None:
         check_input(workflow, msgspec.json.decode(data))

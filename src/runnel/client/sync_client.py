@@ -29,7 +29,7 @@ _END = object()
 
 
 class SyncWrapper(Generic[C]):
-    """Wraps `client`, whose event loop `portal` reaches."""
+    """Wraps `client`; `portal` runs calls on its event loop."""
 
     portal: BlockingPortal
     client: C
@@ -44,7 +44,7 @@ class SyncSubWrapper(SyncWrapper[C]):
 
 
 class BlockingMethod(Generic[C, P, R]):
-    """A method that waits for the result of the asynchronous one."""
+    """A method that runs an asynchronous method and waits for its result."""
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
         self._method = method
@@ -69,7 +69,7 @@ class BlockingMethod(Generic[C, P, R]):
 
 
 class IteratingMethod(Generic[C, P, R]):
-    """A method that yields the items of the asynchronous one as they are needed."""
+    """A method that yields the items of an asynchronous iterator as the caller needs them."""
 
     def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
         self._method = method
@@ -91,7 +91,7 @@ class IteratingMethod(Generic[C, P, R]):
             result = self._method(wrapper.client, *args, **kwargs)
             try:
                 while (item := wrapper.portal.call(_read_next, result)) is not _END:
-                    yield item  # type: ignore[misc]  # _END is the only other thing
+                    yield item  # type: ignore[misc]  # _END is the only other type
             finally:
                 if isinstance(result, AsyncGenerator):
                     wrapper.portal.call(result.aclose)

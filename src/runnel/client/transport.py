@@ -32,11 +32,11 @@ from runnel.views.page import Page
 
 T = TypeVar("T")
 
-# Problem details of an answer become the error that the server had.
+# The error of a server, from the problem details of its answer.
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """A problem; `details` are the fields of the error besides its text."""
+    """The problem details of an error; `details` are the fields of the error object."""
 
     detail: str
     code: str
@@ -52,7 +52,7 @@ ERROR_CLASSES: Mapping[str, type[RunnelError]] = {
 
 
 def decode_error(status: int, body: bytes) -> RunnelError | None:
-    """Returns the error of an answer; None for an answer that is not from Runnel.
+    """Returns the error in the body of an answer; None if Runnel did not write the body.
 
     An unknown code becomes an InputError for a status below 500, and a RunnelError otherwise.
     """
@@ -60,13 +60,13 @@ def decode_error(status: int, body: bytes) -> RunnelError | None:
         problem = _decode(body)
     except msgspec.MsgspecError:
         return None
-    is_ours = status < HTTPStatus.INTERNAL_SERVER_ERROR
-    kind = ERROR_CLASSES.get(problem.code, InputError if is_ours else RunnelError)
+    is_bad_request = status < HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = ERROR_CLASSES.get(problem.code, InputError if is_bad_request else RunnelError)
     return _build_error(kind, problem)
 
 
 def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelError:
-    """Skips the constructor of the error, which would build the message again."""
+    """Builds an error without its constructor, which would write the message again."""
     error = error_class.__new__(error_class)
     error.args = (problem.detail,)
     for name, value in problem.details.items():
@@ -78,7 +78,7 @@ def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelErr
 
 
 def find_failure_reason(error: httpx.RequestError) -> str:
-    """Returns the message of the operating system, if any: libraries only report a failure."""
+    """Returns the message of the operating system if there is one: it is the most precise."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):  # its number is not an errno
@@ -97,7 +97,7 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
     if error.reason == "WRONG_VERSION_NUMBER":
-        return "it does not speak TLS, as https:// says"
+        return "it does not speak TLS, but the address begins with https://"
     return f"TLS failed ({error.reason or error})"
 
 
@@ -105,7 +105,7 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """A message of a stream; a client that reconnects with its `id` gets the messages after it."""
+    """A message of a stream. A client that reconnects with its `id` gets the later messages."""
 
     id: str
     event: str
@@ -125,8 +125,9 @@ async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[Ser
 
 
 async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Yields complete lines. The method of httpx also splits at U+0085, U+2028 and U+2029, which
-    JSON may have inside a text.
+    """Yields complete lines.
+
+    `aiter_lines` of httpx also splits at U+0085, U+2028 and U+2029, which a JSON text may contain.
     """
     pending: list[bytes] = []
     async for data in response.aiter_bytes():
@@ -144,13 +145,13 @@ _LAST_CONTROL, _DELETE = "\x1f", "\x7f"
 
 
 def check_idempotency_key(key: str) -> None:
-    """Raises InputError for a key that a header can't hold or a local call refuses."""
+    """Raises InputError for a key that a store refuses, or that an HTTP header can't hold."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
-    is_torn = any(char <= _LAST_CONTROL or char == _DELETE for char in key)
-    if is_torn or key != key.strip(_BLANKS):
+    has_control = any(char <= _LAST_CONTROL or char == _DELETE for char in key)
+    if has_control or key != key.strip(_BLANKS):
         raise InputError(
-            "over HTTP, an idempotency key has no control characters and no blanks around it, "
-            f"got {quote_name(key)}"
+            "expected an idempotency key without control characters and without blanks at its "
+            f"ends, because it is sent in an HTTP header; got {quote_name(key)}"
         )
 
 
@@ -187,8 +188,10 @@ def resolve_server_address(url: str | None = None, token: str | None = None) -> 
             try:
                 variable.parse(text)
             except ValueError as error:
-                what = "url" if name == SERVER_VARIABLE else "token"
-                raise InputError(f"{what}: expected {error}, got '{variable.hide(text)}'") from None
+                parameter = "url" if name == SERVER_VARIABLE else "token"
+                raise InputError(
+                    f"{parameter}: expected {error}, got '{variable.hide(text)}'"
+                ) from None
     settings = read_settings() if url is None or token is None else None
     if settings is not None:
         url = url or settings.server_url or DEFAULT_URL
@@ -202,13 +205,13 @@ CONNECT_TIMEOUT_S = 10.0
 # Each call that waits for an execution has its own connection.
 CONNECTIONS_MAX = 1_000
 IDLE_CONNECTIONS_MAX = 50
-# The answer of a long poll may take so much longer than its interval.
+# The answer of a long poll may come so much later than the end of its interval.
 LONG_POLL_MARGIN_S = 15.0
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_S_MAX = 10.0
-# A longer Retry-After is not waited for: the call raises.
+# A call raises instead of waiting for a longer Retry-After.
 RETRY_AFTER_S_MAX = 60.0
-# A server sends something on a stream every 15 s.
+# A server sends at least a comment on a stream every 15 s.
 STREAM_TIMEOUT_S = 60.0
 JSON_MEDIA_TYPE = "application/json"
 STREAM_MEDIA_TYPE = "text/event-stream"
@@ -220,10 +223,10 @@ EMPTY_ANSWER = b"{}"
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request; a `key` makes a request that changes something safe to repeat.
+    """A request. A request with an idempotency `key` is safe to repeat.
 
-    `long_poll_s` is how long the server may take on purpose. `accepted_statuses` are statuses of
-    good answers besides 2xx.
+    `long_poll_s` is the time that the server may wait before it answers. `accepted_statuses` are
+    further statuses, besides 2xx, of answers that are not errors.
     """
 
     method: str
@@ -241,7 +244,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FailedError(Exception):
-    """A failed attempt: its error, whether a retry makes sense, and when."""
+    """A failed attempt: its error, whether to retry it, and after which pause."""
 
     def __init__(
         self, error: RunnelError, *, is_retryable: bool, retry_after_s: float | None = None
@@ -253,10 +256,10 @@ class _FailedError(Exception):
 
 
 class Transport:
-    """Sends requests; repeats a failed one up to `retries` times.
+    """Sends requests, and repeats a failed one up to `retries` times.
 
-    The pauses grow, unless the server asks for another one. A request that changes something is
-    repeated only if it has a key, or if the server has certainly not acted on it.
+    The pauses grow, unless the server asks for a certain pause. A request that changes something is
+    repeated only if it has a key, or if the server has certainly not received it.
     """
 
     def __init__(
@@ -279,9 +282,9 @@ class Transport:
         self._http = httpx.AsyncClient(
             base_url=address.url,
             headers=headers,
-            # A proxy that the environment names does not lead back to this machine.
+            # A proxy of the environment can't reach the loopback address of this machine.
             trust_env=not address.is_loopback,
-            # Where nothing is encrypted: reading the certificates of all authorities takes 0.2 s.
+            # Without TLS, it saves the 0.2 s that reading the root certificates takes.
             verify=address.is_encrypted,
             limits=httpx.Limits(
                 max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX
@@ -308,7 +311,7 @@ class Transport:
         key: str | None = None,
         is_repeatable: bool = False,
     ) -> T:
-        """Sends a JSON body, parts of which may be encoded already as `msgspec.Raw`."""
+        """Sends a JSON body; parts of it may be encoded already, as `msgspec.Raw`."""
         data = None if body is None else msgspec.json.encode(body)
         request = ServerRequest(
             method="POST", path=path, body=data, key=key, is_repeatable=is_repeatable
@@ -321,7 +324,7 @@ class Transport:
     async def iter_items(
         self, path: str, kind: type[Page[T]], query: Query = ()
     ) -> AsyncIterator[T]:
-        """Yields the items of all pages; `query` has the size of a page."""
+        """Yields the items of all pages; `query` contains the size of a page."""
         cursor: str | None = None
         while True:
             page = await self.get(
@@ -334,10 +337,9 @@ class Transport:
                 return
 
     async def send(self, request: ServerRequest, kind: type[T]) -> T:
-        """Returns the view in a good answer; raises the error that a local call would raise.
+        """Returns the view in the answer; raises the error that the same call on a store raises.
 
-        Raises NoServerError when no server answers, and NotRunnelError when the answer is not
-        what a Runnel server answers.
+        Raises NoServerError when no server answers, and NotRunnelError when another program does.
         """
         tried = 0
         while True:
@@ -355,10 +357,10 @@ class Transport:
             raise self._unexpected_answer_error(error) from error
 
     async def stream(self, path: str, last: str | None = None) -> AsyncIterator[ServerSentEvent]:
-        """Yields the messages of a stream after the one with the id `last`.
+        """Yields the messages of a stream; only those after the message with the id `last`.
 
-        Reconnects after a break, and continues after the last message. Ends when the server says
-        that no message will follow.
+        After a lost connection, it reconnects and continues after the last message. It ends when
+        the server answers that no message will follow.
         """
         tried = 0
         while True:
@@ -369,18 +371,20 @@ class Transport:
                     async for message in iter_server_sent_events(answer):
                         last, tried = message.id, 0
                         yield message
-                raise _FailedError(self._no_server_error("it breaks off"), is_retryable=True)
+                raise _FailedError(
+                    self._no_server_error("the connection broke off"), is_retryable=True
+                )
             except _FailedError as failed:
                 await self._pause_before_retry(failed, tried)
             tried += 1
 
     async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
-        """Pauses before the next attempt; raises the error after the last one."""
+        """Pauses before the next attempt; after the last attempt, raises its error."""
         pause_s = (
             self._compute_pause_s(tried) if failed.retry_after_s is None else failed.retry_after_s
         )
-        is_over = tried >= self.retries or pause_s > RETRY_AFTER_S_MAX
-        if is_over or not failed.is_retryable:
+        is_last = tried >= self.retries or pause_s > RETRY_AFTER_S_MAX
+        if is_last or not failed.is_retryable:
             raise failed.error from failed.__cause__
         await self._clock.sleep(pause_s)
 
@@ -435,9 +439,8 @@ class Transport:
         error = decode_error(status, response.content) or self._foreign_response_error(response)
         if isinstance(error, NotAuthenticatedError) and self.address.token is None:
             error = NotAuthenticatedError(
-                f"the server at {self.address.display_url} wants a token: set RUNNEL_TOKEN; "
-                f"whoever runs "
-                "the server makes one with 'runnel token create'"
+                f"the server at {self.address.display_url} requires a token: set RUNNEL_TOKEN; "
+                "an administrator of the server creates a token with 'runnel token create'"
             )
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             return _FailedError(
@@ -452,12 +455,11 @@ class Transport:
         return error
 
     def _unexpected_answer_error(self, error: msgspec.DecodeError) -> NotRunnelError:
-        return NotRunnelError(self.address.display_url, f"something else than expected: {error}")
+        return NotRunnelError(self.address.display_url, f"with unexpected JSON ({error})")
 
     def _foreign_response_error(self, response: httpx.Response) -> RunnelError:
-        if (
-            response.status_code in _UNAVAILABLE_STATUSES
-        ):  # whatever stands before a server that is away
+        # A proxy answers so while the server behind it is down.
+        if response.status_code in _UNAVAILABLE_STATUSES:
             reason = f"it answers {response.status_code} {response.reason_phrase}"
             return self._no_server_error(reason)
         kind = response.headers.get("content-type", "nothing").partition(";")[0]
@@ -469,7 +471,7 @@ class Transport:
         return self._no_server_error(find_failure_reason(error))
 
     def _no_server_error(self, reason: str) -> NoServerError:
-        remedy = "look whether it runs, and whether this is where it listens"
+        remedy = "check that it runs, and that it listens at this address"
         return NoServerError(
             "Runnel server", self.address.display_url, reason=reason, remedy=remedy
         )
@@ -485,7 +487,7 @@ class Transport:
             return None
 
     def _compute_pause_s(self, tried: int) -> float:
-        """Doubles the pause each time, and shortens it at random by up to a half."""
+        """Returns a pause that doubles with each attempt, and is up to a half shorter at random."""
         longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)
 
@@ -498,8 +500,8 @@ _DOT_SEGMENTS = frozenset({".", ".."})
 def quote_path_segment(text: str) -> str:
     """Quotes a text as one segment of a path; replaces half a surrogate pair, which no name has.
 
-    `.` and `..` are quoted too: they would name another path, and cancelling the execution '.'
-    cancelled many.
+    `.` and `..` are quoted too, because a path with them names another resource: a cancel of the
+    execution '.' cancelled many.
     """
     quoted = quote(text.encode(errors="replace"), safe="")
     return quoted.replace(".", "%2E") if text in _DOT_SEGMENTS else quoted

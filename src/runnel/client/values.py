@@ -20,14 +20,17 @@ ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
 
 
 class PayloadStorage:
+    """Turns payloads into values, and loads the payloads of values."""
+
     def __init__(self, blobs: BlobStore, ids: IdGenerator) -> None:
         self._blobs = blobs
         self._ids = ids
 
     def to_value(self, data: bytes, prefix: str) -> ValueWithBlobs:
-        """Raises PayloadError for data that is too large.
+        """Returns the value of a payload, and its blob if it is large.
 
-        Each call makes its own blob key: of two concurrent calls, the store may accept one.
+        Raises PayloadError if the payload is too large. Each call makes its own blob key, because
+        the store may accept only one of two concurrent calls.
         """
         if len(data) <= INLINE_BYTES_MAX:
             return make_value_from_json(data), NO_BLOBS
@@ -42,7 +45,7 @@ class PayloadStorage:
         return await self._blobs.get(value.blob) if value.blob else value.data
 
     async def copy_value(self, value: Value, execution_id: ExecutionId) -> ValueWithBlobs:
-        """Copies a value of another execution, which may be deleted at any time."""
+        """Copies a value of another execution, because that one may be deleted at any time."""
         if value.blob is None:
             return value, NO_BLOBS
         return self.to_value(await self.load(value), f"{execution_id}/taken")

@@ -67,6 +67,7 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
 FINAL_EXECUTION_STATES = frozenset(
     state for state, targets in EXECUTION_MOVES.items() if not targets
 )
+UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 FINAL_NODE_STATES = frozenset(state for state, targets in NODE_MOVES.items() if not targets)
 IN_FLIGHT_STATES = frozenset({NodeState.QUEUED, NodeState.RUNNING})
 

@@ -1,4 +1,4 @@
-"""Telemetry inside one process: log lines, and notifications of executions that run here."""
+"""Telemetry of one process: writes log lines, and notifies code that follows executions here."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -16,7 +16,8 @@ from runnel.ports.store import ExecutionHeader
 from runnel.ports.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry
 
-# Around these events another process may end the awaited executions, or may have ended them.
+# After these events, another process may have ended the executions that are waited for, or may end
+# them later.
 _RECHECK_EVENTS = frozenset(
     {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
 )
@@ -80,7 +81,7 @@ class EventBus(FanOutTelemetry):
         super().started(task, worker, at)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Returns the function that ends the watch."""
+        """Calls `watcher` with each notification; returns the function that ends the watch."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 

@@ -1,4 +1,4 @@
-"""One reader of the store's feed, which all listeners of a process share."""
+"""Reads the store's feed of changes once, for all listeners of a process."""
 
 import asyncio
 from collections import deque
@@ -22,12 +22,12 @@ NO_POSITION = FeedPosition("")
 
 
 class FeedSubscription:
-    """The changes for one listener, which the shared reader puts here.
+    """The changes for one listener. The feed reader puts pages into it.
 
-    Up to 5,000 changes are buffered; a slower listener gets a gap.
+    It buffers up to 5,000 changes; a listener that reads too slowly gets a gap.
 
     `position` is the position after the last page that `next` has returned. A listener that starts
-    at an earlier position reads the feed itself until it has caught up with the shared reader.
+    at an earlier position reads the feed itself until it has caught up with the feed reader.
     """
 
     def __init__(self, feed: Feed, clock: Clock, after: FeedPosition | None) -> None:
@@ -42,19 +42,19 @@ class FeedSubscription:
         self._is_closed = False
 
     def start_at(self, position: FeedPosition) -> None:
-        """Sets the position at which the pages of the shared reader begin."""
+        """Sets the position at which the pages of the feed reader begin."""
         self._start_position = position
         if not self._is_catching_up:
             self.position = position
         self._arrived.set()
 
     async def wait_until_started(self) -> None:
-        """Waits until the shared reader knows its position."""
+        """Waits until the feed reader knows its position."""
         while self._start_position is None:
             await self._arrived.wait()
 
     def put(self, page: FeedPage) -> None:
-        """Buffers a page; the first page of a new reader only says at which position it begins."""
+        """Buffers a page; the first page of a new feed reader only has its first position."""
         if self._start_position is None:
             self.start_at(page.position)
             return
@@ -78,8 +78,8 @@ class FeedSubscription:
             if page is not None:
                 self.position = page.position
                 return page
-            left_s = 0.0 if self._is_closed else deadline - self._clock.monotonic()
-            if not await self._clock.wait(self._arrived, left_s):
+            remaining_s = 0.0 if self._is_closed else deadline - self._clock.monotonic()
+            if not await self._clock.wait(self._arrived, remaining_s):
                 return FeedPage(changes=(), position=self.position)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class FeedSubscription:
         self._arrived.set()
 
     def take_all(self) -> Sequence[FeedPage]:
-        """Returns the pages that are buffered; none while the listener still catches up."""
+        """Returns all buffered pages; none while the subscription still catches up."""
         pages = [] if self._is_catching_up else list(self._pages)
         if pages:
             self._pages.clear()
@@ -141,11 +141,11 @@ class ExecutionListener(msgspec.Struct, frozen=True, eq=False):
     ends_only: bool
 
 
-class FeedBroadcaster:
+class FeedReader:
     """Reads the feed while it has listeners, and retries while the store can't be reached.
 
-    A listener misses no change that is stored after it began to listen. If it may have missed one,
-    it gets a gap, or is woken although nothing has changed.
+    A listener misses no change that is stored after it began to listen. After an interruption, a
+    subscription gets a gap, and all other listeners are woken.
     """
 
     def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
@@ -166,10 +166,11 @@ class FeedBroadcaster:
         *,
         ends_only: bool = False,
     ) -> AsyncIterator[asyncio.Event]:
-        """Sets the event whenever the execution may have changed.
+        """Sets the event, inside the block, whenever the execution may have changed.
 
-        With `ends_only`, whenever it may have become final. The caller reads the store once inside
-        the block, and again each time the event was set; it clears the event before it reads.
+        With `ends_only`, it sets the event whenever the execution may have become final. The caller
+        reads the store once inside the block, and again each time the event was set. It clears the
+        event before each read.
         """
         listener = ExecutionListener(wakeup or asyncio.Event(), ends_only)
         self._listeners.setdefault(execution_id, []).append(listener)
@@ -187,7 +188,7 @@ class FeedBroadcaster:
     async def open_subscription(
         self, *, after: FeedPosition | None = None
     ) -> AsyncIterator[FeedSubscription]:
-        """Subscribes to all changes from now on, or to those after an earlier position."""
+        """Subscribes to all changes from now on, or to those after the position `after`."""
         subscription = FeedSubscription(self._feed, self._clock, after)
         async with self.subscribe(subscription.put):
             if self._position is not None:
@@ -197,9 +198,9 @@ class FeedBroadcaster:
 
     @asynccontextmanager
     async def subscribe(self, callback: PageCallback) -> AsyncIterator[None]:
-        """Calls `callback` with each page, on the event loop; it must not block.
+        """Calls `callback` with each page, on the event loop; the callback must not block.
 
-        The first page of a new reader has a gap and its position.
+        The first page after the start of the reader has a gap and the first position.
         """
         self._callbacks.append(callback)
         try:
@@ -212,7 +213,7 @@ class FeedBroadcaster:
     async def _hold_reader(self) -> AsyncIterator[None]:
         self._users += 1
         if self._reader is None or self._reader.done():
-            # Not in a group: any listener may leave before the others; the last one ends the task.
+            # Not in a TaskGroup: listeners leave in any order, and the last one ends the task.
             self._reader = asyncio.get_running_loop().create_task(self._run_reader())
         try:
             yield
@@ -221,7 +222,7 @@ class FeedBroadcaster:
             raise
         ended = await self._release_reader()
         if ended is not None and not ended.cancelled():
-            ended.result()  # raises the error that ended it; no error of a store does
+            ended.result()  # raises the error that ended the reader; errors of a store do not
 
     async def _release_reader(self) -> "asyncio.Task[None] | None":
         """Ends the reader after its last listener, and returns it; None while it has listeners."""

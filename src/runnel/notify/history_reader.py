@@ -7,24 +7,24 @@ from contextlib import AsyncExitStack
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.notify.waiter import POLL_INTERVAL_S, POLL_INTERVAL_S_MAX
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import HistoryEvent, decode_history
 
-# The reader pauses for so many times the duration of a read: a long history does not keep the
+# The reader pauses for 20 times the duration of a read, so that a long history does not keep the
 # store busy.
 PAUSE_PER_READ = 20
 PAUSE_S_MAX = 5.0
 
 
 class HistoryReader:
-    """`state` is the state of the execution at the last read.
+    """Reads the new events of one execution's history.
 
-    It becomes final only when all events have been returned. `read_header` raises NotFoundError
-    for an unknown execution.
+    `state` is the state of the execution at the last read. It is final only after all events have
+    been returned. `read_header` raises NotFoundError for an unknown execution.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class HistoryReader:
     async def read_new(self) -> list[HistoryEvent]:
         """Returns the events since the last read; raises NotFoundError.
 
-        Without new events the header has the state: an execution that could not be created ends
-        without an event.
+        Without new events, it reads the state from the header: an execution that could not be
+        created ends without an event.
         """
         entries = await self._archive.load(self._execution_id, after=self._entries_read)
         if not entries:
@@ -68,13 +68,13 @@ class HistoryReader:
 async def follow_history(
     reader: HistoryReader,
     execution_id: ExecutionId,
-    feed_reader: FeedBroadcaster | None,
+    feed_reader: FeedReader | None,
     clock: Clock,
 ) -> AsyncIterator[HistoryEvent]:
     """Yields the events of an execution as they are stored, until it is final.
 
-    The feed says when to read. In case it misses a change, the history is read every 5 s anyway;
-    without a feed, twice a second.
+    The feed reader reports when to read. The history is also read every 5 s, in case the feed
+    misses a change. Without a feed reader, it is read every 0.5 s.
     """
     changed, ended = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as listening:
@@ -86,9 +86,9 @@ async def follow_history(
         while True:
             changed.clear()
             ended.clear()
-            began = clock.monotonic()
+            read_started_at = clock.monotonic()
             events = await reader.read_new()
-            pause_s = min(PAUSE_S_MAX, PAUSE_PER_READ * (clock.monotonic() - began))
+            pause_s = min(PAUSE_S_MAX, PAUSE_PER_READ * (clock.monotonic() - read_started_at))
             for event in events:
                 yield event
             if reader.is_final:

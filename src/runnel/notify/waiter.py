@@ -7,24 +7,23 @@ from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TypeAlias
 
-import msgspec
-
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader, Store
 
-# For executions that another process runs: the first interval is used where no feed is read.
+# How often the store is read for an execution that another process runs. Without a feed, the
+# interval begins at 0.5 s and grows.
 POLL_INTERVAL_S = 0.5
 POLL_INTERVAL_S_MAX = 5.0
 WATCHED_EXECUTIONS_MAX = 10_000
 
 
 class Completion:
-    """The end of one execution, for all waiters of this process.
+    """Notifies all waiters of this process of the end of one execution.
 
     `header` is set once this process has ended the execution. `is_notified` is true once `notify`
-    was called: the header is set, or the waiters have to read the store again.
+    was called: either the header is set, or the waiters have to read the store again.
     """
 
     __slots__ = ("__weakref__", "_listeners", "header", "is_notified")
@@ -42,8 +41,8 @@ class Completion:
     def add_listener(self) -> asyncio.Event:
         """Returns an event that each `notify` sets, until `remove_listener`.
 
-        Each waiter has its own event and clears it. When they shared one, a waiter that was woken
-        cleared it while another one read the store, and that one waited for 5 s.
+        Each waiter has its own event and clears it. With a shared event, one waiter cleared it
+        while another one read the store, and that one waited for 5 s.
         """
         wakeup = asyncio.Event()
         self._listeners.append(wakeup)
@@ -56,47 +55,45 @@ class Completion:
 ListenForEnd: TypeAlias = Callable[
     [ExecutionId, asyncio.Event], AbstractAsyncContextManager[object]
 ]
-"""Sets the event, within the block, whenever the execution may have ended."""
-
-
-class CompletionSources(msgspec.Struct, frozen=True, kw_only=True):
-    """How a waiter learns of ends.
-
-    `get_completion` is for executions that this process ends; it is also notified when this process
-    loses a partition. `owns` says which partitions this process owns. `listen` is for all other
-    executions; without it, the waiter polls them.
-    """
-
-    get_completion: Callable[[str], Completion]
-    owns: Callable[[int], bool] = lambda _partition: False
-    listen: ListenForEnd | None = None
+"""Sets the event, inside the block, whenever the execution may have ended."""
 
 
 class ExecutionWaiter:
-    """Waits for executions; `read_header` reads a stored header, or raises NotFoundError."""
+    """Waits for the end of executions.
+
+    `read_header` reads a stored header, or raises NotFoundError. `owns` returns whether this
+    process owns a partition. `get_completion` is for executions that this process ends; it is also
+    notified when this process loses a partition. `listen` is for all other executions; without it,
+    the waiter polls them.
+    """
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        sources: CompletionSources,
         read_header: Callable[[ExecutionId], Awaitable[ExecutionHeader]],
+        *,
+        get_completion: Callable[[str], Completion],
+        owns: Callable[[int], bool] = lambda _partition: False,
+        listen: ListenForEnd | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._sources = sources
         self._read_header = read_header
-        # Registered before they can end: waiting for them needs no read of the store.
+        self._get_completion = get_completion
+        self._owns = owns
+        self._listen = listen
+        # Registered before they can end, so that a wait needs no read of the store.
         self._submitted: OrderedDict[str, Completion] = OrderedDict()
 
     async def watch(self, execution_id: ExecutionId) -> None:
         """Registers an execution that is about to be submitted with a new id.
 
-        Does nothing for an execution that another process will run: its end is not notified here.
+        Does nothing if another process will run the execution: this one is not notified of its end.
         """
-        if not self._sources.owns(await self._store.route(execution_id, is_new=True)):
+        if not self._owns(await self._store.route(execution_id, is_new=True)):
             return
-        self._submitted[execution_id] = self._sources.get_completion(execution_id)
+        self._submitted[execution_id] = self._get_completion(execution_id)
         if len(self._submitted) > WATCHED_EXECUTIONS_MAX:
             self._submitted.popitem(last=False)
 
@@ -104,8 +101,8 @@ class ExecutionWaiter:
         """Returns the header once it is final; raises TimeoutError and NotFoundError."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
-        completion = watched or self._sources.get_completion(execution_id)
-        # Registered before the execution could end: the first read of the store is not needed.
+        completion = watched or self._get_completion(execution_id)
+        # It was registered before the execution could end, so the first read is not needed.
         will_be_notified = watched is not None and not completion.is_notified
         wakeup = completion.add_listener()
         try:
@@ -129,12 +126,12 @@ class ExecutionWaiter:
         will_be_notified: bool = False,
         is_listening: bool = False,
     ) -> ExecutionHeader:
-        listen = self._sources.listen
+        listen = self._listen
         pause_s = POLL_INTERVAL_S if listen is None else POLL_INTERVAL_S_MAX
         while completion.header is None:
-            is_here = self._sources.owns(await self._store.route(execution_id))
+            is_here = self._owns(await self._store.route(execution_id))
             if not (is_here or is_listening) and listen is not None:
-                # Listens before it reads the store: a later end is notified.
+                # It listens before it reads the store, so that no end is missed.
                 async with listen(execution_id, wakeup):
                     return await self._wait_until_final(
                         execution_id, completion, wakeup, deadline=deadline, is_listening=True

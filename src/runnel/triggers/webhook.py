@@ -20,7 +20,8 @@ from runnel.triggers.trigger import (
     find_label_problems,
     find_target_problems,
 )
-from runnel.views.trigger import WEBHOOK_FORMAT, Webhook, WebhookKind
+from runnel.views import Timestamp
+from runnel.views.trigger import WEBHOOK_FORMAT, Webhook, WebhookKind, WebhookView
 
 WEBHOOK_KIND = "webhook"
 TEMPLATE_ROOTS = ("body", "headers", "query")
@@ -91,14 +92,14 @@ def decode_webhook(data: bytes) -> Webhook:
 
 
 class WebhookStore:
-    """Adds, reads and removes webhooks. A workflow has at most one."""
+    """The client's `Webhooks` over a store; a workflow has at most one."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
         self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
         self._clock = clock
 
-    async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
         """Stores a webhook; with `replaces`, it may replace the current one.
 
         Raises InvalidTriggerError; NotFoundError if the workflow does not exist; ConflictError if
@@ -118,24 +119,24 @@ class WebhookStore:
                 if replaces:
                     continue
                 raise
-            return webhook
+            return build_webhook_view(webhook)
 
-    async def get(self, workflow: str) -> Webhook:
+    async def get(self, workflow: str) -> WebhookView:
         """Returns the webhook of a workflow; raises NotFoundError or UnreadableFormatError."""
         webhook = await self.find(workflow)
         if webhook is None:
             raise await self._build_not_found_error(workflow)
-        return webhook
+        return build_webhook_view(webhook)
 
     async def find(self, workflow: str) -> Webhook | None:
         """Returns the webhook of a workflow, or None; raises UnreadableFormatError."""
         record = await self._records.get(WEBHOOK_KIND, workflow) if _is_name(workflow) else None
         return None if record is None else decode_webhook(record.data)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
         """Returns a page of webhooks by workflow; `after` is the last one of the previous page."""
         records = await self._records.list(WEBHOOK_KIND, after=after, limit=limit)
-        return [decode_webhook(record.data) for record in records]
+        return [build_webhook_view(decode_webhook(record.data)) for record in records]
 
     async def remove(self, workflow: str) -> None:
         """Removes the webhook of a workflow; raises NotFoundError."""
@@ -146,6 +147,21 @@ class WebhookStore:
         return await build_unknown_trigger_error(
             self._records, WEBHOOK_KIND, workflow, title="webhook of workflow"
         )
+
+
+def build_webhook_view(webhook: Webhook) -> WebhookView:
+    """Builds the view of a webhook. It contains the name of the secret, never its value."""
+    return WebhookView(
+        workflow=webhook.workflow,
+        version=webhook.version,
+        kind=webhook.kind,
+        secret=webhook.secret,
+        header=webhook.header if webhook.kind is WebhookKind.TOKEN else None,
+        mapping=webhook.mapping,
+        delivery_id=webhook.delivery_id,
+        labels=webhook.labels,
+        created_at=Timestamp(webhook.created_at),
+    )
 
 
 def _is_name(text: str) -> bool:

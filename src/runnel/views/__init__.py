@@ -43,7 +43,10 @@ def build_document(view: object) -> Any:
 
 
 def decode_view(data: bytes | str, kind: type[T]) -> T:
-    """Decodes the JSON of a view; raises msgspec.DecodeError, of which ValidationError is one."""
+    """Decodes the JSON of a view.
+
+    Raises msgspec.DecodeError; its subclass ValidationError if the JSON is not such a view.
+    """
     return msgspec.json.decode(data, type=kind, dec_hook=decode_hook)
 
 
@@ -51,13 +54,13 @@ def encode_hook(value: object) -> str:
     """Encodes the one type that msgspec does not know: Timestamp."""
     if isinstance(value, Timestamp):
         return format_timestamp(value)
-    raise TypeError(f"a view holds a {type(value).__name__}")
+    raise TypeError(f"a view can't hold a {type(value).__name__}")
 
 
 def decode_hook(kind: type[Any], value: object) -> Any:
     """Decodes a Timestamp from text or from seconds."""
     if kind is not Timestamp:
-        raise TypeError(f"a view holds a {kind.__name__}")
+        raise TypeError(f"a view can't hold a {kind.__name__}")
     if isinstance(value, str):
         return parse_timestamp(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -69,7 +72,7 @@ def schema_hook(kind: type[Any]) -> dict[str, Any]:
     """Returns the JSON Schema of a Timestamp."""
     if kind is Timestamp:
         return {"type": "string", "format": "date-time", "examples": ["2026-01-31T09:30:00.250Z"]}
-    raise TypeError(f"a view holds a {kind.__name__}")
+    raise TypeError(f"a view can't hold a {kind.__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=encode_hook)

@@ -13,7 +13,7 @@ from runnel.views import Timestamp
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that a person has to look after, with its config and its error."""
+    """A task that failed for good, with its config and its error; it can be retried or purged."""
 
     name: Annotated[str, Meta(description="`execution/node`, or `execution/node/item`")]
     execution_id: ExecutionId
@@ -31,7 +31,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterDetail(DeadLetterView, frozen=True, kw_only=True):
-    """A dead letter with the state of the execution that a retry reruns; null without one."""
+    """A dead letter, with the state of the execution that a retry reruns, or null."""
 
     execution_status: ExecutionState | None
 
@@ -58,7 +58,7 @@ class RefusedRetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkRetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a bulk retry. `left` executions exceed the limit: call again."""
+    """Results of a bulk retry; `left` is the number of executions beyond the limit: call again."""
 
     retried: Sequence[RetriedLetters]
     refused: Sequence[RefusedRetry]

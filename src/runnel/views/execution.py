@@ -36,7 +36,7 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of an execution; `items` and `items_settled` are numbers for a map, else null."""
+    """A node of an execution. `items` and `items_settled` count the items of a map, else null."""
 
     state: NodeState
     attempts: int
@@ -126,13 +126,13 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The request is stored; the process that runs the execution acts on it at once."""
+    """A stored request; the owner of the execution's partition acts on it within milliseconds."""
 
     execution_id: ExecutionId
 
 
 def describe_wait(run: NodeRun) -> str | None:
-    """Describes what a WAITING node waits for; returns None for any other node."""
+    """Describes the event that a WAITING node waits for; returns None for any other node."""
     if run.state is not NodeState.WAITING or run.wait is None:
         return None
     match run.wait:
@@ -160,14 +160,14 @@ class WaitingItems(msgspec.Struct, frozen=True):
 
 
 def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
-    """Describes what a map waits for; returns None while one of its items runs, or at its end."""
+    """Describes the wait of a map; returns None while one of its items runs, or at its end."""
     runs = map_run.active
     waiting = {item: text for item, run in runs.items() if (text := describe_wait(run)) is not None}
     if not waiting or any(run.state in IN_FLIGHT_STATES for run in runs.values()):
         return None
     first = min(waiting, key=lambda item: (runs[item].due or inf, item))
-    others = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
-    return WaitingItems(f"item {first}{others}: {waiting[first]}", runs[first].due)
+    more = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
+    return WaitingItems(f"item {first}{more}: {waiting[first]}", runs[first].due)
 
 
 def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
@@ -179,13 +179,13 @@ def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
 
 
 def decode_event(view: HistoryEvent) -> AnyEvent:
-    """Returns the event of a history as the core has it; the inverse of `decode_history`."""
+    """Converts an event of a history back to the event of the core."""
     entry = [FORMAT_VERSION, float(view.at), [{"type": view.event, **view.fields}]]
     return decode_entry(msgspec.json.encode(entry)).events[0]
 
 
 def make_event_id(number: int) -> str:
-    """Returns the id of the message of a stream that has the event `number`, counted from 1."""
+    """Returns the id of the stream message with the event `number`, counted from 1."""
     return f"{EVENT_ID_PREFIX}{number}"
 
 

@@ -18,7 +18,7 @@ from runnel.views import Timestamp, make_timestamp
 
 
 class AttemptOutcome(StrEnum):
-    """The outcome of an attempt; the first three are those of an attempt that has not ended."""
+    """The outcome of an attempt; an attempt with one of the first three has not ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -37,7 +37,8 @@ OPEN_OUTCOMES = frozenset({AttemptOutcome.QUEUED, AttemptOutcome.RUNNING, Attemp
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error: `types` are the class and its bases, most derived first.
 
-    `retryable` is the error's own verdict. `retry_after_s` is the least delay that makes sense.
+    `retryable` is what the error says about itself; null if it says nothing. `retry_after_s` is the
+    least delay before a retry.
     """
 
     type: str
@@ -62,9 +63,9 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt; `logs` are the last lines that its code wrote to `ctx.logger`.
 
-    `started_at` is a time of the worker's clock, all others are of the orchestrator's. `next_at` is
-    when the next attempt is due, after a failure or a rate limit. `child_id` is the child execution
-    that this attempt waits or waited for.
+    `started_at` is a time of the worker's clock; all other times are of the orchestrator's clock.
+    `next_at` is the time of the next attempt, after a failure or a rate limit. `child_id` is the
+    child execution of this attempt.
     """
 
     number: int
@@ -82,7 +83,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of a map; `attempts` is their number."""
+    """One item of a map; `attempts` is the number of its attempts."""
 
     item: int
     state: NodeState
@@ -107,8 +108,8 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A node: its config, inputs, output and attempts; a map also has `items`.
 
-    `config_error` says why `config` can't be shown. `inputs` are the outputs of the parents. A
-    sentence with the size replaces a value that is too large.
+    `config_error` is the reason why `config` can't be shown. `inputs` are the outputs of the
+    parents. A text with the size replaces a value that is too large.
     """
 
     execution_id: ExecutionId
@@ -242,14 +243,17 @@ def _apply_report(
     at: float,
     **fields: object,
 ) -> None:
-    """A report names the worker and the start: the history has no start of a short task."""
+    """Ends the last attempt with the worker and the start from the report.
+
+    A short task has no NodeStarted event in the history, only the report.
+    """
     reported = {"worker": event.worker, "started_at": make_timestamp(event.started_at)}
     known = {name: value for name, value in reported.items() if value}
     _end_last(attempts, at, logs=tuple(map(_build_log_line, event.logs)), **known, **fields)
 
 
 def _end_last(attempts: list[AttemptView], at: float, **fields: object) -> None:
-    """Ends the last attempt if it is open; a map or a crash loop ends after its last attempt."""
+    """Ends the last attempt if it is open; a map or a crash loop ends without an open attempt."""
     if attempts and attempts[-1].outcome in OPEN_OUTCOMES:
         _update_last(attempts, finished_at=Timestamp(at), **fields)
 

@@ -52,7 +52,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainingWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that drains: it learns so with its next heartbeat, finishes its tasks, and ends."""
+    """A worker that drains: after its next heartbeat it finishes its tasks, and ends."""
 
     worker: str
 
@@ -65,7 +65,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     oldest_s: Annotated[float, Meta(description="How long the oldest task has waited")]
     workers: Annotated[int, Meta(description="Living workers that take its tasks")]
     problem: Annotated[
-        str, Meta(description="What a person should look at; empty when all is well")
+        str, Meta(description="Why its tasks wait, and what to do; empty without a problem")
     ]
 
 
@@ -76,11 +76,11 @@ class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     item: int | None
     attempt: int
-    limit: Annotated[int, Meta(description="How many may hold the key at once")]
+    limit: Annotated[int, Meta(description="How many attempts may hold the key at once")]
 
 
 class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A concurrency key; the first hundred of those that hold it, and of those in line."""
+    """A concurrency key, with the first hundred attempts that hold it or wait for it, each."""
 
     key: str
     holding: int
@@ -102,7 +102,7 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A server; `engine` says where tasks run: in its own process, or in workers of a Redis."""
+    """A server. Its tasks run in its own process (`embedded`), or in workers of its Redis."""
 
     version: str
     engine: Literal["embedded", "redis"]
@@ -119,11 +119,11 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a process is ready; `parts` has the reason for each part that is not, else null."""
+    """The readiness of a process; `parts` has the problem of each part, or null."""
 
     status: Annotated[
         Literal["ready", "degraded", "not ready"],
-        Meta(description="degraded: requests are stored, and no process acts on them now"),
+        Meta(description="degraded: requests are stored, but no process acts on them now"),
     ]
     parts: dict[str, str | None]
 

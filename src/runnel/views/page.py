@@ -40,7 +40,7 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a bulk command; `ids` are the cancelled or the new executions."""
 
     ids: Sequence[ExecutionId] = ()
-    known: Annotated[int, Meta(description="Executions that had this rerun before")] = 0
+    known: Annotated[int, Meta(description="Executions that an earlier call has rerun")] = 0
     failed: int = 0
     failures: Annotated[
         Sequence[BulkFailure], Meta(description="The first hundred failures, with the reason")
@@ -51,7 +51,7 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of an execution; `status` is null when its state has not changed."""
+    """A change of an execution; `status` is its new state, or null if that has not changed."""
 
     execution_id: ExecutionId
     status: ExecutionState | None

@@ -28,7 +28,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Timestamp
     expires_at: Timestamp | None
     per_minute: Annotated[
-        int | None, Meta(description="Null leaves it to the server, 0 sets no limit")
+        int | None, Meta(description="Requests per minute; null: the server's limit, 0: no limit")
     ]
 
 

@@ -89,22 +89,9 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedule(self) -> Schedule:
-        """Returns the schedule itself, which could be added again."""
-        return Schedule(
-            id=self.id,
-            workflow=self.workflow,
-            version=self.version,
-            input=self.input,
-            labels=self.labels,
-            cron=self.cron,
-            interval_s=self.interval_s,
-            timezone=self.timezone,
-            overlap=self.overlap,
-            catch_up=self.catch_up,
-            is_paused=self.is_paused,
-            starts_at=self.starts_at,
-            ends_at=self.ends_at,
-        )
+        """Returns the schedule as a caller gives it."""
+        names = set(Schedule.__struct_fields__) - {"own_labels"}
+        return Schedule(**{name: getattr(self, name) for name in names})
 
 
 class FiredTick(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +125,8 @@ class WebhookKind(StrEnum):
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """Runs a workflow when another service calls; a workflow has at most one webhook.
 
-    `secret` is a name; the value is not stored, the processes that answer calls know it.
+    `secret` is the name of a secret. Its value is not stored; the processes that answer the calls
+    have it.
     `mapping` is a template of the input with `body`, `headers` and `query`; without it, the input
     is an object of all three. `delivery_id` is a template of the id of a delivery, for services
     that send it in an unusual place. This struct is stored: its fields never change their names.

@@ -55,7 +55,7 @@ def test_a_screen_shows_the_rows_that_fit_and_counts_the_hidden_ones() -> None:
                 waiting=7,
                 oldest_s=1.0,
                 workers=0,
-                problem="no worker takes them",
+                problem="no worker is alive",
             )
         ],
         workers=[],
@@ -71,4 +71,4 @@ def test_a_screen_shows_the_rows_that_fit_and_counts_the_hidden_ones() -> None:
     assert shown[0].split() == ["x0", "w", STATE_STYLES["RUNNING"].glyph, "RUNNING", "10", "s"]
     assert f"under way  ({40 - len(shown)} more)" in lines
     assert "  none; start one with: runnel worker" in lines
-    assert any(line.startswith("python") and "no worker takes them" in line for line in lines)
+    assert any(line.startswith("python") and "no worker is alive" in line for line in lines)

@@ -10,7 +10,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import StoreError
 from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import BUFFERED_CHANGES_MAX, FeedBroadcaster
+from runnel.notify.feed_reader import BUFFERED_CHANGES_MAX, FeedReader
 from runnel.ports.feed import FeedPage, FeedPosition
 from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.feed import make_changes
@@ -51,11 +51,11 @@ class FeedReaderHarness:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
         self.feed = FeedThatFails(self.backend)
-        self.broadcaster = FeedBroadcaster(self.feed, self.clock, EventBus())
+        self.feed_reader = FeedReader(self.feed, self.clock, EventBus())
         self._owner: LeaseOwner | None = None
 
     async def change(self, *ids: str, state: ExecutionState | None = None) -> None:
-        """Commits a change of each execution and lets the broadcaster read it."""
+        """Commits a change of each execution and lets the feed reader read it."""
         if self._owner is None:
             self._owner = LeaseOwner(self.backend.store, await self.backend.store.acquire(0, "one"))
         headers = [] if state is None else [make_header(id_, state=state) for id_ in ids]
@@ -83,8 +83,8 @@ async def test_a_listener_is_notified_only_of_its_execution(
     harness: FeedReaderHarness,
 ) -> None:
     async with (
-        harness.broadcaster.listen(FIRST) as first,
-        harness.broadcaster.listen(SECOND) as second,
+        harness.feed_reader.listen(FIRST) as first,
+        harness.feed_reader.listen(SECOND) as second,
     ):
         await settle()
         first.clear()
@@ -97,9 +97,9 @@ async def test_a_listener_is_notified_only_of_its_execution(
 
 async def test_any_number_of_listeners_share_one_reader(harness: FeedReaderHarness) -> None:
     async with (
-        harness.broadcaster.listen(FIRST) as first,
-        harness.broadcaster.listen(FIRST) as second,
-        harness.broadcaster.open_subscription() as subscription,
+        harness.feed_reader.listen(FIRST) as first,
+        harness.feed_reader.listen(FIRST) as second,
+        harness.feed_reader.open_subscription() as subscription,
     ):
         await settle()
         first.clear()
@@ -115,8 +115,8 @@ async def test_any_number_of_listeners_share_one_reader(harness: FeedReaderHarne
 
 async def test_the_feed_is_read_only_while_a_listener_exists(harness: FeedReaderHarness) -> None:
     before = harness.feed.readers
-    async with harness.broadcaster.listen(FIRST):
-        async with harness.broadcaster.listen(SECOND):
+    async with harness.feed_reader.listen(FIRST):
+        async with harness.feed_reader.listen(SECOND):
             await settle()
         during = harness.feed.readers
     after = harness.feed.readers
@@ -125,9 +125,9 @@ async def test_the_feed_is_read_only_while_a_listener_exists(harness: FeedReader
 
 
 async def test_a_later_listener_is_notified_too(harness: FeedReaderHarness) -> None:
-    async with harness.broadcaster.listen(FIRST):
+    async with harness.feed_reader.listen(FIRST):
         await settle()
-    async with harness.broadcaster.listen(FIRST) as wakeup:
+    async with harness.feed_reader.listen(FIRST) as wakeup:
         await settle()
         wakeup.clear()
 
@@ -139,7 +139,7 @@ async def test_a_later_listener_is_notified_too(harness: FeedReaderHarness) -> N
 async def test_a_listener_is_woken_once_the_reader_has_started(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.listen(FIRST) as wakeup:
+    async with harness.feed_reader.listen(FIRST) as wakeup:
         was_set = wakeup.is_set()
         await settle()
 
@@ -148,7 +148,7 @@ async def test_a_listener_is_woken_once_the_reader_has_started(
 
 async def test_a_listener_for_ends_is_notified_only_of_the_end(harness: FeedReaderHarness) -> None:
     wakeup = asyncio.Event()
-    async with harness.broadcaster.listen(FIRST, wakeup, ends_only=True):
+    async with harness.feed_reader.listen(FIRST, wakeup, ends_only=True):
         await settle()
         wakeup.clear()
 
@@ -163,9 +163,9 @@ async def test_a_listener_for_ends_is_notified_only_of_the_end(harness: FeedRead
 async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
     ended = asyncio.Event()
     async with (
-        harness.broadcaster.listen(FIRST) as wakeup,
-        harness.broadcaster.listen(SECOND, ended, ends_only=True),
-        harness.broadcaster.open_subscription() as subscription,
+        harness.feed_reader.listen(FIRST) as wakeup,
+        harness.feed_reader.listen(SECOND, ended, ends_only=True),
+        harness.feed_reader.open_subscription() as subscription,
     ):
         await settle()
         harness.feed.is_away = True
@@ -190,7 +190,7 @@ async def test_a_gap_wakes_all_listeners(harness: FeedReaderHarness) -> None:
 async def test_changes_during_an_outage_of_the_store_are_delivered_afterwards(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as subscription:
+    async with harness.feed_reader.open_subscription() as subscription:
         harness.feed.is_away = True
         await harness.change("x1")
         await harness.change("x2")
@@ -208,7 +208,7 @@ async def test_a_listener_that_starts_during_an_outage_is_woken_afterwards(
     harness: FeedReaderHarness,
 ) -> None:
     harness.feed.is_away = True
-    async with harness.broadcaster.listen(FIRST) as wakeup:
+    async with harness.feed_reader.listen(FIRST) as wakeup:
         await harness.clock.advance(10)
         was_set = wakeup.is_set()
         harness.feed.is_away = False
@@ -225,7 +225,7 @@ async def test_a_subscription_gets_all_later_changes_in_order(
     harness: FeedReaderHarness,
 ) -> None:
     await harness.change("x0")
-    async with harness.broadcaster.open_subscription() as subscription:
+    async with harness.feed_reader.open_subscription() as subscription:
         assert subscription.position == await harness.feed.end()
         await harness.change("x1", "x2")
         await harness.change("x3")
@@ -239,7 +239,7 @@ async def test_next_waits_for_a_change_at_most_as_long_as_requested(
     harness: FeedReaderHarness,
 ) -> None:
     async with (
-        harness.broadcaster.open_subscription() as subscription,
+        harness.feed_reader.open_subscription() as subscription,
         asyncio.TaskGroup() as group,
     ):
         waiting = group.create_task(subscription.next(wait_s=5))
@@ -257,7 +257,7 @@ async def test_closing_a_subscription_ends_its_wait(
     harness: FeedReaderHarness,
 ) -> None:
     async with (
-        harness.broadcaster.open_subscription() as subscription,
+        harness.feed_reader.open_subscription() as subscription,
         asyncio.TaskGroup() as group,
     ):
         waiting = group.create_task(subscription.next(wait_s=60))
@@ -275,7 +275,7 @@ async def test_a_slow_subscription_gets_a_gap_and_then_later_changes(
     harness: FeedReaderHarness,
 ) -> None:
     ids = [f"x{number}" for number in range(1_000)]
-    async with harness.broadcaster.open_subscription() as slow:
+    async with harness.feed_reader.open_subscription() as slow:
         for _ in range(BUFFERED_CHANGES_MAX // len(ids) + 1):
             await harness.change(*ids)
         end = await harness.feed.end()
@@ -290,11 +290,11 @@ async def test_a_slow_subscription_gets_a_gap_and_then_later_changes(
 async def test_a_new_subscription_continues_after_the_given_position(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as subscription:
+    async with harness.feed_reader.open_subscription() as subscription:
         await harness.change("x1", "x2", "x3")
         page = await subscription.next(wait_s=0)
     await harness.change("x4")
-    async with harness.broadcaster.open_subscription(after=page.changes[0].position) as resumed:
+    async with harness.feed_reader.open_subscription(after=page.changes[0].position) as resumed:
         await harness.change("x5")
 
         received: list[str] = []
@@ -310,11 +310,11 @@ async def test_a_subscription_that_catches_up_gets_each_change_once(
     harness: FeedReaderHarness,
 ) -> None:
     """Changes continue while the subscription catches up."""
-    async with harness.broadcaster.open_subscription() as live:
+    async with harness.feed_reader.open_subscription() as live:
         start = live.position
         for number in range(30):
             await harness.change(f"a{number}", f"b{number}")
-        async with harness.broadcaster.open_subscription(after=start) as resumed:
+        async with harness.feed_reader.open_subscription(after=start) as resumed:
             received: list[str] = []
             for number in range(30, 60):
                 if number % 3 == 0:
@@ -329,12 +329,12 @@ async def test_a_subscription_that_catches_up_gets_each_change_once(
 async def test_a_subscription_that_reads_ahead_gets_each_change_once(
     harness: FeedReaderHarness,
 ) -> None:
-    async with harness.broadcaster.open_subscription() as live:
+    async with harness.feed_reader.open_subscription() as live:
         start = live.position
         harness.feed.is_away = True
         await harness.change("x1")
         await harness.change("x2")
-        async with harness.broadcaster.open_subscription(after=start) as resumed:
+        async with harness.feed_reader.open_subscription(after=start) as resumed:
             harness.feed.is_away = False
             received = list(ids_of(await resumed.next(wait_s=0)))
             received += ids_of(await resumed.next(wait_s=0))
@@ -353,7 +353,7 @@ async def test_a_position_that_was_trimmed_gives_a_gap(harness: FeedReaderHarnes
     await harness.trim_feed()
     await harness.change("x2")
 
-    async with harness.broadcaster.open_subscription(after=start) as resumed:
+    async with harness.feed_reader.open_subscription(after=start) as resumed:
         page = await resumed.next(wait_s=0)
         await harness.change("x3")
 
@@ -363,7 +363,7 @@ async def test_a_position_that_was_trimmed_gives_a_gap(harness: FeedReaderHarnes
 
 async def test_cancelling_the_wait_for_a_change_loses_nothing(harness: FeedReaderHarness) -> None:
     async with (
-        harness.broadcaster.open_subscription() as subscription,
+        harness.feed_reader.open_subscription() as subscription,
         asyncio.TaskGroup() as group,
     ):
         waiting = group.create_task(subscription.next(wait_s=60))

@@ -14,7 +14,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.workflow import SkipReason
 from runnel.errors import NotFoundError
 from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.feed_reader import FeedReader
 from runnel.notify.history_reader import PAUSE_S_MAX, HistoryReader, follow_history
 from runnel.notify.waiter import POLL_INTERVAL_S, POLL_INTERVAL_S_MAX
 from runnel.ports.feed import FeedPage, FeedPosition
@@ -59,9 +59,7 @@ class HistoryHarness:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
         self.feed = LossyFeed(self.backend)
-        self.feed_reader: FeedBroadcaster | None = FeedBroadcaster(
-            self.feed, self.clock, EventBus()
-        )
+        self.feed_reader: FeedReader | None = FeedReader(self.feed, self.clock, EventBus())
         self.events: list[AnyEvent] = []
         self.loads = 0
         self.load_s = 0.0

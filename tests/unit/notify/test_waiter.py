@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter
+from runnel.notify.waiter import Completion, ExecutionWaiter
 from runnel.ports.store import ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.suite import ROOT_ID, make_header
@@ -50,8 +50,13 @@ class RemoteExecution:
 async def test_a_waiter_that_reads_while_another_one_is_notified_is_notified_too() -> None:
     clock, remote = FakeClock(), RemoteExecution()
     store = MemoryBackend(clock, FakeIds()).store
-    sources = CompletionSources(get_completion=remote.get_completion, listen=remote.listen)
-    waiter = ExecutionWaiter(store, clock, sources, remote.read_header)
+    waiter = ExecutionWaiter(
+        store,
+        clock,
+        remote.read_header,
+        get_completion=remote.get_completion,
+        listen=remote.listen,
+    )
 
     async with asyncio.TaskGroup() as group:
         first = group.create_task(waiter.wait(ROOT_ID, None))

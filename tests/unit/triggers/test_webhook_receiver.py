@@ -20,7 +20,7 @@ from runnel.errors import (
 )
 from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
-from runnel.triggers.webhook import WebhookStore, check_webhook
+from runnel.triggers.webhook import WebhookStore, build_webhook_view, check_webhook
 from runnel.triggers.webhook_delivery import Delivery, build_delivery_input, parse_content
 from runnel.triggers.webhook_receiver import DeliveryResult, WebhookReceiver
 from runnel.views.trigger import Webhook, WebhookKind
@@ -350,7 +350,8 @@ async def test_webhooks_are_stored_replaced_and_removed(desk: ReceiverHarness) -
     listed = await webhooks.list()
     await webhooks.remove("report")
 
-    assert added == msgspec.structs.replace(GITHUB, created_at=desk.stage.clock.now())
+    now = desk.stage.clock.now()
+    assert added == build_webhook_view(msgspec.structs.replace(GITHUB, created_at=now))
     assert current == replaced == listed[0]
     for name in ("report", "\ud800", ""):
         with pytest.raises(NotFoundError, match="no webhook of workflow"):

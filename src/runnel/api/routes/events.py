@@ -1,4 +1,4 @@
-"""What happens, as it happens: server-sent events."""
+"""Routes of server-sent events, and of changes in pages."""
 
 from typing import Annotated, TypeAlias
 
@@ -19,15 +19,18 @@ WAIT_S_MAX = 30.0
 CHANGES_PER_PAGE = 500
 
 routes = ResourceRouter("events")
-_STREAM = OtherAnswer("A stream", content={MEDIA_TYPE: {"schema": {"type": "string"}}})
-_ALREADY_RECEIVED = OtherAnswer("All of it was told before: do not come back")
+_STREAM = OtherAnswer(
+    "A stream of server-sent events", content={MEDIA_TYPE: {"schema": {"type": "string"}}}
+)
+_ALREADY_RECEIVED = OtherAnswer("The client has received every message; do not reconnect")
 
 LastEventIdHeader: TypeAlias = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
         max_length=500,
-        description="The id of the last message that was got: the stream goes on behind it",
+        description="The id of the last message that the client received; the stream continues "
+        "after it",
     ),
 ]
 
@@ -35,9 +38,9 @@ LastEventIdHeader: TypeAlias = Annotated[
 @routes.operation(
     "GET /executions/{execution_id}/events",
     Scope.READ,
-    "What happens in an execution, until it is final",
+    "Follow the events of an execution, until it is final",
     404,
-    others={200: _STREAM, 204: _ALREADY_RECEIVED},
+    other_answers={200: _STREAM, 204: _ALREADY_RECEIVED},
 )
 async def follow_execution(
     request: Request,
@@ -45,7 +48,7 @@ async def follow_execution(
     app_state: AppStateDependency,
     last: LastEventIdHeader = None,
 ) -> Response:
-    """`event` is the name of what happened, `end` the last one."""
+    """Each message has the type of its event as `event`; the last message is `end`."""
     header = await app_state.client.get_header(ExecutionId(execution_id))
     if await has_received_all(app_state, header, last or ""):
         return Response(status_code=204)
@@ -56,18 +59,18 @@ async def follow_execution(
 @routes.operation(
     "GET /events",
     Scope.READ,
-    "Which executions change, and their new states",
-    others={200: _STREAM},
+    "Follow the changes of all executions",
+    other_answers={200: _STREAM},
 )
 async def follow_all(
     request: Request,
     app_state: AppStateDependency,
     *,
-    children: Annotated[bool, Query(description="Child executions too")] = False,
+    children: Annotated[bool, Query(description="Also report child executions")] = False,
     last: LastEventIdHeader = None,
 ) -> Response:
-    """`execution` says which one changed, with its `status` if that did; after `gap` something is
-    not known any more: list anew.
+    """A message `execution` names an execution that has changed, and its `status` if that changed.
+    After a message `gap`, changes were lost: list the executions again.
     """
     return app_state.make_stream_response(
         stream_all(app_state, last, children=children), token_id=get_token_id(request)
@@ -77,17 +80,19 @@ async def follow_all(
 @routes.operation(
     "GET /changes",
     Scope.READ,
-    "The same in pages, for programs: waits until something changes",
+    "List the changes of all executions in pages; waits for the next change",
 )
 async def list_changes(
     app_state: AppStateDependency,
     *,
     after: Annotated[
-        str | None, Query(max_length=500, description="`position` of the page before")
+        str | None, Query(max_length=500, description="`position` of the previous page")
     ] = None,
-    wait: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 0.0,
+    wait: Annotated[
+        float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait for a change")
+    ] = 0.0,
 ) -> ChangesPage:
-    """Without `after`, where the end is: nothing that changes from now on is missed behind it."""
+    """Without `after`, returns only the current position: no change after it is missed."""
     feed = app_state.backend.feed
     if after is None:
         return ChangesPage(items=[], position=await feed.end(), has_gap=False)

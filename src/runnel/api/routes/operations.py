@@ -94,7 +94,7 @@ async def is_live() -> Liveness:
     "GET /ready",
     None,
     "Check that this process can reach every part that a request needs",
-    others={503: OtherAnswer("One of the parts can't be reached", view=Readiness)},
+    other_answers={503: OtherAnswer("One of the parts can't be reached", view=Readiness)},
 )
 async def is_ready(app_state: AppStateDependency) -> Readiness | Response:
     problems = await gather(
@@ -158,7 +158,7 @@ metrics_routes = ResourceRouter("health")
     "GET /metrics",
     Scope.READ,
     "Get the metrics of this process and of the store in the Prometheus format",
-    others={200: OtherAnswer(content={"text/plain": {"schema": {"type": "string"}}})},
+    other_answers={200: OtherAnswer(content={"text/plain": {"schema": {"type": "string"}}})},
 )
 async def read_metrics(app_state: AppStateDependency) -> Response:
     await app_state.gauges.refresh()

@@ -16,11 +16,9 @@ from runnel.api.requests import (
 from runnel.api.responses import make_view_response
 from runnel.api.routing import OtherAnswer, ResourceRouter
 from runnel.api.security.guard import check_caller_scope
-from runnel.api.state import AppState, AppStateDependency
+from runnel.api.state import AppStateDependency
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
-from runnel.triggers.schedule import ScheduleRecord
-from runnel.triggers.schedule_store import build_schedule_view, build_webhook_view
 from runnel.triggers.webhook_delivery import Delivery
 from runnel.views import Timestamp
 from runnel.views.page import Page
@@ -52,17 +50,15 @@ ScheduleIdParam: TypeAlias = Annotated[
     status=201,
 )
 async def add_schedule(app_state: AppStateDependency, body: NewSchedule) -> ScheduleView:
-    record = await app_state.schedules.add(_build_schedule(body.id, body))
-    return _build_view(app_state, record)
+    return await app_state.schedules.add(_build_schedule(body.id, body))
 
 
 @schedule_routes.operation("GET /schedules", Scope.READ, "List all schedules, by id")
 async def list_schedules(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
 ) -> Page[ScheduleView]:
-    records = await app_state.schedules.list(after=after or "", limit=limit)
-    last = records[-1].schedule.id if len(records) == limit else None
-    return Page(items=[_build_view(app_state, record) for record in records], next=last)
+    views = await app_state.schedules.list(after=after or "", limit=limit)
+    return Page(items=views, next=views[-1].id if len(views) == limit else None)
 
 
 @schedule_routes.operation(
@@ -71,7 +67,7 @@ async def list_schedules(
 async def read_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
 ) -> ScheduleView:
-    return _build_view(app_state, (await app_state.schedules.get(schedule_id)).record)
+    return await app_state.schedules.get(schedule_id)
 
 
 @schedule_routes.operation(
@@ -84,9 +80,7 @@ async def read_schedule(
 async def replace_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency, body: ScheduleBody
 ) -> ScheduleView:
-    changed = _build_schedule(schedule_id, body)
-    record = await app_state.schedules.change(schedule_id, lambda _former: changed)
-    return _build_view(app_state, record)
+    return await app_state.schedules.change(schedule_id, _build_schedule(schedule_id, body))
 
 
 @schedule_routes.operation(
@@ -98,7 +92,7 @@ async def replace_schedule(
 async def pause_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
 ) -> ScheduleView:
-    return _build_view(app_state, await app_state.schedules.pause(schedule_id))
+    return await app_state.schedules.pause(schedule_id)
 
 
 @schedule_routes.operation(
@@ -110,7 +104,7 @@ async def pause_schedule(
 async def resume_schedule(
     schedule_id: ScheduleIdParam, app_state: AppStateDependency
 ) -> ScheduleView:
-    return _build_view(app_state, await app_state.schedules.pause(schedule_id, is_paused=False))
+    return await app_state.schedules.pause(schedule_id, is_paused=False)
 
 
 @schedule_routes.operation(
@@ -157,10 +151,6 @@ def _build_schedule(schedule_id: str, body: ScheduleBody) -> Schedule:
     return Schedule(**{**dict(body), "id": schedule_id, **times})
 
 
-def _build_view(app_state: AppState, record: ScheduleRecord) -> ScheduleView:
-    return build_schedule_view(record, app_state.clock.now())
-
-
 # Webhooks: their settings, and the calls of their senders.
 
 webhook_routes = ResourceRouter("triggers")
@@ -184,7 +174,7 @@ _ANY_BODY = {
     409,
     413,
     status=202,
-    others={200: OtherAnswer("The answer to Slack's challenge", view=ChallengeReply)},
+    other_answers={200: OtherAnswer("The answer to Slack's challenge", view=ChallengeReply)},
     request_body=_ANY_BODY,
 )
 async def call_webhook(
@@ -214,12 +204,12 @@ async def put_webhook(
     is_new: Annotated[bool, Query(description="Refuse to replace a webhook")] = False,
 ) -> WebhookView:
     webhook = Webhook(workflow=name, **dict(body))
-    return build_webhook_view(await app_state.webhooks.add(webhook, replaces=not is_new))
+    return await app_state.webhooks.add(webhook, replaces=not is_new)
 
 
 @webhook_routes.operation(f"GET {WEBHOOK_PATH}", Scope.READ, "Get the webhook of a workflow", 404)
 async def read_webhook(name: WorkflowNameParam, app_state: AppStateDependency) -> WebhookView:
-    return build_webhook_view(await app_state.webhooks.get(name))
+    return await app_state.webhooks.get(name)
 
 
 @webhook_routes.operation(
@@ -233,6 +223,5 @@ async def remove_webhook(name: WorkflowNameParam, app_state: AppStateDependency)
 async def list_webhooks(
     app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
 ) -> Page[WebhookView]:
-    webhooks = await app_state.webhooks.list(after=after or "", limit=limit)
-    last = webhooks[-1].workflow if len(webhooks) == limit else None
-    return Page(items=[build_webhook_view(webhook) for webhook in webhooks], next=last)
+    views = await app_state.webhooks.list(after=after or "", limit=limit)
+    return Page(items=views, next=views[-1].workflow if len(views) == limit else None)

@@ -172,7 +172,7 @@ async def list_versions(
     Scope.READ,
     "Get the graph of a workflow: nodes, edges and layers, or Mermaid text",
     404,
-    others={200: OtherAnswer(view=GraphView, content=_MERMAID_CONTENT)},
+    other_answers={200: OtherAnswer(view=GraphView, content=_MERMAID_CONTENT)},
 )
 async def draw_workflow(
     name: WorkflowNameParam,

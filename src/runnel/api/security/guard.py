@@ -101,7 +101,9 @@ class Guard:
     async def admit(
         self, path: str, headers: Mapping[str, str], address: str, *, is_delivery: bool = False
     ) -> Caller:
-        """Raises ForeignRequestError, NotAuthenticatedError, TooManyRequestsError.
+        """Returns the caller of a request, or refuses the request.
+
+        Raises ForeignRequestError, NotAuthenticatedError, TooManyRequestsError.
 
         A webhook call (`is_delivery`) is admitted without a token: the webhook authenticates it.
         """

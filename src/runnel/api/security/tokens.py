@@ -104,7 +104,7 @@ class TokenStore:
         return [_build_token_view(token) for token in await self._read_all()]
 
     async def revoke(self, token_id: str) -> None:
-        """Raises NotFoundError."""
+        """Revokes a token; raises NotFoundError."""
         if not token_id or not await self._records.delete(RECORD_KIND, token_id):
             raise NotFoundError(
                 "token",
@@ -167,7 +167,7 @@ class TokenStore:
 
 
 def _hash_secret(secret: str) -> str:
-    """Needs neither salt nor a slow hash: a secret of 256 random bits can't be guessed."""
+    """Hashes a secret without salt: a secret of 256 random bits can't be guessed."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 

@@ -26,7 +26,7 @@ MEGABYTE = 1_000_000
 
 
 class RedisExamination(NamedTuple):
-    """`facts` is None if Redis can't be reached."""
+    """The findings about a Redis; `facts` is None if it can't be reached."""
 
     findings: list[Finding]
     facts: RedisServerFacts | None = None

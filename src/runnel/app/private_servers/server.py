@@ -194,7 +194,7 @@ class PrivateServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Contains the password; stays the same after a restart."""
+        """Returns the URL with the password; it stays the same after a restart."""
 
     @property
     def port(self) -> int:
@@ -204,14 +204,14 @@ class PrivateServer(ABC):
 
     @property
     def folder(self) -> Path:
-        """The folder of all files; `close` removes it, and so does the death of this process."""
+        """Returns the folder of all files; `close` removes it, and so does the process's death."""
         if self._folder is None:
             raise self._not_started_error()
         return self._folder
 
     @property
     def pid(self) -> int | None:
-        """None while the server does not run."""
+        """Returns the process id; None while the server does not run."""
         return self._process.pid if self.is_running and self._process else None
 
     @property
@@ -220,7 +220,7 @@ class PrivateServer(ABC):
 
     @property
     def log(self) -> str:
-        """The output of the server since its last start."""
+        """Returns the output of the server since its last start."""
         path = self.folder / "log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 

@@ -81,8 +81,8 @@ def api(
     if workers > 1:
         command = [*_build_child_command(location), "--fd", str(listening.fileno())]
         ports = assign_metrics_ports(settings.metrics_port, workers)
-        first, *others = [[*command, *options] for options in ports]
-        commands = [first, *([*other, "--quiet"] for other in others)]
+        first, *later = [[*command, *options] for options in ports]
+        commands = [first, *([*arguments, "--quiet"] for arguments in later)]
         return asyncio.run(supervise(commands, listening))
     serving = serve(
         settings,
@@ -116,7 +116,7 @@ async def build_api_role(
         dependencies.backend,
         dependencies.clock_and_ids,
         server_socket=server_socket,
-        feed_broadcaster=session.feed_broadcaster,
+        feed_reader=session.feed_reader,
         on_ready=partial(finish_startup, server_socket, is_quiet=is_quiet),
         metrics=dependencies.metrics,
     )

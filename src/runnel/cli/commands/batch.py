@@ -17,12 +17,13 @@ from runnel.cli.options import (
     configure,
     read_labels,
 )
-from runnel.cli.session.batch_documents import STDIN, read_documents
+from runnel.cli.session.batch_documents import read_documents
 from runnel.cli.session.batch_feeder import DocumentBatch
 from runnel.cli.session.batch_output import check_output
 from runnel.cli.session.batch_run import ReportOptions, run_batch_locally, run_batch_on_server
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import (
+    STDIN,
     check_functions,
     get_import_folder,
     load_graph,

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from runnel.app.process_signals import SIGNAL_EXIT_BASE
 from runnel.bench.report import (
     BenchmarkOptions,
     BenchmarkRequest,
@@ -19,7 +20,7 @@ from runnel.bench.report import (
 )
 from runnel.bench.runs import measure_cold_starts, measure_embedded
 from runnel.bench.workloads import STANDARD_WORKLOADS
-from runnel.cli.errors import OK, SIGNAL_BASE, TERMINATED
+from runnel.cli.errors import OK, TERMINATED
 from runnel.cli.options import parse_setting
 from runnel.cli.render.text import Cell, print_table, to_pretty_json
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -135,7 +136,7 @@ def bench(
     try:
         measured = asyncio.run(_measure(request, ended_by))
     except asyncio.CancelledError:
-        return SIGNAL_BASE + ended_by[0] if ended_by else TERMINATED
+        return SIGNAL_EXIT_BASE + ended_by[0] if ended_by else TERMINATED
     if as_json:
         print(to_pretty_json(build_document(request, measured)))
     else:

@@ -128,7 +128,7 @@ async def _serve_embedded(settings: Settings, app: str | None, server_socket: so
             engine.backend,
             clock_and_ids,
             server_socket=server_socket,
-            feed_broadcaster=engine.feed_broadcaster,
+            feed_reader=engine.feed_reader,
             on_ready=partial(finish_startup, server_socket),
             metrics=metrics,
         )

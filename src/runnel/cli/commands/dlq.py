@@ -426,7 +426,7 @@ async def _prepare_retries(
         for letter in letters:
             retries.name_by_root.setdefault(get_root_id(letter.execution_id), letter.name)
         roots = [root for root in retries.name_by_root if root]
-        for header in (await session.client.summaries(roots)).values():
-            if SOURCE_LABEL in header.labels:
-                retries.folders.append(header.labels[SOURCE_LABEL])
+        for summary in (await session.client.summaries(roots)).values():
+            if SOURCE_LABEL in summary.labels:
+                retries.folders.append(summary.labels[SOURCE_LABEL])
     return letters, retries

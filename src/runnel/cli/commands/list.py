@@ -23,12 +23,8 @@ from runnel.cli.render.text import (
 from runnel.cli.selection import ExecutionSelection, build_filter
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, has_data, open_client
-from runnel.cli.session.unfinished import (
-    PROGRAM_ONLY_MESSAGE,
-    UNFINISHED_STATES,
-    UnfinishedExecutions,
-)
-from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
+from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
+from runnel.core.states import FINAL_NODE_STATES, UNFINISHED_STATES, ExecutionState, NodeState
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter, PageCursor, decode_cursor
@@ -89,9 +85,9 @@ async def list_executions(
 
 
 class ListedExecutions(NamedTuple):
-    """`searched_back_to` is None if no older execution can match the filter."""
+    """The executions of a list; `searched_back_to` is None if the search is complete."""
 
-    headers: Sequence[ExecutionSummary]
+    summaries: Sequence[ExecutionSummary]
     searched_back_to: float | None
     now: float
 
@@ -99,47 +95,47 @@ class ListedExecutions(NamedTuple):
 async def _load_executions(
     session: ClientSession, execution_filter: ExecutionFilter
 ) -> ListedExecutions:
-    headers: list[ExecutionSummary] = []
+    summaries: list[ExecutionSummary] = []
     after = None
     for _ in range(PAGES_MAX):
-        missing = execution_filter.limit - len(headers)
+        missing = execution_filter.limit - len(summaries)
         page_filter = msgspec.structs.replace(execution_filter, after=after, limit=missing)
         page = await session.client.list_executions(page_filter)
-        headers += page
+        summaries += page
         after = None if page.next is None else PageCursor(page.next)
-        if after is None or len(headers) == execution_filter.limit:
+        if after is None or len(summaries) == execution_filter.limit:
             break
     searched_back_to = None if after is None else decode_cursor(after)[0]
-    return ListedExecutions(headers, searched_back_to, session.clock.now())
+    return ListedExecutions(summaries, searched_back_to, session.clock.now())
 
 
 def _print_executions(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
     searched_back_to = executions.searched_back_to
     print_list(
-        executions.headers,
+        executions.summaries,
         ["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", ""],
-        lambda header: _build_execution_row(header, executions.now),
+        lambda summary: _build_execution_row(summary, executions.now),
         as_json=as_json,
         empty="no executions",
         limit=None if searched_back_to is None else limit,
         order="newest",
     )
-    if searched_back_to is not None and len(executions.headers) < limit:
+    if searched_back_to is not None and len(executions.summaries) < limit:
         time = format_time(searched_back_to)
         print(f"(searched back to {time}; continue with --until {time})", file=sys.stderr)
 
 
-def _build_execution_row(header: ExecutionSummary, now: float) -> list[Cell]:
-    style = STATE_STYLES[header.status]
-    took = (header.finished_at or now) - (header.started_at or now)
-    note = " ".join((header.error or format_labels(header.labels)).split())
+def _build_execution_row(summary: ExecutionSummary, now: float) -> list[Cell]:
+    style = STATE_STYLES[summary.status]
+    took = (summary.finished_at or now) - (summary.started_at or now)
+    note = " ".join((summary.error or format_labels(summary.labels)).split())
     return [
-        Cell(header.execution_id),
-        Cell(header.workflow, "bold"),
-        Cell(f"{style.glyph} {header.status}", style.style),
-        Cell(format_local_time(header.created_at), "dim"),
-        Cell(format_duration(took) if header.started_at else "", "dim"),
-        Cell(note, "red" if header.error else "dim"),
+        Cell(summary.execution_id),
+        Cell(summary.workflow, "bold"),
+        Cell(f"{style.glyph} {summary.status}", style.style),
+        Cell(format_local_time(summary.created_at), "dim"),
+        Cell(format_duration(took) if summary.started_at else "", "dim"),
+        Cell(note, "red" if summary.error else "dim"),
     ]
 
 
@@ -202,9 +198,9 @@ async def _print_stuck(
     """Leaves out children, unless the filter includes them or their root has ended before them."""
     unfinished = UnfinishedExecutions(session)
     stuck: list[StuckExecution] = []
-    async for header in unfinished.iterate(execution_filter):
-        if execution_filter.with_children or not await unfinished.has_unfinished_root(header):
-            stuck.append(await _diagnose(session, header, unfinished, hints))
+    async for summary in unfinished.iterate(execution_filter):
+        if execution_filter.with_children or not await unfinished.has_unfinished_root(summary):
+            stuck.append(await _diagnose(session, summary, unfinished, hints))
         if len(stuck) == execution_filter.limit:
             break
     if as_json:
@@ -219,15 +215,15 @@ async def _print_stuck(
 
 async def _diagnose(
     session: ClientSession,
-    header: ExecutionSummary,
+    summary: ExecutionSummary,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> StuckExecution:
-    execution_id = header.execution_id
+    execution_id = summary.execution_id
     view = await session.client.get(execution_id)
-    owner = await unfinished.find_owner(header)
+    owner = await unfinished.find_owner(summary)
     waits = tuple(list_node_waits(view, await session.client.history(execution_id)))
-    is_of_program = await unfinished.is_bound_to_program(header)
+    is_of_program = await unfinished.is_bound_to_program(summary)
     if owner is None and is_of_program:
         commands: tuple[str, ...] = (hints.force_cancel(execution_id),)
     else:

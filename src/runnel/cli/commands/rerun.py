@@ -74,7 +74,7 @@ class RerunNodes:
     ] = False
 
     def to_spec(self) -> RerunSpec:
-        """Raises InputError for options that contradict each other."""
+        """Returns the options; raises InputError if they contradict each other."""
         if self.is_whole and (self.is_rest or self.again):
             other = "--failed" if self.is_rest else "--from"
             raise InputError(f"--all runs every node, and {other} only some; give one of them")
@@ -154,7 +154,7 @@ def _build_input(
 async def _load_former(text: str, settings: Settings) -> tuple[ExecutionView, Workflow]:
     async with open_client(settings) as session:
         execution_id = await find_execution_id(session.client, text)
-        workflow = await session.load_workflow(execution_id)
+        workflow = await load_workflow(session.client, execution_id)
         return await session.client.get(execution_id), workflow
 
 
@@ -224,10 +224,10 @@ async def _inspect_selected(
     """Returns how many executions match, and the folders that they were submitted from."""
     number, folders = 0, dict[str, None]()
     async with open_client(settings) as session:
-        async for header in iter_executions(session.client, execution_filter):
+        async for summary in iter_executions(session.client, execution_filter):
             number += 1
-            if SOURCE_LABEL in header.labels:
-                folders[header.labels[SOURCE_LABEL]] = None
+            if SOURCE_LABEL in summary.labels:
+                folders[summary.labels[SOURCE_LABEL]] = None
     return number, list(folders)
 
 

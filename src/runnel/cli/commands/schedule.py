@@ -117,7 +117,7 @@ class ScheduleArguments:
     ] = False
 
     def to_schedule(self, workflow: str, own_labels: dict[str, str]) -> Schedule:
-        """Raises InputError."""
+        """Returns the schedule that the user described; raises InputError."""
         if self.overlap not in list(Overlap):
             raise InputError(
                 f"--overlap: expected allow, skip or cancel, got {quote_name(self.overlap)}"

@@ -82,7 +82,7 @@ def _print_detail(detail: NodeDetail, now: float, *, as_json: bool) -> None:
 # `runnel history ID`
 
 VALUE_CHARS_MAX = 100
-# Of no use to a person: tokens of attempts, and what other columns show.
+# Fields that are not printed: tokens of attempts, and fields that other columns show.
 _HIDDEN_FIELDS = frozenset({"node", "item", "nonce", "execution_id", "definition", "signal_id"})
 
 

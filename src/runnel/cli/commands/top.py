@@ -19,9 +19,8 @@ from runnel.cli.render.overview import (
 )
 from runnel.cli.render.text import print_styled, print_table, to_compact_json
 from runnel.cli.session.open_client import ClientSession, has_data, open_client
-from runnel.cli.session.unfinished import UNFINISHED_STATES
 from runnel.client.listing import list_newest_executions
-from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.core.states import FINAL_EXECUTION_STATES, UNFINISHED_STATES
 from runnel.core.values import Json
 from runnel.errors import StoreError
 from runnel.ports.archive import ExecutionFilter
@@ -127,7 +126,7 @@ async def load_overview(session: ClientSession) -> Overview:
 
 def to_overview_document(overview: Overview) -> dict[str, Json]:
     """Returns the overview as programs get it, with every execution that it holds."""
-    counts = Counter(header.status.value for header in overview.unfinished)
+    counts = Counter(summary.status.value for summary in overview.unfinished)
     workers, queues = overview.workers, overview.queues
     return {
         "at": format_time(overview.at),
@@ -135,8 +134,8 @@ def to_overview_document(overview: Overview) -> dict[str, Json]:
         "pending": counts["PENDING"],
         "is_more": len(overview.unfinished) == UNFINISHED_COUNTED_MAX,
         "dead_letters": overview.dead_letters,
-        "under_way": [build_document(header) for header in overview.unfinished],
-        "ended": [build_document(header) for header in overview.ended],
+        "under_way": [build_document(summary) for summary in overview.unfinished],
+        "ended": [build_document(summary) for summary in overview.ended],
         "queues": None if queues is None else [msgspec.to_builtins(queue) for queue in queues],
         "workers": None if workers is None else [build_document(view) for view in workers],
         "owners": list(overview.owners),

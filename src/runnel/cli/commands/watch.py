@@ -2,7 +2,7 @@
 
 from runnel.cli.options import AsJsonResult, ExecutionIdArgument, StoreLocation, configure
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import find_execution_id, open_client
+from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, is_bound_to_program
 from runnel.cli.session.watch import follow_until_final
 from runnel.cli.streams import reserve_stdout
@@ -26,7 +26,7 @@ async def watch(
             message = ""
             if not is_owned and summary.status not in FINAL_EXECUTION_STATES:
                 message = f"no process runs it now; continue with: {hints.resume(full_id)}"
-                if is_bound_to_program(await session.load_workflow(full_id)):
+                if is_bound_to_program(await load_workflow(session.client, full_id)):
                     remedy = f"end it with: {hints.force_cancel(full_id)}"
                     message = f"no process runs it now; {PROGRAM_ONLY_MESSAGE}; {remedy}"
             return await follow_until_final(

@@ -84,7 +84,7 @@ class WebhookArguments:
     labels: Labels = None
 
     def to_webhook(self) -> Webhook:
-        """Raises InputError."""
+        """Returns the webhook that the user described; raises InputError."""
         labels = read_labels(self.labels or [])
         if self.kind not in list(WebhookKind):
             raise InputError(

@@ -123,7 +123,7 @@ async def _load_definitions(
 
 
 async def _find_newest(library: Workflows, name: str) -> StoredWorkflow:
-    """Raises NotFoundError, which suggests a similar name."""
+    """Returns the newest version; raises NotFoundError, which suggests a similar name."""
     try:
         return (await library.versions(name, limit=1))[0]
     except NotFoundError as error:
@@ -209,7 +209,9 @@ def _to_yaml(definition: WorkflowDocument) -> str:
 
 
 def _delete_workflow(name: str, settings: Settings, *, is_sure: bool) -> None:
-    """Raises NotFoundError; raises WrongStateError while an execution of it is not final."""
+    """Deletes a workflow; raises NotFoundError, or WrongStateError while it has executions that
+    are not final.
+    """
     newest = asyncio.run(_load_newest_version(name, settings))
     subject = f"workflow {quote_name(name)} (up to version {newest})"
     if not is_sure:

@@ -1,1 +1,1 @@
-"""Graphs for people: drawn with lines and boxes, listed by layer, or as Mermaid text."""
+"""Output for a person: tables, sentences, progress views and drawn graphs."""

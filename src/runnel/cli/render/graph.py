@@ -164,7 +164,7 @@ SVG_STYLE = f"""
 
 
 def render_svg(graph: Graph) -> str:
-    """A whole document; its title and description say the graph in words."""
+    """Returns an SVG document; its title and description describe the graph in words."""
     layout = compute_layout(
         graph, min_width=lambda index: _compute_min_width(graph.nodes[index].node.handler)
     )
@@ -187,12 +187,12 @@ def render_svg(graph: Graph) -> str:
 
 
 def _compute_min_width(handler: str) -> int:
-    """Columns in which the name of a handler fits, with some air."""
+    """Returns the number of columns for the name of a handler, with a margin."""
     return ceil(len(handler) * HANDLER_CHAR_WIDTH / COLUMN_WIDTH) + 2
 
 
 def _describe_graph(graph: Graph) -> str:
-    """Each node, and what it comes after."""
+    """Lists each node with its parents, for screen readers."""
     sentences = [
         f"{format_count(len(graph), 'node')} in {format_count(len(graph.layers()), 'layer')}."
     ]

@@ -32,7 +32,7 @@ class Box:
 
     @property
     def right(self) -> int:
-        """The first column after the box."""
+        """Returns the first column after the box."""
         return self.left + self.width
 
 
@@ -271,11 +271,11 @@ def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
     return max((bundle.row + 1 for bundle in bent), default=0)
 
 
-def _find_bundles_above(bundle: LineBundle, others: Iterable[LineBundle]) -> list[LineBundle]:
+def _find_bundles_above(bundle: LineBundle, bundles: Iterable[LineBundle]) -> list[LineBundle]:
     """Returns the bundles that must turn above this one, because they share a column with it."""
     return [
         other
-        for other in others
+        for other in bundles
         if other is not bundle and (other.tops - other.bottoms) & (bundle.bottoms - bundle.tops)
     ]
 

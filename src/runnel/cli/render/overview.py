@@ -51,7 +51,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_headline(overview: Overview) -> list[Cell]:
-    counts = Counter(header.status.value for header in overview.unfinished)
+    counts = Counter(summary.status.value for summary in overview.unfinished)
     plus = "+" if len(overview.unfinished) == UNFINISHED_COUNTED_MAX else ""
     cells = [Cell(f"runnel top  {format_clock_time(overview.at)[:8]}  ", "bold")]
     cells += [
@@ -66,8 +66,8 @@ def build_headline(overview: Overview) -> list[Cell]:
 
 def build_sections(overview: Overview) -> list[OverviewSection]:
     now = overview.at
-    unfinished = [_build_execution_row(header, now) for header in overview.unfinished]
-    ended = [_build_execution_row(header, now) for header in overview.ended]
+    unfinished = [_build_execution_row(summary, now) for summary in overview.unfinished]
+    ended = [_build_execution_row(summary, now) for summary in overview.ended]
     sections = [
         OverviewSection("under way", _EXECUTION_HEADERS, unfinished, "nothing"),
         OverviewSection("ended", _EXECUTION_HEADERS, ended, "nothing yet"),
@@ -111,15 +111,15 @@ def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
     ]
 
 
-def _build_execution_row(header: ExecutionSummary, now: float) -> list[Cell]:
-    style = STATE_STYLES[header.status]
-    took = (header.finished_at or now) - (header.started_at or now)
+def _build_execution_row(summary: ExecutionSummary, now: float) -> list[Cell]:
+    style = STATE_STYLES[summary.status]
+    took = (summary.finished_at or now) - (summary.started_at or now)
     return [
-        Cell(header.execution_id),
-        Cell(header.workflow, "bold"),
-        Cell(f"{style.glyph} {header.status}", style.style),
-        Cell(format_duration(took) if header.started_at else "", "dim"),
-        Cell(" ".join((header.error or "").split()), "red"),
+        Cell(summary.execution_id),
+        Cell(summary.workflow, "bold"),
+        Cell(f"{style.glyph} {summary.status}", style.style),
+        Cell(format_duration(took) if summary.started_at else "", "dim"),
+        Cell(" ".join((summary.error or "").split()), "red"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reads the documents of a batch: one per line of a JSONL or CSV file, each with a key."""
+"""Reads the documents of a batch: one per line of a JSONL or CSV file, each with its key."""
 
 import csv
 import hashlib
@@ -13,12 +13,12 @@ import msgspec
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX
 from runnel.authoring.input_schema import choose_reading, find_value_problems
+from runnel.cli.session.inputs import STDIN
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 
-STDIN = "-"
 KEY_CHARS_MAX = 200
 PROBLEMS_MAX = 10
 LINE_BYTES_MAX = FILE_BYTES_MAX
@@ -43,8 +43,8 @@ class BatchDocument(msgspec.Struct, frozen=True):
 def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchDocument]:
     """Reads and checks all documents of a file; raises InputError with the problems.
 
-    The key is the value at `id_field`, or else a hash of the content. Equal lines get keys that
-    differ by a number, in the order of the file.
+    The key of a document is the value at `id_field`, or else a hash of its content. A number is
+    added to the keys of equal lines, in the order of the file.
     """
     _check_id_field(id_field)
     lines = _read_lines(source, workflow.input)
@@ -96,7 +96,7 @@ def _open_source(source: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
-    """Yields one line after the other, because a file may be endless (a pipe)."""
+    """Decodes line by line, because the file may be a pipe without an end."""
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1

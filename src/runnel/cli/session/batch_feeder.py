@@ -13,6 +13,8 @@ from itertools import islice
 
 import msgspec
 
+from runnel.authoring.input_schema import CheckedInput
+from runnel.cli.render.text import HOUR_S
 from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
@@ -28,24 +30,25 @@ from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.clock import Clock
 from runnel.views.execution import ExecutionSummary
 
-HOUR_S = 3_600
-
 
 class DocumentOutcome(msgspec.Struct, frozen=True):
-    """The result of one document; `is_from_earlier_run` if it ended before this command began."""
+    """The result of one document.
+
+    `is_from_earlier_run` means that its execution ended before this command began.
+    """
 
     document: BatchDocument
-    header: ExecutionSummary
+    summary: ExecutionSummary
     is_from_earlier_run: bool = False
 
     @property
     def is_completed(self) -> bool:
-        return self.header.status is ExecutionState.COMPLETED
+        return self.summary.status is ExecutionState.COMPLETED
 
     @property
     def took_s(self) -> float:
-        header = self.header
-        return (header.finished_at or 0.0) - (header.started_at or header.finished_at or 0.0)
+        summary = self.summary
+        return (summary.finished_at or 0.0) - (summary.started_at or summary.finished_at or 0.0)
 
 
 class BatchTally:
@@ -60,7 +63,7 @@ class BatchTally:
         self._took_s: list[float] = []
 
     def add(self, outcome: DocumentOutcome) -> None:
-        self.states[outcome.header.status.value] += 1
+        self.states[outcome.summary.status.value] += 1
         if not outcome.is_completed:
             self.failures.append(outcome)
         if outcome.is_from_earlier_run:
@@ -109,10 +112,10 @@ def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-# One lookup asks for all executions in flight. An execution that ends in this process wakes the
+# How often the executions in flight are polled. An execution that ends in this process wakes the
 # feeder at once.
 POLL_INTERVAL_S = 0.2
-HEADERS_PER_LOOKUP_MAX = 500
+IDS_PER_LOOKUP = 500
 ADOPT_INTERVAL_S = 2.0
 BATCH_LABEL = "runnel.batch"
 RERUN_KEY = "batch"
@@ -146,9 +149,9 @@ AdoptCallback = Callable[[ExecutionId], Awaitable[None]]
 class BatchFeeder:
     """Submits documents and calls `on_outcome` once with the result of each.
 
-    `adopt` is called every few seconds with each execution in flight, for a process that resumes
-    executions of a dead process of the same batch. A server refuses labels that begin with
-    `runnel.`: over HTTP, `has_batch_label` is False.
+    `adopt` is called every 2 s with each execution in flight, so that this process can resume the
+    executions of a dead process of the same batch. Over HTTP (`is_over_http`), the server checks
+    the input again, and refuses labels that begin with `runnel.`.
     """
 
     def __init__(
@@ -157,21 +160,22 @@ class BatchFeeder:
         client: Client,
         clock: Clock,
         *,
-        hub: EventBus,
+        event_bus: EventBus,
         on_outcome: Callable[[DocumentOutcome], Awaitable[None]],
         adopt: AdoptCallback | None = None,
-        has_batch_label: bool = True,
+        is_over_http: bool = False,
     ) -> None:
         self._batch = batch
         self._client = client
         self._clock = clock
-        self._hub = hub
+        self._event_bus = event_bus
         self._on_outcome = on_outcome
         self._adopt = adopt
-        own_labels = {BATCH_LABEL: batch.name} if has_batch_label else {}
+        own_labels = {} if is_over_http else {BATCH_LABEL: batch.name}
         self._labels = {**batch.labels, **own_labels}
+        self._is_over_http = is_over_http
         self._adopted_at = clock.monotonic()
-        self._store_retry = StoreRetry(clock, hub, "batch")
+        self._store_retry = StoreRetry(clock, event_bus, "batch")
         self._in_flight: dict[ExecutionId, BatchDocument] = {}
         self._wakeup = asyncio.Event()
         self._ended: list[ExecutionId] = []
@@ -182,7 +186,7 @@ class BatchFeeder:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until all documents have ended, or until `stop` is set."""
-        end_watch = self._hub.watch(self._on_notification)
+        end_watch = self._event_bus.watch(self._on_notification)
         pending = iter(self._batch.documents)
         try:
             while not stop.is_set():
@@ -196,41 +200,43 @@ class BatchFeeder:
 
     async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
         """Submits as many documents as the limit allows; returns False when none is pending."""
-        room = min(HEADERS_PER_LOOKUP_MAX, self._batch.in_flight_max - self.in_flight)
+        room = min(IDS_PER_LOOKUP, self._batch.in_flight_max - self.in_flight)
         documents = list(islice(pending, room))
         if not documents:
             return False
         ids = [self._batch.make_execution_id(document) for document in documents]
-        known = await self._load_headers(ids)
+        known = await self._load_summaries(ids)
         async with asyncio.TaskGroup() as group:
             for execution_id, document in zip(ids, documents, strict=True):
                 group.create_task(self._start_document(document, known.get(execution_id)))
         return True
 
     async def _start_document(
-        self, document: BatchDocument, header: ExecutionSummary | None
+        self, document: BatchDocument, summary: ExecutionSummary | None
     ) -> None:
-        """Submits a document, known or not: the submit checks that a known one is the same."""
+        """Submits a document, also a known one: the submit checks that its content is the same."""
         batch = self._batch
         execution_id = await self._submit(document)
-        if header is not None:
-            header = await self._find_last_rerun(header)
-            execution_id = header.execution_id
-        if header is not None and header.status in FINAL_EXECUTION_STATES:
-            if header.status is ExecutionState.COMPLETED or not batch.retries_failed:
-                await self._on_outcome(DocumentOutcome(document, header, is_from_earlier_run=True))
+        if summary is not None:
+            summary = await self._find_last_rerun(summary)
+            execution_id = summary.execution_id
+        if summary is not None and summary.status in FINAL_EXECUTION_STATES:
+            if summary.status is ExecutionState.COMPLETED or not batch.retries_failed:
+                await self._on_outcome(DocumentOutcome(document, summary, is_from_earlier_run=True))
                 return
             execution_id = await self._client.rerun(execution_id, idempotency_key=RERUN_KEY)
         self._in_flight[execution_id] = document
 
     async def _submit(self, document: BatchDocument) -> ExecutionId:
         batch = self._batch
+        # `read_documents` has checked the input.
+        input_ = document.input if self._is_over_http else CheckedInput(document.input)
         try:
             # A retry has the same key, so it can't submit twice.
             return await self._store_retry.run(
                 lambda: self._client.submit(
                     batch.graph,
-                    document.input,
+                    input_,
                     labels=self._labels,
                     idempotency_key=batch.make_key(document),
                 ),
@@ -243,21 +249,21 @@ class BatchFeeder:
                 "give this batch another --name, or undo the change"
             ) from error
 
-    async def _find_last_rerun(self, header: ExecutionSummary) -> ExecutionSummary:
+    async def _find_last_rerun(self, summary: ExecutionSummary) -> ExecutionSummary:
         """Follows the chain of reruns that `--retry-failed` has made of an execution."""
         while (
-            header.status in FINAL_EXECUTION_STATES
-            and header.status is not ExecutionState.COMPLETED
+            summary.status in FINAL_EXECUTION_STATES
+            and summary.status is not ExecutionState.COMPLETED
         ):
-            rerun_id = derive_execution_id(header.execution_id, RERUN_KEY)
+            rerun_id = derive_execution_id(summary.execution_id, RERUN_KEY)
             rerun = (await self._client.summaries([rerun_id])).get(rerun_id)
             if rerun is None:
-                return header
-            header = rerun
-        return header
+                return summary
+            summary = rerun
+        return summary
 
     async def _poll_outcomes(self, stop: asyncio.Event) -> None:
-        """Waits for a notification or an interval, then reports the executions that have ended.
+        """Waits for a notification, at most 0.2 s, then reports the executions that have ended.
 
         Polls the executions that ended in this process; otherwise every execution in flight.
         """
@@ -268,12 +274,12 @@ class BatchFeeder:
         self._wakeup.clear()
         ended, self._ended = self._ended, []
         ids = ended or list(self._in_flight)
-        for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
-            headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
-            for execution_id, header in headers.items():
-                if header.status in FINAL_EXECUTION_STATES:
+        for first in range(0, len(ids), IDS_PER_LOOKUP):
+            summaries = await self._load_summaries(ids[first : first + IDS_PER_LOOKUP])
+            for execution_id, summary in summaries.items():
+                if summary.status in FINAL_EXECUTION_STATES:
                     await self._on_outcome(
-                        DocumentOutcome(self._in_flight.pop(execution_id), header)
+                        DocumentOutcome(self._in_flight.pop(execution_id), summary)
                     )
         if not ended:
             await self._adopt_some()
@@ -285,11 +291,11 @@ class BatchFeeder:
             for execution_id in list(self._in_flight):
                 await self._adopt(execution_id)
 
-    async def _load_headers(
+    async def _load_summaries(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Retries until the store answers."""
-        return await self._store_retry.run(lambda: self._client.summaries(ids), "look")
+        """Loads the summaries of the ids that exist; retries until the store answers."""
+        return await self._store_retry.run(lambda: self._client.summaries(ids), "summaries")
 
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()

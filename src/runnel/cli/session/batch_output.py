@@ -22,7 +22,7 @@ FAILURES_SHOWN_MAX = 10
 
 
 def check_output(path: Path | None, sources: Iterable[Path]) -> None:
-    """Raises InputError for an output that would overwrite what the batch is made from."""
+    """Raises InputError for an output that would overwrite the workflow or the inputs."""
     if path is None:
         return
     if str(path) == STDOUT:
@@ -105,7 +105,7 @@ def _is_same_file(path: Path, source: Path) -> bool:
     try:
         return path.samefile(source)
     except OSError:
-        return False  # one of them can't be read: opening it reports the error
+        return False  # a file does not exist or can't be read; opening it reports the error
 
 
 def _try_lock(file: TextIO) -> bool:
@@ -151,16 +151,16 @@ class BatchResults:
             self._file.discard()
 
     async def _build_record(self, outcome: DocumentOutcome) -> dict[str, Json]:
-        header = outcome.header
-        view = await self._client.get(header.execution_id) if outcome.is_completed else None
+        summary = outcome.summary
+        view = await self._client.get(summary.execution_id) if outcome.is_completed else None
         return {
             "line": outcome.document.line,
             "key": outcome.document.key,
-            "execution_id": header.execution_id,
-            "status": header.status.value,
+            "execution_id": summary.execution_id,
+            "status": summary.status.value,
             "took_s": round(outcome.took_s, 3),
             "output": None if view is None else view.output,
-            "error": header.error,
+            "error": summary.error,
         }
 
 
@@ -189,13 +189,13 @@ def print_failures(tally: BatchTally, hints: CommandHints) -> None:
         return
     shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
     for outcome in shown:
-        header = outcome.header
-        error = " ".join((header.error or header.status.lower()).split())
-        print_to_stderr(f"line {outcome.document.line} ({header.execution_id}): {error}")
+        summary = outcome.summary
+        error = " ".join((summary.error or summary.status.lower()).split())
+        print_to_stderr(f"line {outcome.document.line} ({summary.execution_id}): {error}")
     hidden = len(tally.failures) - len(shown)
     if hidden:
         print_to_stderr(f"and {hidden:,} more; --output writes all of them to a file")
-    command = hints.show(shown[0].header.execution_id)
+    command = hints.show(shown[0].summary.execution_id)
     print_to_stderr(f"see: {command}; run what failed again: the same command with --retry-failed")
 
 

@@ -1,7 +1,7 @@
 """Runs a batch: by an engine of this process, or by the workers of a server."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
@@ -34,10 +34,11 @@ from runnel.cli.session.follow import (
 )
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
-from runnel.cli.session.unfinished import PAGE_SIZE, UNFINISHED_STATES
+from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
 from runnel.core.ids import ExecutionId
+from runnel.core.states import UNFINISHED_STATES
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import Clock, NoSecrets, Secrets
@@ -64,13 +65,17 @@ def open_batch_view(
     name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
 ) -> BatchView:
     """Returns a view on stderr, because stdout is for the result."""
-    if is_live_terminal():
-        return LiveBatchView(name, tally, clock, in_flight=in_flight)
-    return PlainBatchView(tally, clock)
+    if not is_live_terminal():
+        return PlainBatchView(tally, clock)
+    from runnel.cli.render.live_frames import LiveLines
+
+    view = LiveLines(lambda _height: _draw_lines(name, tally, clock, in_flight()))
+    view.start()
+    return view
 
 
 def describe_pace(tally: BatchTally, now: float) -> str:
-    """`12 of 2,000 documents, 9,412 per hour, 12m 40s left, 2 failed`."""
+    """Returns a text such as `12 of 2,000 documents, 9,412 per hour, 12m 40s left, 2 failed`."""
     parts = [f"{tally.done:,} of {format_count(tally.total, 'document')}"]
     if tally.done_now:
         parts.append(f"{tally.per_hour(now):,.0f} per hour")
@@ -104,47 +109,21 @@ class PlainBatchView:
         """Nothing to close."""
 
 
-class LiveBatchView:
-    def __init__(
-        self, name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
-    ) -> None:
-        from runnel.cli.render.live_frames import LiveLines
+def _draw_lines(name: str, tally: BatchTally, clock: Clock, in_flight: int) -> Iterator["Text"]:
+    from rich.text import Text
 
-        self._name = name
-        self._tally = tally
-        self._clock = clock
-        self._in_flight = in_flight
-        self._live = LiveLines(self._lines)
-        self._live.start()
+    from runnel.cli.render.live_frames import draw_bar
 
-    def refresh(self) -> None:
-        self._live.refresh()
-
-    def print_message(self, text: str) -> None:
-        self._live.print_message(text)
-
-    def close(self) -> None:
-        self._live.refresh()
-        self._live.close()
-
-    def _lines(self, _height: int) -> Iterable["Text"]:
-        from rich.text import Text
-
-        from runnel.cli.render.live_frames import draw_bar
-
-        tally = self._tally
-        head = Text.assemble((f"{self._name}  ", "bold")).append_text(
-            draw_bar(tally.done, tally.total)
-        )
-        yield head.append(f"  {describe_pace(tally, self._clock.now())}", style="dim")
-        counts = Text("  ")
-        for state, state_style in STATE_STYLES.items():
-            if tally.states[state]:
-                text = f"{state_style.glyph} {tally.states[state]:,} {state.lower()}   "
-                counts.append(text, style=state_style.style)
-        if self._in_flight():
-            counts.append(f"{self._in_flight():,} under way", style=STATE_STYLES["RUNNING"].style)
-        yield counts
+    head = Text.assemble((f"{name}  ", "bold")).append_text(draw_bar(tally.done, tally.total))
+    yield head.append(f"  {describe_pace(tally, clock.now())}", style="dim")
+    counts = Text("  ")
+    for state, state_style in STATE_STYLES.items():
+        if tally.states[state]:
+            text = f"{state_style.glyph} {tally.states[state]:,} {state.lower()}   "
+            counts.append(text, style=state_style.style)
+    if in_flight:
+        counts.append(f"{in_flight:,} under way", style=STATE_STYLES["RUNNING"].style)
+    yield counts
 
 
 STOP_MESSAGE = "no more documents are submitted; submitted executions continue"
@@ -164,7 +143,7 @@ async def run_batch_locally(
 ) -> int:
     """Runs a batch in this process and returns the exit code.
 
-    It also resumes executions that a dead process of the same batch has left.
+    It also resumes the unfinished executions of a dead process of the same batch.
     """
     engine = await build_engine(settings)
     try:
@@ -193,7 +172,7 @@ async def run_batch_on_server(
     After an interruption, the workers continue the submitted executions.
     """
     async with open_client(settings) as session:
-        run = BatchRun(batch, session, report_options, has_batch_label=not settings.has_server)
+        run = BatchRun(batch, session, report_options, is_over_http=settings.has_server)
         with run.show_progress(STOP_MESSAGE):
             await run.feed_documents()
         return run.report()
@@ -212,7 +191,7 @@ class BatchRun:
         report_options: ReportOptions,
         *,
         adopt: AdoptCallback | None = None,
-        has_batch_label: bool = True,
+        is_over_http: bool = False,
     ) -> None:
         self.signal: int | None = None
         self.tally = BatchTally(len(batch.documents), started_at=source.clock.now())
@@ -227,10 +206,10 @@ class BatchRun:
             batch,
             source.client,
             source.clock,
-            hub=source.event_bus if isinstance(source, Engine) else EventBus(),
+            event_bus=source.event_bus if isinstance(source, Engine) else EventBus(),
             on_outcome=self._add_outcome,
             adopt=adopt,
-            has_batch_label=has_batch_label,
+            is_over_http=is_over_http,
         )
         self._view = open_batch_view(
             batch.name, self.tally, source.clock, in_flight=lambda: self._feeder.in_flight
@@ -324,11 +303,11 @@ def _watch_children(engine: Engine) -> UnfinishedChildren:
 
 
 async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:
-    """Waits for the clean-up nodes of children, which may run after their root has failed."""
+    """Waits for the clean-up nodes of children, which may still run after their root has failed."""
     if run.signal is not None:
         return
     for outcome in run.tally.failures:
-        execution_id = ExecutionId(outcome.header.execution_id)
+        execution_id = ExecutionId(outcome.summary.execution_id)
         while children.has_any(execution_id):
             child = children.list_children(execution_id)[0]
             await engine.client.wait_for_end(child)

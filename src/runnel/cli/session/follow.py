@@ -1,4 +1,4 @@
-"""Runs an engine here until the executions that it follows are finished, or a signal stops it."""
+"""Runs an engine in this process, and follows executions until they end or a signal arrives."""
 
 import asyncio
 import logging
@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
-from runnel.cli import errors as exits
+from runnel.cli.errors import EXIT_CODE_BY_STATE, OK
 from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
 from runnel.cli.render.sentences import describe_clean_up, describe_outcome
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.hints import CommandHints
+from runnel.cli.streams import print_to_stderr
 from runnel.client.protocol import Client
 from runnel.core.events import ExecutionCreated, ExecutionFinished
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
@@ -53,8 +54,8 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
         fields: dict[str, object] = getattr(record, "fields", {})
-        words = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
-        line = self._hide(" ".join(words))
+        parts = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
+        line = self._hide(" ".join(parts))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
         is_repeated = line == self._last and hasattr(record, "event")
         self._last = line
@@ -70,7 +71,7 @@ REFRESH_S = 0.1
 
 
 class UnfinishedChildren:
-    """The unfinished children that the engine of this process reports, and those of `add`."""
+    """The unfinished child executions that the engine of this process runs, by their root."""
 
     def __init__(self) -> None:
         self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
@@ -96,7 +97,7 @@ class UnfinishedChildren:
                 self.remove(execution_id)
 
     def has_any(self, execution_id: ExecutionId) -> bool:
-        """Whether the tree of this execution has unfinished children."""
+        """Returns whether the tree of this execution has unfinished children."""
         return get_root_id(execution_id) in self._unfinished
 
     def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
@@ -105,14 +106,14 @@ class UnfinishedChildren:
 
 
 class FollowSession:
-    """Follows executions that an engine of this process runs; `signal` is the first one's number.
+    """Follows executions that an engine of this process runs.
 
-    The session prints `stop_message` at the first signal. An execution is finished when it and its
-    children are final, as far as they are run here: a child may have to clean up after its parent
-    has ended.
+    An execution is finished when it and its children in this process are final: a child may run
+    clean-up nodes after its parent has ended.
 
-    The first signal drains the engine, the second one cancels what still runs, and the third one
-    ends the process without a word: what is stored is safe at any moment.
+    The first signal prints `stop_message` and drains the engine; `signal` is its number. The second
+    signal cancels the running tasks. The third one ends the process at once, which loses no stored
+    data.
     """
 
     def __init__(self, engine: "Engine", view: ProgressView, *, stop_message: str) -> None:
@@ -137,18 +138,17 @@ class FollowSession:
             self._following.append(self._group.create_task(self._wait_until_finished(progress)))
 
     def add_child(self, child: ExecutionId) -> None:
-        """Adds a child that existed before, of an execution that the session follows."""
+        """Adds a child, created by an earlier process, of an execution that the session follows."""
         self._children.add(child)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all executions are finished, and no other will be added."""
-        # The first one decides nearly always: a finished execution leaves `_unfinished`.
+        """Returns whether all executions are finished, and no other will be added."""
         return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
 
     @property
     def interruption(self) -> "Interruption | None":
-        """None unless a signal has ended the session before the executions were finished."""
+        """Returns the interruption if a signal came before the end of the executions, else None."""
         if self.signal is None or self.is_finished:
             return None
         unfinished = [
@@ -165,7 +165,10 @@ class FollowSession:
         adopts: "AdoptedPartitions" = False,
         on_recovered: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Runs the engine; calls `on_recovered` once the engine has taken over free partitions."""
+        """Runs the engine until the executions are finished, or until a signal.
+
+        Calls `on_recovered` once the engine has taken over the free partitions.
+        """
         show_logs(self._engine.secrets.redact)
         self._has_all = on_recovered is None
         end_watch = self._engine.event_bus.watch(self._on_notification)
@@ -195,7 +198,10 @@ class FollowSession:
                 following.cancel()
 
     async def _wait_until_finished(self, progress: ExecutionProgress) -> None:
-        """The store has the last word: another process may have ended the execution."""
+        """Waits for an execution and its children; reads the result from the store.
+
+        Another process may have ended the execution, so the notifications here are not enough.
+        """
         client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
         await self._wait_until_final(execution_id)
         if not progress.is_final:
@@ -279,7 +285,7 @@ class FollowSession:
 def make_stop_message(settings: Settings) -> str:
     """Returns the message that is printed at the first signal."""
     return (
-        f"stopping: what runs may finish within {settings.shutdown_timeout_s:g} s; "
+        f"stopping: running tasks may finish within {settings.shutdown_timeout_s:g} s; "
         "interrupt again to stop at once"
     )
 
@@ -288,7 +294,7 @@ def make_stop_message(settings: Settings) -> str:
 
 
 class Interruption(NamedTuple):
-    """A signal has ended a session before these executions were finished."""
+    """The signal that ended a session, and the executions that were not finished then."""
 
     signal: int
     unfinished: Sequence[ExecutionProgress]
@@ -304,7 +310,7 @@ async def report_results(
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Prints results on `out` and sentences on stderr; returns the exit code."""
+    """Prints the results on `out` and everything else on stderr; returns the exit code."""
     for progress in followed:
         if as_json:
             view = await client.get(ExecutionId(progress.execution_id))
@@ -313,12 +319,12 @@ async def report_results(
             await _print_result(client, clock, progress, hints, out)
     out.flush()
     if interruption is None:
-        codes = [exits.EXIT_CODE_BY_STATE[progress.state] for progress in followed]
-        return max(codes, default=exits.OK)
+        codes = [EXIT_CODE_BY_STATE[progress.state] for progress in followed]
+        return max(codes, default=OK)
     unfinished = interruption.unfinished
-    which = unfinished[0].execution_id if len(unfinished) == 1 else ""
-    how = "it continues; watch" if hints.is_remote else "continue"
-    _print_to_stderr(f"interrupted; {how} with: {hints.watch_again(which)}")
+    execution_id = unfinished[0].execution_id if len(unfinished) == 1 else ""
+    action = "it continues; watch" if hints.is_remote else "continue"
+    print_to_stderr(f"interrupted; {action} with: {hints.watch_again(execution_id)}")
     return SIGNAL_EXIT_BASE + interruption.signal
 
 
@@ -327,24 +333,17 @@ async def _print_result(
 ) -> None:
     if progress.state is ExecutionState.COMPLETED:
         if not is_live_terminal():  # the last frame of a live view shows it
-            _print_to_stderr(describe_outcome(progress, clock.now()))
+            print_to_stderr(describe_outcome(progress, clock.now()))
         view = await client.get(ExecutionId(progress.execution_id))
         if view.output is not None:
             print(to_pretty_json(view.output), file=out)
         return
-    _print_to_stderr(describe_outcome(progress, clock.now()))
-    _print_to_stderr(f"see: {hints.show(progress.execution_id)}")
-    _print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
+    print_to_stderr(describe_outcome(progress, clock.now()))
+    print_to_stderr(f"see: {hints.show(progress.execution_id)}")
+    print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
 
 
-def _print_to_stderr(text: str) -> None:
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except OSError:
-        return  # stderr is closed: the result and the exit code still count
-
-
-# Starts executions that this process runs.
+# Executions that this process starts and runs.
 
 
 class StartedExecution(NamedTuple):
@@ -368,7 +367,10 @@ async def run_locally(
 async def run_many_locally(
     start: StartMany, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    """Submits before the engine runs: the session knows the ids before the first event."""
+    """Starts executions, runs them in this process, and returns the exit code.
+
+    It submits before the engine runs, so that the session knows the ids before the first event.
+    """
     from runnel.app.wiring import build_engine
 
     engine = await build_engine(settings)
@@ -376,7 +378,7 @@ async def run_many_locally(
         await engine.backend.claim_home_partition(engine.name)
         executions = await start(engine.client)
         if not executions:
-            return exits.OK
+            return OK
         view = open_progress_view(engine.clock, hints)
         session = FollowSession(engine, view, stop_message=make_stop_message(settings))
         for started in executions:

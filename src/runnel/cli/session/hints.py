@@ -1,4 +1,4 @@
-"""Commands that a sentence suggests to the user, for the place that the command line named."""
+"""Commands that a message suggests to the user, with the same location as this command."""
 
 import shlex
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ DEFAULT_LOCATION = StoreLocation()
 
 @dataclass(frozen=True, slots=True)
 class CommandHints:
-    """Writes commands that the user can copy.
+    """Formats commands that the user can copy.
 
-    An empty `location` adds no options: the next command finds the place as this one did. On
-    servers (`is_remote`) nothing is resumed, because orchestrators continue the executions.
+    An empty `location` adds no options: the next command finds the store as this one did. With
+    servers (`is_remote`), no command suggests `resume`, because orchestrators continue executions.
     """
 
     location: StoreLocation = DEFAULT_LOCATION
@@ -23,7 +23,7 @@ class CommandHints:
     def resume(self, execution_id: str = "") -> str:
         """Returns the command that continues an execution that no process runs."""
         if self.location.server is not None:
-            return "runnel orchestrator"  # runs next to the server: it can't work over HTTP
+            return "runnel orchestrator"  # needs the Redis of the server, not its HTTP address
         if self.is_remote:
             return self._format_command("orchestrator")
         return self._format_command("resume", execution_id)
@@ -55,8 +55,9 @@ class CommandHints:
     def show(self, execution_id: str) -> str:
         return self._format_command("show", execution_id)
 
-    def _format_command(self, *words: str) -> str:
-        return shlex.join(["runnel", *(word for word in words if word), *self._location_options()])
+    def _format_command(self, *arguments: str) -> str:
+        given = [argument for argument in arguments if argument]
+        return shlex.join(["runnel", *given, *self._location_options()])
 
     def _location_options(self) -> list[str]:
         if self.location.data_dir is not None:

@@ -1,4 +1,4 @@
-"""Opens the client that a command works with: of a store, or of a server over HTTP."""
+"""Opens the client of a command: over a store, or over HTTP."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from runnel.client.http_client import HttpClient
     from runnel.views.operations import ServerInfo
 
-# A person waits longer for a busy server than for one that does not answer.
+# The first request has fewer retries: a user waits longer for a busy server than for one that does
+# not answer.
 FIRST_RETRIES = 1
 RETRIES = 6
 
@@ -31,7 +32,7 @@ LAST_EXECUTION = "@last"
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSession:
-    """An open client. `has_workers`: workers in processes of their own run the tasks."""
+    """An open client. `has_workers` means that tasks run in worker processes."""
 
     client: Client
     clock: Clock
@@ -43,16 +44,12 @@ class ClientSession:
         return self.build_operations()
 
     async def find_owner(self, execution_id: ExecutionId) -> str | None:
-        """Returns the name of the process that runs it; None if no living process has it."""
+        """Returns the name of the process that runs an execution, or None."""
         return await find_owner(self.operations, execution_id)
-
-    async def load_workflow(self, execution_id: ExecutionId) -> Workflow:
-        """Returns the workflow of an execution; raises NotFoundError."""
-        return await load_workflow(self.client, execution_id)
 
 
 def has_data(settings: Settings) -> bool:
-    """Whether there is data to read; always true for servers."""
+    """Returns whether there is data to read; always true for servers."""
     return settings.has_server or stores.has_data(settings)
 
 
@@ -60,9 +57,10 @@ def has_data(settings: Settings) -> bool:
 async def open_client(
     settings: Settings, *, creates_data_dir: bool = False
 ) -> AsyncIterator[ClientSession]:
-    """Raises NoDataError if the data directory does not exist, unless it `creates_data_dir`.
+    """Opens the client that the settings name.
 
-    Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens.
+    Raises NoDataError if the data directory does not exist, unless it `creates_data_dir`. Raises
+    NoServerError, NotRunnelError and NotAuthenticatedError before it yields.
     """
     if settings.has_server:
         async with open_http_client(settings) as (http, server):
@@ -93,7 +91,7 @@ def build_client_session(store: StoreSession, settings: Settings) -> ClientSessi
 
 @asynccontextmanager
 async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClient, ServerInfo]]":
-    """Reads the server's info first, with fewer retries than later requests have."""
+    """Opens a client over HTTP; reads the server's info first, with fewer retries than later."""
     from runnel.client.http_client import HttpClient
 
     url, token = settings.server_url, settings.server_token
@@ -105,7 +103,7 @@ async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClien
 
 @asynccontextmanager
 async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations, Clock]]:
-    """Opens the operations of a Redis without its archive, which may be down."""
+    """Opens the operations; those of a Redis work without its archive, which may be down."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.operations, RealClock()
@@ -116,7 +114,7 @@ async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations,
 
 @asynccontextmanager
 async def open_schedules(settings: Settings) -> AsyncIterator[Schedules]:
-    """Raises NoDataError as `open_client` does."""
+    """Opens the schedules; raises NoDataError as `open_client` does."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.schedules
@@ -131,21 +129,20 @@ async def open_schedules(settings: Settings) -> AsyncIterator[Schedules]:
 
 @asynccontextmanager
 async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
-    """Raises NoDataError as `open_client` does."""
+    """Opens the webhooks; raises NoDataError as `open_client` does."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.webhooks
         return
-    from runnel.triggers.schedule_store import StoreWebhooks
     from runnel.triggers.webhook import WebhookStore
 
     async with stores.open_store_session(settings) as store:
-        yield StoreWebhooks(WebhookStore(store.backend, store.clock))
+        yield WebhookStore(store.backend, store.clock)
 
 
 @asynccontextmanager
 async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]:
-    """Creates an empty data directory if there is none."""
+    """Opens the tokens; creates an empty data directory if there is none."""
     clock = RealClock()
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
@@ -181,7 +178,7 @@ async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
 
 
 async def find_execution_id(client: Client, text: str) -> ExecutionId:
-    """Returns the execution that a person names by its id, the beginning of it, or @last.
+    """Returns the execution that the user names by its id, the beginning of its id, or @last.
 
     Raises NotFoundError if there is no such execution, or more than one.
     """
@@ -192,5 +189,5 @@ async def find_execution_id(client: Client, text: str) -> ExecutionId:
             raise NotFoundError("execution", LAST_EXECUTION, hint="nothing has been run yet")
         return newest[0].execution_id
     if not name:
-        raise NotFoundError("execution", text, hint="give its id, the beginning of it, or @last")
+        raise NotFoundError("execution", text, hint="give an id, the beginning of an id, or @last")
     return await client.find(name)

@@ -32,14 +32,13 @@ from runnel.ports.archive import Retention
 from runnel.ports.telemetry import FanOutTelemetry, Telemetry
 from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
+from runnel.settings.variables import PORT_MAX
 from runnel.telemetry.logs import LogTelemetry, configure_logging
 from runnel.telemetry.metrics import MetricsTelemetry
 
 if TYPE_CHECKING:
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
-
-PORT_MAX = 65_535
 
 MetricsPortOption: TypeAlias = Annotated[
     int | None,
@@ -98,8 +97,8 @@ def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
 class RoleDependencies(NamedTuple):
     """The parts that a role is built from.
 
-    `archived` is the same backend as `backend` if it includes PostgreSQL. `metrics` is None if no
-    port serves them.
+    `archived` is the same object as `backend` if that includes PostgreSQL, else None. `metrics` is
+    None if no port serves them.
     """
 
     settings: Settings

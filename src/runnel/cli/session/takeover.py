@@ -1,19 +1,19 @@
 """Plans which executions `runnel resume` takes over, and follows them."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runnel.app.engine import AdoptedPartitions, Engine
 from runnel.app.process_signals import parse_engine_pid
 from runnel.authoring.functions import SOURCE_LABEL
-from runnel.cli import errors as exits
+from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress import ExecutionProgress
 from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
+from runnel.cli.streams import print_to_stderr
 from runnel.core.events import ExecutionCreated
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
@@ -27,8 +27,8 @@ class TakeoverPlan:
     """The executions that `resume` takes over.
 
     `resumable` are roots, and children whose root is final. `children` are the children of the
-    roots. `refused` has a sentence for each execution that can't be taken over. `refusal` is the
-    reason why the execution that the user named can't be resumed, with the exit code.
+    roots. `refused` has a sentence for each execution that can't be taken over. `refusal` is set if
+    the execution that the user named can't be resumed: the reason, and the exit code.
     """
 
     resumable: list[ExecutionSummary] = field(default_factory=list)
@@ -39,7 +39,7 @@ class TakeoverPlan:
 
     @property
     def folders(self) -> list[str]:
-        """The folders of the functions that these executions call."""
+        """Returns the folders of the functions that these executions call."""
         return [
             summary.labels[SOURCE_LABEL]
             for summary in self.resumable
@@ -48,7 +48,7 @@ class TakeoverPlan:
 
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
-    """Plans for one execution that the user names, or for all; changes nothing."""
+    """Plans the takeover of the execution that the user names, or of all; changes nothing."""
     async with open_client(settings) as session:
         if text is None:
             return await _plan_all(session, hints)
@@ -62,18 +62,18 @@ def describe_owner(execution_id: str, owner: str) -> str:
 
 
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
-    """Plans for the whole tree of an execution: one process runs all of it."""
+    """Plans the takeover of the whole tree of an execution, because one process runs all of it."""
     root = get_root_id(await find_execution_id(session.client, text))
     plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
-    async for header in unfinished.iterate():
-        if get_root_id(header.execution_id) == root:
-            await _classify(header, plan, unfinished, hints)
+    async for summary in unfinished.iterate():
+        if get_root_id(summary.execution_id) == root:
+            await _classify(summary, plan, unfinished, hints)
     if plan.refused:
-        plan.refusal = (plan.refused[0], exits.FAILED)
+        plan.refusal = (plan.refused[0], FAILED)
     elif not plan.resumable:
-        top = (await session.client.summaries([root])).get(root)
-        state = "gone" if top is None else top.status.lower()
-        plan.refusal = (f"nothing to resume: execution {root} is {state}", exits.OK)
+        root_summary = (await session.client.summaries([root])).get(root)
+        state = "deleted" if root_summary is None else root_summary.status.lower()
+        plan.refusal = (f"nothing to resume: execution {root} is {state}", OK)
     plan.resumable.reverse()
     plan.adopts = frozenset({(await session.operations.partition_of(root)).partition})
     return plan
@@ -83,10 +83,10 @@ async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan
     plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     operations = session.operations
     of_programs = set()
-    async for header in unfinished.iterate():
-        await _classify(header, plan, unfinished, hints)
-        if await unfinished.is_bound_to_program(header):
-            of_programs.add((await operations.partition_of(header.execution_id)).partition)
+    async for summary in unfinished.iterate():
+        await _classify(summary, plan, unfinished, hints)
+        if await unfinished.is_bound_to_program(summary):
+            of_programs.add((await operations.partition_of(summary.execution_id)).partition)
     if of_programs:
         partitions = frozenset(view.partition for view in await operations.partitions())
         plan.adopts = partitions - of_programs
@@ -95,23 +95,23 @@ async def _plan_all(session: ClientSession, hints: CommandHints) -> TakeoverPlan
 
 
 async def _classify(
-    header: ExecutionSummary,
+    summary: ExecutionSummary,
     plan: TakeoverPlan,
     unfinished: UnfinishedExecutions,
     hints: CommandHints,
 ) -> None:
-    execution_id = header.execution_id
-    if await unfinished.has_unfinished_root(header):
+    execution_id = summary.execution_id
+    if await unfinished.has_unfinished_root(summary):
         plan.children.append(execution_id)
         return
-    owner = await unfinished.find_owner(header)
+    owner = await unfinished.find_owner(summary)
     if owner is not None:
         plan.refused.append(describe_owner(execution_id, owner))
-    elif await unfinished.is_bound_to_program(header):
+    elif await unfinished.is_bound_to_program(summary):
         end = hints.force_cancel(execution_id)
         plan.refused.append(f"execution {execution_id}: {PROGRAM_ONLY_MESSAGE}; end it with: {end}")
     else:
-        plan.resumable.append(header)
+        plan.resumable.append(summary)
 
 
 class Takeover:
@@ -129,14 +129,14 @@ class Takeover:
         self._unsubscribe()
         for child in self._plan.children:
             self._follow_session.add_child(child)
-        resumable = [header.execution_id for header in self._plan.resumable]
+        resumable = [summary.execution_id for summary in self._plan.resumable]
         for execution_id in dict.fromkeys([*resumable, *self._created]):
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:
-        """Returns sentences about executions that are not followed, or that there are none."""
+        """Returns a sentence about each execution that is not followed, or "nothing to resume"."""
         held = [
-            f"execution {execution_id} was never started: it waits to be triggered"
+            f"execution {execution_id} waits for its trigger: it was never started"
             for execution_id in self._never_started
         ]
         sentences = [*self._plan.refused, *held]
@@ -150,7 +150,7 @@ class Takeover:
 
     def print_rest(self) -> None:
         for sentence in self.describe_rest():
-            print(sentence, file=sys.stderr)
+            print_to_stderr(sentence)
 
     async def _follow(self, execution_id: ExecutionId) -> None:
         store = self._engine.backend.store
@@ -165,7 +165,7 @@ class Takeover:
             self._follow_session.follow(ExecutionProgress.from_execution(execution))
 
     def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
-        """Notes an execution that is created now: its process died before it was created."""
+        """Notes an execution that the engine creates now, because its process died before."""
         if isinstance(notification, StartedTask):
             return
         for event in notification.events:

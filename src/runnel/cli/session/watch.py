@@ -15,7 +15,12 @@ from runnel.cli.session.follow import (
     show_logs,
 )
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, format_location, open_client
+from runnel.cli.session.open_client import (
+    ClientSession,
+    format_location,
+    load_workflow,
+    open_client,
+)
 from runnel.client.operations import to_queue_key
 from runnel.client.protocol import Operations, find_owner
 from runnel.core.ids import ExecutionId
@@ -30,10 +35,10 @@ STOP_MESSAGE = "no longer watching; the execution continues"
 
 
 class WatchSession:
-    """Folds the events of one execution into a progress view; it runs nothing.
+    """Shows the progress of an execution that other processes run, from its events.
 
-    `warning` is None where the execution needs no worker in another process. `signal` is the number
-    of the first signal.
+    `warning` is None if the execution needs no worker process. `signal` is the number of the first
+    signal.
     """
 
     def __init__(
@@ -50,13 +55,13 @@ class WatchSession:
         self._execution_id = ExecutionId(progress.execution_id)
         self._view = view
         self._warning = warning
-        self._store_retry = StoreRetry(session.clock, LogTelemetry(), "onlooker")
+        self._store_retry = StoreRetry(session.clock, LogTelemetry(), "watch")
         self._events_seen = 0
         self._ended = asyncio.Event()
 
     @property
     def interruption(self) -> Interruption | None:
-        """None unless a signal has ended the session before the execution was final."""
+        """Returns the interruption if a signal came before the end of the execution, else None."""
         if self.signal is None or self._progress.is_final:
             return None
         return Interruption(self.signal, [self._progress])
@@ -79,7 +84,10 @@ class WatchSession:
                 self._view.close()
 
     async def _follow(self) -> None:
-        """The store has the last word: an execution that could not be created has no event."""
+        """Follows the execution until it is final.
+
+        An execution that could not be created has no event, so its result is read from the store.
+        """
         await self._store_retry.run(self._apply_events, "load")
         if not self._progress.is_final:
             view = await self._store_retry.run(lambda: self._client.get(self._execution_id), "load")
@@ -88,7 +96,7 @@ class WatchSession:
         self._ended.set()
 
     async def _apply_events(self) -> None:
-        """Called again after a failure, it continues after the last event that it has applied."""
+        """Applies the events to the progress; a second call continues after the last event."""
         async for event in self._client.follow(self._execution_id, after=self._events_seen):
             self._events_seen += 1
             apply_events(self._progress, event.at, [decode_event(event)])
@@ -100,7 +108,7 @@ class WatchSession:
             await self._clock.sleep(CHECK_INTERVAL_S)
             if self._events_seen == events_seen:
                 await self._store_retry.run(
-                    lambda: warning.check(self._execution_id, self._view.print_message), "look"
+                    lambda: warning.check(self._execution_id, self._view.print_message), "check"
                 )
             events_seen = self._events_seen
 
@@ -120,8 +128,8 @@ async def follow_until_final(
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Prints `first_message` first; returns the exit code, as that of a run in this process."""
-    workflow = await session.load_workflow(execution_id)
+    """Watches an execution and prints its result; returns the exit code of `runnel run`."""
+    workflow = await load_workflow(session.client, execution_id)
     view = open_progress_view(session.clock, hints)
     if first_message:
         view.print_message(first_message)
@@ -163,21 +171,21 @@ async def submit_and_follow(
 
 # Warns about processes that an execution needs and that do not run.
 
-# A process that is being started needs less.
+# A process starts within this time, so earlier warnings would be wrong.
 GRACE_S = 2.0
 CHECK_INTERVAL_S = 1.0
 
 NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
 NO_WORKER = "no worker is alive: start one with 'runnel worker'"
-QUEUE_NOT_SERVED = "no worker that is alive takes tasks of the queue"
+QUEUE_NOT_SERVED = "no living worker takes tasks of the queue"
 _ALIVE = ("alive", "draining")
 
 
 class MissingProcessWarning:
-    """Warns once about each missing process, not before 2 s have passed.
+    """Warns about missing processes, from 2 s on.
 
-    It warns again about a process that was there in between. `queues` are the queues of the
-    execution's tasks.
+    It warns once about a missing process, and again if the process was there in between. `queues`
+    are the queues of the execution's tasks.
     """
 
     def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:
@@ -189,7 +197,7 @@ class MissingProcessWarning:
         self._reported: frozenset[str] = frozenset()
 
     async def check(self, execution_id: ExecutionId, warn: Callable[[str], None]) -> None:
-        """Checks once a second at most; the caller calls it while the execution stalls."""
+        """Checks for missing processes, once a second at most; call it while no event arrives."""
         now = self._clock.monotonic()
         if now - self._checked_at < CHECK_INTERVAL_S:
             return
