@@ -11,6 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
+from runnel.api import event_streams
 from runnel.api.sse_messages import HistoryCache, HistorySource
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import Archive
@@ -224,6 +225,29 @@ async def test_followers_of_an_execution_share_its_reads(
     assert all(stream == streams[0] for stream in streams)
     assert len(reads) < 2 * len(streams)  # one for each follower at the start, then shared ones
     assert open_streams == 0
+
+
+async def test_a_missed_notification_delays_a_stream_until_the_next_keepalive(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def listen_in_vain(_execution_id: ExecutionId) -> AsyncIterator[asyncio.Event]:
+        yield asyncio.Event()
+
+    monkeypatch.setattr(event_streams, "KEEPALIVE_INTERVAL_S", 0.05)
+    async with open_api("memory", request, tmp_path) as api:
+        await api.post("/v1/workflows", WAITING)
+        monkeypatch.setattr(api.site.feed_reader, "listen", listen_in_vain)
+        async with serve(api) as http:
+            stage = ApiOnSocket(api, http)
+            execution_id = await stage.start_execution()
+            async with stage.follow(f"/v1/executions/{execution_id}/events") as messages:
+                await read_next(messages)
+                await stage.send_signal(execution_id)
+                async with asyncio.timeout(DEADLINE_S):
+                    events = [message.event async for message in messages]
+
+    assert events[-2:] == ["ExecutionFinished", "end"]
 
 
 def _count_reads(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -47,7 +47,8 @@ async def stream_execution(
             if history.is_final:
                 yield encode_message(make_event_id(sent), "end", {"status": history.state})
                 return
-            while not await app_state.clock.wait(wakeup, KEEPALIVE_INTERVAL_S):
+            # After a keepalive the history is read again, in case a notification was lost.
+            if not await app_state.clock.wait(wakeup, KEEPALIVE_INTERVAL_S):
                 yield KEEPALIVE_COMMENT
 
 

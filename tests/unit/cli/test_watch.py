@@ -23,8 +23,8 @@ FLOW = make_workflow(make_node("a"), make_node("b", "a"))
 EXECUTION = ExecutionId("x1")
 
 
-def event(name: str, **fields: Any) -> HistoryEvent:
-    return HistoryEvent(at=Timestamp(1.0), event=name, fields=fields)
+def event(name: str, *, at: float = 1.0, **fields: Any) -> HistoryEvent:
+    return HistoryEvent(at=Timestamp(at), event=name, fields=fields)
 
 
 HISTORY = [
@@ -91,6 +91,7 @@ class SilentView:
 
     def __init__(self) -> None:
         self.shown: list[NodeState] = []
+        self.shows = 0
         self.messages: list[str] = []
         self.is_closed = False
 
@@ -98,6 +99,7 @@ class SilentView:
 
     def show_changes(self, progress: ExecutionProgress) -> None:
         self.shown += [line.state for line in progress.changed]
+        self.shows += bool(progress.changed)
         progress.changed.clear()
 
     def refresh(self) -> None: ...
@@ -145,6 +147,33 @@ async def test_a_stream_that_breaks_continues_after_the_last_event() -> None:
     assert harness.view.shown == [NodeState.SKIPPED, NodeState.SKIPPED]
     assert (harness.progress.state, harness.view.is_closed) == (ExecutionState.COMPLETED, True)
     assert harness.session.interruption is None
+
+
+async def test_the_events_of_one_commit_are_shown_together_and_those_of_two_are_not() -> None:
+    first = event("NodeSkipped", at=1.0, node="a", reason=SkipReason.CONDITION_FALSE.value)
+    same = event("NodeSkipped", at=1.0, node="b", reason=SkipReason.CONDITION_FALSE.value)
+    later = event("NodeSkipped", at=2.0, node="b", reason=SkipReason.CONDITION_FALSE.value)
+    end = event("ExecutionFinished", at=2.0, state="COMPLETED")
+    together = WatchHarness(BreakingClient([first, same, end]))
+    apart = WatchHarness(BreakingClient([first, later, end]))
+    for harness in (together, apart):
+        harness.client.may_end.set()
+
+        await harness.session.run()
+
+    assert (together.view.shows, apart.view.shows) == (1, 2)
+
+
+async def test_an_event_is_shown_although_no_later_event_arrives() -> None:
+    harness = WatchHarness(BreakingClient(HISTORY[:2]))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(harness.session.run())
+        await harness.clock.advance(0.5)
+        shown = list(harness.view.shown)
+        harness.client.may_end.set()
+        await harness.clock.advance(1.0)
+
+    assert shown == [NodeState.SKIPPED]
 
 
 async def test_an_execution_without_events_ends_in_the_stored_state() -> None:

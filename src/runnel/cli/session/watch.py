@@ -57,6 +57,7 @@ class WatchSession:
         self._warning = warning
         self._store_retry = StoreRetry(session.clock, LogTelemetry(), "watch")
         self._events_seen = 0
+        self._last_event_at = 0.0
         self._ended = asyncio.Event()
 
     @property
@@ -77,6 +78,7 @@ class WatchSession:
                         group.create_task(self._warn_while_stalled()),
                     ]
                     while not await self._clock.wait(self._ended, REFRESH_S):
+                        self._view.show_changes(self._progress)
                         self._view.refresh()
                     for task in tasks:
                         task.cancel()
@@ -92,15 +94,21 @@ class WatchSession:
         if not self._progress.is_final:
             view = await self._store_retry.run(lambda: self._client.get(self._execution_id), "load")
             self._progress.finish(view)
-            self._view.show_changes(self._progress)
+        self._view.show_changes(self._progress)
         self._ended.set()
 
     async def _apply_events(self) -> None:
-        """Applies the events to the progress; a second call continues after the last event."""
+        """Applies the events to the progress; a second call continues after the last event.
+
+        The events of one commit have the same time. The view shows them together, so that a map
+        whose items end in one commit prints one line. `run` shows the last events of a history.
+        """
         async for event in self._client.follow(self._execution_id, after=self._events_seen):
+            if event.at != self._last_event_at:
+                self._view.show_changes(self._progress)
+                self._last_event_at = event.at
             self._events_seen += 1
             apply_events(self._progress, event.at, [decode_event(event)])
-            self._view.show_changes(self._progress)
 
     async def _warn_while_stalled(self) -> None:
         warning, events_seen = self._warning, 0
