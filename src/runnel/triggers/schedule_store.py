@@ -1,4 +1,4 @@
-"""The store of schedules, and the views of schedules and webhooks for clients."""
+"""The store of schedules, and the view of a schedule that the API sends and the CLI prints."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,9 +23,8 @@ from runnel.triggers.schedule import (
 )
 from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
 from runnel.triggers.trigger import build_unknown_trigger_error
-from runnel.triggers.webhook import WebhookStore
 from runnel.views import Timestamp, make_timestamp
-from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookKind, WebhookView
+from runnel.views.trigger import Schedule, ScheduleView
 
 PAGE_SIZE = 200
 # A cursor in the future means that ticks were fired ahead of time; they are not fired again. More
@@ -190,28 +189,6 @@ class StoreSchedules:
         return build_schedule_view(record, self._clock.now())
 
 
-class StoreWebhooks:
-    """The client's `Webhooks` over a store: WebhookStore with views as results."""
-
-    def __init__(self, store: WebhookStore) -> None:
-        self._store = store
-
-    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        return build_webhook_view(await self._store.add(webhook, replaces=replaces))
-
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
-        webhooks = await self._store.list(after=after, limit=limit)
-        return [build_webhook_view(webhook) for webhook in webhooks]
-
-    async def get(self, workflow: str) -> WebhookView:
-        return build_webhook_view(await self._store.get(workflow))
-
-    async def remove(self, workflow: str) -> None:
-        await self._store.remove(workflow)
-
-
-# Views of schedules and webhooks, which the API sends and the CLI prints.
-
 NEXT_TICKS_SHOWN = 5
 
 
@@ -259,18 +236,3 @@ def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[
 def format_in_zone(schedule: Schedule, tick: float) -> str:
     """Formats a tick in the schedule's time zone: `2026-03-29T03:00:00+02:00`."""
     return datetime.fromtimestamp(tick, load_zone(schedule.timezone)).isoformat()
-
-
-def build_webhook_view(webhook: Webhook) -> WebhookView:
-    """Builds the view of a webhook. It contains the name of the secret, never its value."""
-    return WebhookView(
-        workflow=webhook.workflow,
-        version=webhook.version,
-        kind=webhook.kind,
-        secret=webhook.secret,
-        header=webhook.header if webhook.kind is WebhookKind.TOKEN else None,
-        mapping=webhook.mapping,
-        delivery_id=webhook.delivery_id,
-        labels=webhook.labels,
-        created_at=Timestamp(webhook.created_at),
-    )

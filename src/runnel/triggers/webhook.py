@@ -20,7 +20,8 @@ from runnel.triggers.trigger import (
     find_label_problems,
     find_target_problems,
 )
-from runnel.views.trigger import WEBHOOK_FORMAT, Webhook, WebhookKind
+from runnel.views import Timestamp
+from runnel.views.trigger import WEBHOOK_FORMAT, Webhook, WebhookKind, WebhookView
 
 WEBHOOK_KIND = "webhook"
 TEMPLATE_ROOTS = ("body", "headers", "query")
@@ -154,3 +155,38 @@ def _is_name(text: str) -> bool:
         return bool(text.encode())
     except UnicodeEncodeError:
         return False
+
+
+class StoreWebhooks:
+    """The client's `Webhooks` over a store: WebhookStore with views as results."""
+
+    def __init__(self, store: WebhookStore) -> None:
+        self._store = store
+
+    async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
+        return build_webhook_view(await self._store.add(webhook, replaces=replaces))
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
+        webhooks = await self._store.list(after=after, limit=limit)
+        return [build_webhook_view(webhook) for webhook in webhooks]
+
+    async def get(self, workflow: str) -> WebhookView:
+        return build_webhook_view(await self._store.get(workflow))
+
+    async def remove(self, workflow: str) -> None:
+        await self._store.remove(workflow)
+
+
+def build_webhook_view(webhook: Webhook) -> WebhookView:
+    """Builds the view of a webhook. It contains the name of the secret, never its value."""
+    return WebhookView(
+        workflow=webhook.workflow,
+        version=webhook.version,
+        kind=webhook.kind,
+        secret=webhook.secret,
+        header=webhook.header if webhook.kind is WebhookKind.TOKEN else None,
+        mapping=webhook.mapping,
+        delivery_id=webhook.delivery_id,
+        labels=webhook.labels,
+        created_at=Timestamp(webhook.created_at),
+    )

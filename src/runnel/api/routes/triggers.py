@@ -20,7 +20,8 @@ from runnel.api.state import AppState, AppStateDependency
 from runnel.core.wording import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.triggers.schedule import ScheduleRecord
-from runnel.triggers.schedule_store import build_schedule_view, build_webhook_view
+from runnel.triggers.schedule_store import build_schedule_view
+from runnel.triggers.webhook import build_webhook_view
 from runnel.triggers.webhook_delivery import Delivery
 from runnel.views import Timestamp
 from runnel.views.page import Page

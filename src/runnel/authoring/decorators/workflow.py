@@ -16,7 +16,6 @@ from runnel.authoring.decorators.placeholders import (
     Placeholder,
     ResultPlaceholder,
 )
-from runnel.authoring.decorators.result_types import check_untraceable_code
 from runnel.authoring.decorators.source_location import (
     collect_notes,
     locate_exception,
@@ -25,6 +24,7 @@ from runnel.authoring.decorators.source_location import (
 )
 from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
 from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
+from runnel.authoring.decorators.untraceable_code import check_untraceable_code
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
 from runnel.core.validation.checks import RATE_LIMIT_CHECKS, WORKFLOW_CHECKS, find_json_problems

@@ -136,8 +136,7 @@ async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
         async with open_http_client(settings) as (http, _server):
             yield http.webhooks
         return
-    from runnel.triggers.schedule_store import StoreWebhooks
-    from runnel.triggers.webhook import WebhookStore
+    from runnel.triggers.webhook import StoreWebhooks, WebhookStore
 
     async with stores.open_store_session(settings) as store:
         yield StoreWebhooks(WebhookStore(store.backend, store.clock))
