@@ -59,7 +59,10 @@ def nested(depth: int) -> Any:
         (object(), "config.v: expected a JSON value, got a Python object"),
         (cyclic(), "nested too deeply"),
         (nested(5_000), "nested too deeply"),
-        ("\ud800", "config.v: half of a surrogate pair is not a character"),
+        (
+            "\ud800",
+            "config.v: the text contains half of a surrogate pair, which is not a character",
+        ),
         (nan, "config.v: JSON has no number nan"),
     ],
     ids=["object", "cyclic", "deep", "surrogate", "nan"],
@@ -127,8 +130,11 @@ def _fields(definition: Workflow) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (cyclic(), "input: it is nested too deeply, or contains itself"),
-        ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
+        (cyclic(), "input: the value is nested too deeply, or contains itself"),
+        (
+            {"v": "\ud800"},
+            "input: the text contains half of a surrogate pair, which is not a character",
+        ),
         ({"v": nan}, r"input\.v: JSON has no NaN or infinity"),
     ],
     ids=["cyclic", "surrogate", "nan"],

@@ -153,7 +153,7 @@ def _decode_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInputError(f"body: it is not JSON: {error}") from error
+        raise InvalidInputError(f"body: the value is not JSON: {error}") from error
 
 
 def _parse_form(text: str) -> dict[str, Json]:
