@@ -1,4 +1,4 @@
-"""Webhooks: which workflow an HTTP call starts, how callers authenticate, and the input."""
+"""Checks and stores webhooks. A webhook says which workflow an HTTP request starts, and how."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -27,13 +27,13 @@ WEBHOOK_KIND = "webhook"
 TEMPLATE_ROOTS = ("body", "headers", "query")
 MAPPING_BYTES_MAX = 64 * 1024
 WEBHOOK_LABEL = "webhook"
-"""Label of an execution: the kind of the webhook that started it."""
+"""Label of an execution. Its value is the kind of the webhook that started the execution."""
 _SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 def check_webhook(webhook: Webhook) -> None:
-    """Raises InvalidTriggerError; each problem begins with the field name."""
+    """Raises InvalidTriggerError for an invalid webhook; each problem begins with its field."""
     problems = [*_find_problems(webhook)]
     if problems:
         raise InvalidTriggerError(problems, source=f"webhook of {quote_name(webhook.workflow)}")
@@ -92,7 +92,7 @@ def decode_webhook(data: bytes) -> Webhook:
 
 
 class WebhookStore:
-    """Adds, reads and removes webhooks. A workflow has at most one."""
+    """Adds, reads and removes webhooks. A workflow has at most one webhook."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
@@ -100,10 +100,10 @@ class WebhookStore:
         self._clock = clock
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:
-        """Stores a webhook; with `replaces`, it may replace the current one.
+        """Stores a webhook; with `replaces`, replaces the current webhook of the workflow.
 
-        Raises InvalidTriggerError; NotFoundError if the workflow does not exist; ConflictError if
-        the workflow has a webhook and `replaces` is False.
+        Raises InvalidTriggerError if the webhook is invalid, and NotFoundError if the workflow does
+        not exist. Raises ConflictError if the workflow has a webhook and `replaces` is False.
         """
         check_webhook(webhook)
         await find_workflow_or_suggest(self._library, webhook.workflow, webhook.version)
@@ -134,7 +134,7 @@ class WebhookStore:
         return None if record is None else decode_webhook(record.data)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
-        """Returns a page of webhooks by workflow; `after` is the last one of the previous page."""
+        """Returns a page of webhooks. `after` is the last workflow of the previous page."""
         records = await self._records.list(WEBHOOK_KIND, after=after, limit=limit)
         return [decode_webhook(record.data) for record in records]
 
@@ -150,7 +150,7 @@ class WebhookStore:
 
 
 def _is_name(text: str) -> bool:
-    """Returns False for empty text, and for half a surrogate pair, which no store accepts."""
+    """Returns False for empty text, and for text that UTF-8 can't encode: no store accepts it."""
     try:
         return bool(text.encode())
     except UnicodeEncodeError:
@@ -158,7 +158,7 @@ def _is_name(text: str) -> bool:
 
 
 class StoreWebhooks:
-    """The client's `Webhooks` over a store: WebhookStore with views as results."""
+    """Implements the client's `Webhooks` with a WebhookStore. Its methods return views."""
 
     def __init__(self, store: WebhookStore) -> None:
         self._store = store
@@ -178,7 +178,7 @@ class StoreWebhooks:
 
 
 def build_webhook_view(webhook: Webhook) -> WebhookView:
-    """Builds the view of a webhook. It contains the name of the secret, never its value."""
+    """Builds the view of a webhook. The view has the name of the secret, never its value."""
     return WebhookView(
         workflow=webhook.workflow,
         version=webhook.version,

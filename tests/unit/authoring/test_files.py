@@ -56,8 +56,10 @@ def test_the_suffix_or_the_first_character_decides_between_yaml_and_json(
         (b"name: w\n# \xe9\n", "line 2: the text is not UTF-8; save the file as UTF-8"),
         (
             b" " * 10_000_001,
-            "the document is larger than 10 MB; move large data into separate files, and pass "
-            "their names",
+            (
+                "the document is larger than 10 MB; move large data into separate files, and pass "
+                "their names"
+            ),
         ),
     ],
 )
