@@ -83,8 +83,8 @@ class Redactor:
         return self.redact_text(str(value))
 
 
-# A single line of a PEM key reveals the key, so each line of this length counts as a secret. Shorter
-# lines may appear in any text.
+# A single line of a PEM key reveals the key, so each line of this length counts as a secret.
+# Shorter lines may appear in any text.
 LINE_CHARS_MIN = 16
 # How many base64 characters depend on the 0, 1 or 2 bytes before the secret.
 _SHARED_BASE64_CHARS = (0, 2, 3)
