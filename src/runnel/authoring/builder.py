@@ -42,7 +42,7 @@ from runnel.errors import InvalidWorkflowError
 
 
 class NodeFields(TypedDict, total=False):
-    """The optional fields of a node: the keys of a node in a workflow file.
+    """The optional fields of a node, with the names that they have in a workflow file.
 
     `add_node` has parameters of its own for `id`, `handler`, `config` and `dependencies`.
     """
@@ -115,14 +115,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRetry:
-    """The retry options of one step. None means: use the value of the executor's policy."""
+    """The retry options of one step. The executor's policy replaces options that are None."""
 
     policy: RetryPolicy | None = None
     max_retries: int | None = None
     initial_delay: float | None = None
 
     def resolve(self, default: RetryPolicy) -> RetryPolicy:
-        """Returns the retry policy of the step. The single options override its fields."""
+        """Returns the retry policy of the step, changed by `max_retries` and `initial_delay`."""
         policy = self.policy if isinstance(self.policy, RetryPolicy) else default
         changes: dict[str, Any] = {}
         if self.max_retries is not None:
@@ -133,7 +133,7 @@ class StepRetry:
 
 
 class WorkflowFields(TypedDict, total=False):
-    """The optional fields of a workflow: the keys of a workflow file."""
+    """The optional fields of a workflow, with the names that they have in a workflow file."""
 
     input: dict[str, Json]
     sla_seconds: float
@@ -316,7 +316,7 @@ def _normalize_ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _find_code_problems(step: Step) -> Iterator[str]:
-    """Yields arguments of the wrong Python type. `core.validation` checks the graph itself."""
+    """Yields a problem for each argument of a wrong type. `core.validation` checks the graph."""
     # Any: no check has confirmed yet that the values have their annotated types.
     fn: Any = step.fn
     condition: Any = step.condition

@@ -70,7 +70,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_mode(function: AnyFunction, requested: str) -> Mode:
-    """Returns the mode. With `auto`, it is LOOP for async functions, THREAD for all others.
+    """Returns the requested mode; `auto` is LOOP for async functions, THREAD for other functions.
 
     Raises InputError if `requested` is not a mode.
     """

@@ -215,7 +215,7 @@ class Context:
 
 
 class TaskLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the ids of the task to each record, in addition to the caller's `extra`."""
+    """A logger that adds the ids of the task to each record, beside the caller's `extra`."""
 
     def __init__(
         self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[TaskLogLine]
@@ -248,8 +248,8 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
     return TaskLogLine(record.created, record.levelname.lower(), cut)
 
 
-# The context that `fn(ctx)` and `condition(ctx)` of a WorkflowDAG's step receive. It also has the
-# outputs of earlier steps.
+# The context that `fn(ctx)` and `condition(ctx)` of a WorkflowDAG's step receive. The context also
+# has the outputs of earlier steps.
 
 STEP_OUTPUTS = "step_outputs"
 

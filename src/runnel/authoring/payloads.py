@@ -61,7 +61,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def shorten_reason(reason: str) -> str:
-    """Returns the first REASON_CHARS_MAX characters; raises PayloadError if it is not text."""
+    """Returns the reason, cut to REASON_CHARS_MAX; raises PayloadError if it is not text."""
     _check_is_text(reason, "the reason")
     return shorten(reason, REASON_CHARS_MAX)
 

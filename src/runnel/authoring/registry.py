@@ -100,7 +100,7 @@ class HandlerRegistry:
         self._handlers[name] = RegisteredHandler(name=name, plan=plan, source=source)
 
     def on_close(self, close: CloseCallback) -> None:
-        """Registers a callback that a worker awaits on its event loop when it ends.
+        """Registers a callback that a worker awaits, on its event loop, before the worker ends.
 
         A callback can close connections. Several workers may use one registry at the same time.
         """

@@ -31,7 +31,7 @@ class IoHandlers:
     """The handlers that do I/O: HTTP, LLM and shell.
 
     All HTTP handlers share one connection pool, and all shell tasks share one guardian process.
-    Both stay open between tasks.
+    The pool and the guardian stay open between tasks.
     """
 
     def __init__(self, environment: HandlerEnvironment) -> None:

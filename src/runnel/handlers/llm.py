@@ -110,7 +110,7 @@ def _build_format_error(where: str, problem: str) -> ServiceError:
 
 # Builds the request from a config.
 
-# The limit of one request. Models are slow, but it must be below the 300 s of timeout_seconds.
+# The default limit of one request: models are slow. The default timeout_seconds of a node is 300.
 TIMEOUT_S = 120.0
 COMPLETIONS_PATH = "/chat/completions"
 FORWARDED_SETTINGS = ("model", "temperature", "max_tokens", "response_format")

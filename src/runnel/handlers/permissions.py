@@ -40,7 +40,10 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
     entries: tuple[str, ...] = (ALLOW_ALL,)
 
     def check_name(self, name: str) -> None:
-        """Raises NotAllowedError by the name. Call it before the import, which runs code."""
+        """Raises NotAllowedError if the name is not allowed.
+
+        Callers check the name before the import, because an import runs code.
+        """
         module = name.partition(":")[0]
         if name not in self.entries and not self._has_module(module):
             raise NotAllowedError("the function", name, setting=_PYTHON_SETTING)
@@ -139,7 +142,7 @@ _EMBEDDED_IPV4_NETWORKS = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
 
 
 class AddressPermissions(msgspec.Struct, frozen=True):
-    """The addresses that workflows may reach in addition to public ones.
+    """The addresses that workflows may reach in addition to public addresses.
 
     Entries are networks, addresses and host names. `*` allows all private addresses except the
     metadata services of clouds.

@@ -111,7 +111,7 @@ class Program(asyncio.SubprocessProtocol):
         cwd: str | None,
         guardian_fd: int,
     ) -> None:
-        """Starts the program with a text as standard input. It need not read the whole text."""
+        """Starts the program with a text as standard input, and ignores text that is not read."""
         read_fd, write_fd = os.pipe()
         write_end = os.fdopen(write_fd, "wb", buffering=0)
         try:
@@ -259,7 +259,7 @@ INHERITED_VARIABLES = (
 INHERITED_PREFIX = "LC_"
 # Exit codes of shells: the program can't be executed (126), or does not exist (127).
 NOT_RUNNABLE_EXIT_CODES = (126, 127)
-# Time between SIGTERM and SIGKILL. It is shorter than the grace period of a worker's tasks.
+# Time between SIGTERM and SIGKILL, shorter than the grace period of a worker's tasks.
 GRACE_S = 2.0
 
 
@@ -275,7 +275,7 @@ class ShellHandler:
         """Plans the call of one task.
 
         Raises InputError for an invalid config, NotAllowedError for a program that the operator
-        does not allow, and ProgramNotFoundError for one that does not exist.
+        does not allow, and ProgramNotFoundError for a program that does not exist.
         """
         check_config(HANDLER_NAME, config)
         cwd = Path(config.get("cwd", "."))

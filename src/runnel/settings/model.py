@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long an orchestrator owns a partition without renewing its lease.
     lease_s: float = 10.0
-    # How often the watchdog inspects all running executions, and after how long it repairs one.
+    # How often the watchdog inspects all running executions, and when it repairs one.
     sweep_s: float = 15.0
     repair_after_s: float = 60.0
     # The age at which an unread inbox entry is logged as `inbox.stale`.
@@ -109,9 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
-    # About how many dead letters each queue keeps in Redis.
+    # The approximate number of dead letters that each queue keeps in Redis.
     letters_max: int = 10_000
-    # How long a task waits in a queue that no worker serves before it fails.
+    # How long a task waits in a queue that no worker serves before the task fails.
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_STALE_S))
 

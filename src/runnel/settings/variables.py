@@ -21,7 +21,7 @@ Parser: TypeAlias = Callable[[str], object]
 PORT_MAX = 65_535
 MILLISECONDS_PER_SECOND = 1_000
 _LIST_KEYWORDS: Mapping[str, tuple[str, ...]] = {"all": ("*",), "none": ()}
-# module:function, module:* (all functions it defines), package.* (all modules of the package).
+# module:function, module:* (all functions of the module), package.* (all modules of the package).
 _FUNCTION_PATTERN = re.compile(r"[\w.]+:[\w.]+|[\w.]+:\*|[\w.]+\.\*")
 _HOST_PATTERN = re.compile(r"(?![\d.]+$)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9_-]+)*")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -128,7 +128,10 @@ def is_origin(text: str) -> bool:
 
 
 def parse_secret(text: str) -> str:
-    """Returns the secret; raises ValueError if it is short. Its mask would hide ordinary words."""
+    """Returns the secret; raises ValueError if it is too short.
+
+    Masking a short secret would also mask ordinary words.
+    """
     if len(text) < SECRET_CHARS_MIN:
         raise ValueError(f"at least {SECRET_CHARS_MIN} characters")
     return text

@@ -83,7 +83,7 @@ class Redactor:
         return self.redact_text(str(value))
 
 
-# A single line of a PEM key reveals the key, so each line of this length counts as a secret.
+# A single line of a PEM key reveals the key, so a line of this length counts as a secret.
 # Shorter lines may appear in any text.
 LINE_CHARS_MIN = 16
 # How many base64 characters depend on the 0, 1 or 2 bytes before the secret.
@@ -188,8 +188,8 @@ def _iter_base64_forms(data: bytes) -> Iterator[str]:
             yield encoded[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
 
 
-# A part of a secret reveals it if it has half of its length. These limits apply to that number of
-# characters.
+# A part of a secret is masked if it is at least half as long as the secret. The required length
+# stays within these limits.
 PART_CHARS_MIN = 4
 PART_CHARS_MAX = 8
 

@@ -216,7 +216,7 @@ def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
 
 
 def _iterate_intervals(interval_s: float, base: float, after: float) -> Iterator[float]:
-    """Yields ticks without end, rounded to microseconds so that all processes compute the same."""
+    """Yields ticks without end, rounded to microseconds so that they are equal in all processes."""
     number = max(0, floor((after - base) / interval_s))
     while True:
         yield round(base + number * interval_s, 6)

@@ -31,7 +31,7 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True):
 def derive_tick_execution_id(record: ScheduleRecord, tick: float) -> ExecutionId:
     """Returns the execution id of a tick, which is the same in every process.
 
-    A new schedule with the id of a removed one gets different execution ids.
+    A new schedule with the id of a removed schedule gets different execution ids.
     """
     microseconds = round(tick * 1_000_000)
     return derive_execution_id(_ID_PREFIX, record.schedule.id, record.nonce, str(microseconds))

@@ -29,7 +29,7 @@ TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
 
 
 def build_tick_input(schedule: Schedule, tick: float) -> Json:
-    """Returns the input with its templates filled in; raises TemplateError with the path."""
+    """Returns the input with its templates filled in; raises TemplateError if that fails."""
     values = {"schedule": {"id": schedule.id}, "tick": build_tick_document(schedule, tick)}
     return compile_tree(schedule.input, where="input").resolve(RootScope(values))
 

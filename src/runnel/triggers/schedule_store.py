@@ -82,7 +82,7 @@ class ScheduleStore:
             return changed
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
-        """Pauses the schedule, or resumes it; raises NotFoundError."""
+        """Pauses the schedule; with `is_paused=False`, resumes it. Raises NotFoundError."""
         return await self.change(
             schedule_id, lambda schedule: msgspec.structs.replace(schedule, is_paused=is_paused)
         )
@@ -107,7 +107,7 @@ class ScheduleStore:
         return [decode_schedule(record.data) for record in records]
 
     async def records(self) -> AsyncIterator[Record]:
-        """Yields all records undecoded, so that a damaged record does not stop the others."""
+        """Yields all records undecoded, so that a damaged record does not stop other schedules."""
         after = ""
         while page := await self._records.list(SCHEDULE_KIND, after=after, limit=PAGE_SIZE):
             for record in page:
@@ -118,7 +118,7 @@ class ScheduleStore:
             await asyncio.sleep(0)  # a page can take 16 ms; lets other tasks run
 
     async def store(self, stored: StoredSchedule, record: ScheduleRecord) -> StoredSchedule:
-        """Stores a new version of a record; raises ConflictError if the stored one has changed."""
+        """Stores a new version of a record; raises ConflictError after a concurrent change."""
         data = encode_schedule(record)
         revision = await self._records.put(
             SCHEDULE_KIND, record.schedule.id, data, revision=stored.revision

@@ -86,7 +86,7 @@ class TickFirer:
 POLL_INTERVAL_S = 3.0
 # The poll interval after another process was first to fire a tick. The next tick may be close.
 CONFLICT_POLL_INTERVAL_S = 0.25
-# How long another process may take to fire its planned ticks before this one takes them over.
+# How long another process may take to fire its planned ticks before this process takes over.
 TAKE_OVER_AFTER_S = 5.0
 CONCURRENT_SCHEDULES_MAX = 16
 

@@ -1,4 +1,4 @@
-"""Checks and stores webhooks. A webhook says which workflow an HTTP request starts, and how."""
+"""Checks and stores webhooks. A webhook starts a workflow for each HTTP request to it."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A delivery, that is one call of a webhook: its body, its key, and the input made from it."""
+"""A delivery is one HTTP request to a webhook: its body, its key, and the input built from it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -15,8 +15,8 @@ from runnel.errors import InvalidInputError
 from runnel.triggers.trigger import RootScope, compute_hash, derive_execution_id
 from runnel.views.trigger import Webhook, WebhookKind
 
-# Headers with credentials and signatures. The input of an execution leaves them out, because it is
-# stored.
+# Headers with credentials and signatures. The input of an execution is stored, so these headers are
+# left out.
 SENSITIVE_HEADERS = frozenset(
     {
         "authorization",
@@ -55,7 +55,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return cls(headers=joined, query=_group_pairs(query), body=body)
 
     def get_header(self, name: str) -> str:
-        """Returns a header without outer spaces; empty if it is missing."""
+        """Returns a header without outer spaces; an empty text if the header is missing."""
         return self.headers.get(name, "").strip()
 
     @property

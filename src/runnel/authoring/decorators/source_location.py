@@ -37,7 +37,7 @@ class TraceNotes:
 
 @contextmanager
 def collect_notes() -> Iterator[TraceNotes]:
-    """Yields the notes of the block. A child workflow shares the notes of its caller."""
+    """Yields the notes of the `with` block. A child workflow shares the notes of its caller."""
     notes = _current_notes.get() or TraceNotes()
     token = _current_notes.set(notes)
     try:
@@ -79,7 +79,7 @@ class SourceSpan(NamedTuple):
     end_column: int
 
     def is_within(self, node: ast.expr | ast.stmt) -> bool:
-        """Returns whether a node of the same file contains this range."""
+        """Returns True if a node of the same file contains this range."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         starts_before = (node.lineno, node.col_offset) <= (self.line, self.column)
         return starts_before and (self.end_line, self.end_column) <= end

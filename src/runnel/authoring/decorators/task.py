@@ -56,7 +56,7 @@ class TracedCallable:
     def options(self, **options: Unpack[NodeOptions]) -> Self:
         """Returns a copy with changed options: `fetch.options(retries=5)(url)`.
 
-        The options are those of `@task`. Raises InputError for an unknown or wrong option.
+        Accepts the options of `@task`. Raises InputError for an unknown or wrong option.
         """
         try:
             new = check_options(options, label=self.label)
@@ -152,8 +152,8 @@ def _build_error(problem: str) -> InputError:
 class TracedHandler(TracedCallable):
     """A handler by name, to be called in a workflow: `handler("resize")(width=3)`.
 
-    Use it for built-in handlers such as "call_external_service", and for handlers of a
-    HandlerRegistry. `options` are those of `@task`, without `mode`.
+    Use `handler` for built-in handlers such as "call_external_service", and for handlers of a
+    HandlerRegistry. `options` are the options of `@task`, without `mode`.
     """
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
@@ -296,7 +296,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
     - `retries`: how often a failed attempt is repeated (default 3), or a RetryPolicy
     - `timeout`: limit of one attempt, in seconds or as timedelta
     - `soft_timeout`: after which time SoftTimeoutError is raised inside the attempt, for clean-up
-    - `cache`: True, how long a result is reused (seconds or timedelta), or a Cache
+    - `cache`: reuses the result of an equal task: True, seconds, a timedelta, or a Cache
     - `run_when`: which states of its parents start the node, for example "one_failed"
     - `resource_tag`: the name of the workflow's rate limit that each attempt counts against
     - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time
@@ -321,7 +321,7 @@ def _check_function(function: Any, label: str) -> None:
         raise InputError(f"{label}: a task can't yield its result in parts; return a list")
 
 
-# Functions for the body of a workflow. They accept results of tasks, or return placeholders.
+# Functions for the body of a workflow, which accept results of tasks or return placeholders.
 
 SECRETS_ROOT = "secrets"
 

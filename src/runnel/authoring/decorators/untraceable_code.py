@@ -48,7 +48,7 @@ class KnownResults:
         )
 
     def describe(self, expression: ast.expr) -> str | None:
-        """Returns a description for messages; None if the expression may not be a placeholder."""
+        """Returns a description of the placeholder; None if the expression may be another value."""
         if not self._is_result(expression):
             return None
         root = expression

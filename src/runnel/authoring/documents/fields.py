@@ -201,7 +201,7 @@ def format_list_expression(items: list[Json], place: DocumentPath) -> str | Inva
 
 
 def format_literal(value: Json) -> str:
-    """Returns a value as an expression. The recursion ends, because callers limit the depth."""
+    """Returns a value as an expression. The function is recursive; callers limit the depth."""
     if value is None:
         return "none"
     if isinstance(value, list):
