@@ -24,7 +24,7 @@ UNNAMED = (
     "with RUNNEL_ENV=prod there is no default"
 )
 BEAT = "WORKER_HEARTBEAT_INTERVAL"
-SEARCHED = "searched <here>, PYTHONPATH and the installed packages"
+SEARCHED = "Python searched <here>, PYTHONPATH and the installed packages"
 
 WRONG_SETTINGS = [
     (

@@ -73,11 +73,11 @@ CALLS = [
     ),
     Call(
         "run .",
-        ".: it is a directory; name a file in it",
+        ".: the path is a directory; name a file in it",
     ),
     Call(
         "run empty.yaml",
-        "empty.yaml: it is empty; expected a workflow with 'name' and 'nodes'",
+        "empty.yaml: the document is empty; expected a workflow with 'name' and 'nodes'",
         {"empty.yaml": ""},
     ),
     Call(
@@ -186,7 +186,7 @@ CALLS = [
     ),
     Call(
         "run binary.yaml",
-        "binary.yaml: line 1: it is not UTF-8 text; save it as UTF-8",
+        "binary.yaml: line 1: the text is not UTF-8; save the file as UTF-8",
         {"binary.yaml": "\udcff\udcfe"},
     ),
     Call(

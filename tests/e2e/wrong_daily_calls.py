@@ -16,7 +16,7 @@ DAILY_CALLS = [
     ),
     Call(
         f"run {LONG}.py",
-        f"{LONG}.py: it can't be read: File name too long",
+        f"{LONG}.py: the file can't be read: File name too long",
     ),
     Call(
         f"batch good.yaml --inputs list.json --output {LONG}",
@@ -133,8 +133,8 @@ DAILY_CALLS = [
     ),
     Call(
         "run leaves.py",
-        "leaves.py: importing it ends the program (leaves.py, line 2); move the code that runs as "
-        'a script below if __name__ == "__main__":',
+        "leaves.py: importing the file ends the program (leaves.py, line 2); move the code that "
+        'runs as a script below if __name__ == "__main__":',
         {"leaves.py": "import sys\nsys.exit()\n"},
     ),
     Call(

@@ -127,8 +127,11 @@ def _fields(definition: Workflow) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (cyclic(), "input: it is nested too deeply, or contains itself"),
-        ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
+        (cyclic(), "input: the value is nested too deeply, or contains itself"),
+        (
+            {"v": "\ud800"},
+            "input: the text contains half of a surrogate pair, which is not a character",
+        ),
         ({"v": nan}, r"input\.v: JSON has no NaN or infinity"),
     ],
     ids=["cyclic", "surrogate", "nan"],

@@ -1,1 +1,1 @@
-"""How users define workflows (documents, decorators, builder) and register the code of tasks."""
+"""The ways to define a workflow (workflow files, decorators, builder), and the handler registry."""

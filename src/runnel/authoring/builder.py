@@ -6,8 +6,8 @@
 
 The builder produces the same model as a workflow file, and `WorkflowExecutor` runs it on the same
 engine. Steps run in this process only, because they are plain Python callables. `add_node` adds a
-node that names a handler, as a workflow file does. A workflow of such nodes only can be exported to
-a file, and `runnel.run` accepts it.
+node that names a handler, as a workflow file does. A workflow without steps, which has only such
+nodes, can be exported to a file, and `runnel.run` accepts it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,11 +38,11 @@ from runnel.core.workflow import (
 )
 from runnel.errors import InvalidWorkflowError
 
-# Nodes that name their handler, like the nodes of a document: they can run on any worker.
+# Nodes that name their handler, like the nodes of a workflow file. Any worker can run them.
 
 
 class NodeFields(TypedDict, total=False):
-    """The optional fields of a node: the keys of a node in a workflow file.
+    """The optional fields of a node, with the names that they have in a workflow file.
 
     `add_node` has parameters of its own for `id`, `handler`, `config` and `dependencies`.
     """
@@ -62,7 +62,7 @@ class NodeFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerNode:
-    """One call of `add_node`. If `depends_on` is None, its templates define the dependencies."""
+    """A node added by `add_node`. If `depends_on` is None, its templates define its parents."""
 
     id: str
     handler: str
@@ -96,7 +96,7 @@ Condition: TypeAlias = Callable[[StepContext], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of `add_step`."""
+    """A step added by `add_step`."""
 
     id: str
     fn: StepFunction
@@ -109,20 +109,20 @@ class Step:
 
     @property
     def mode(self) -> Mode:
-        """The event loop for async functions, a thread for all others."""
+        """Where `fn` runs: on the event loop if `fn` is async, otherwise in a thread."""
         return resolve_mode(self.fn, "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRetry:
-    """The retry options of one step. None means: use the value of the executor's policy."""
+    """The retry options of one step. The executor's policy replaces options that are None."""
 
     policy: RetryPolicy | None = None
     max_retries: int | None = None
     initial_delay: float | None = None
 
     def resolve(self, default: RetryPolicy) -> RetryPolicy:
-        """Returns the policy of the step; single options override the policy."""
+        """Returns the retry policy of the step, changed by `max_retries` and `initial_delay`."""
         policy = self.policy if isinstance(self.policy, RetryPolicy) else default
         changes: dict[str, Any] = {}
         if self.max_retries is not None:
@@ -133,7 +133,7 @@ class StepRetry:
 
 
 class WorkflowFields(TypedDict, total=False):
-    """The optional fields of a workflow: the keys of a workflow file."""
+    """The optional fields of a workflow, with the names that they have in a workflow file."""
 
     input: dict[str, Json]
     sla_seconds: float
@@ -146,8 +146,8 @@ class WorkflowFields(TypedDict, total=False):
 class WorkflowDAG:
     """A workflow as a graph of steps, built by calls of `add_step` and `add_node`.
 
-    `on_failure` says what a failed step does: "continue" (default) skips the steps that depend on
-    it, "fail_fast" ends the execution. `timeout_seconds` limits the whole execution.
+    `on_failure` is the effect of a failed step: "continue" (default) skips the steps that depend on
+    the failed step, "fail_fast" ends the execution. `timeout_seconds` limits the whole execution.
 
         dag = WorkflowDAG("document").add_step("extract", extract)
         result = await WorkflowExecutor().execute(dag)
@@ -199,13 +199,13 @@ class WorkflowDAG:
     ) -> Self:
         """Adds a step that calls `fn(ctx)` once every step in `depends_on` has settled.
 
-        `fn` is a sync or async function; `ctx` is its StepContext. `condition(ctx)`
-        is called before `fn`. If it returns false, the step is SKIPPED; if it raises, the step
-        fails. `resource_tag` names the rate limit that each attempt counts against.
+        `fn` is a sync or async function; `ctx` is its StepContext. `condition(ctx)` is called
+        before `fn`. If the condition returns false, the step is SKIPPED; if the condition raises,
+        the step fails. `resource_tag` names the rate limit that each attempt counts against.
         `timeout_seconds` limits one attempt.
 
-        `retry` is the retry policy; `max_retries` and `retry_delay` (seconds before the first
-        retry) override single fields of it. The default is the executor's policy: 3 retries.
+        `retry` is the retry policy; the default is the executor's policy with 3 retries.
+        `max_retries` and `retry_delay` (seconds before the first retry) override that policy.
         ValueError, TypeError, KeyError and AttributeError are retried only if `retry` lists them
         in `retry_on`.
 
@@ -258,18 +258,19 @@ class WorkflowDAG:
         return self
 
     def validate(self) -> None:
-        """Raises InvalidWorkflowError with every problem; for a cycle it lists the steps."""
+        """Raises InvalidWorkflowError, which lists every problem, and the steps of a cycle."""
         self.to_workflow()
 
     def get_execution_layers(self) -> list[list[str]]:
-        """Returns step ids by distance from the roots; steps of one layer can run in parallel.
+        """Returns the step ids in layers; the steps of one layer can run in parallel.
 
-        Raises InvalidWorkflowError if the workflow has problems.
+        The first layer has the steps without dependencies. Raises InvalidWorkflowError if the
+        workflow has problems.
         """
         return [list(layer) for layer in Graph(self.to_workflow()).layers()]
 
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
-        """Returns the model that the engine runs; raises InvalidWorkflowError.
+        """Returns the model that the engine runs; raises InvalidWorkflowError if it has problems.
 
         `retry` is the policy of steps without a policy of their own.
         """
@@ -308,14 +309,14 @@ class WorkflowDAG:
 
 
 def _normalize_ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
-    """Accepts a single id as well: a string is one id, not a sequence of letters."""
+    """Returns the ids as a tuple. A string is one id, not a sequence of letters."""
     if depends_on is None:
         return ()
     return (depends_on,) if isinstance(depends_on, str) else tuple(depends_on)
 
 
 def _find_code_problems(step: Step) -> Iterator[str]:
-    """Finds arguments of the wrong Python type. `core.validation` checks the graph itself."""
+    """Yields a problem for each argument of a wrong type. `core.validation` checks the graph."""
     # Any: no check has confirmed yet that the values have their annotated types.
     fn: Any = step.fn
     condition: Any = step.condition
@@ -358,6 +359,9 @@ E = TypeVar("E", RunWhen, OnFailure)
 
 
 def _parse_member(kind: type[E], name: str) -> E:
-    """Returns the text itself if it is not a member: validation then lists the members."""
+    """Returns the member of the enum with this name.
+
+    Returns the name itself if there is no such member; validation then reports the name.
+    """
     members = {str(member): member for member in kind}
     return members.get(name, name)  # type: ignore[arg-type]  # validation refuses it before use

@@ -40,7 +40,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     """A function with its arguments and the mode in which the worker calls it.
 
     `knows_secrets` is True if the function uses secrets of the worker that the config does not
-    name. The worker then masks all of its secrets in the result.
+    name. In the result of such a call, the worker masks every secret that the worker has.
     """
 
     function: AnyFunction
@@ -51,7 +51,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     knows_secrets: bool = False
 
     def invoke(self, context: Context) -> Any:
-        """Calls the function; returns a coroutine if it is async, otherwise its result."""
+        """Calls the function; returns its result, or a coroutine if the function is async."""
         if self.place is ContextPlace.LAST:
             return self.function(*self.positional, context, **self.named)
         if self.place is ContextPlace.NAMED:
@@ -59,9 +59,9 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.function(*self.positional, **self.named)
 
     def finish(self, context: Context) -> Any:
-        """Calls the function and returns its result, for a thread without an event loop.
+        """Calls the function and returns its result; runs an async function to its end.
 
-        Runs an async function to its end.
+        Only for threads without an event loop.
         """
         result = self.invoke(context)
         if is_async(self.function):
@@ -70,7 +70,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_mode(function: AnyFunction, requested: str) -> Mode:
-    """Returns the mode; `auto` is the event loop for async functions, a thread for all others.
+    """Returns the requested mode; `auto` is LOOP for async functions, THREAD for other functions.
 
     Raises InputError if `requested` is not a mode.
     """
@@ -83,7 +83,7 @@ def resolve_mode(function: AnyFunction, requested: str) -> Mode:
 
 
 def is_async(function: AnyFunction) -> bool:
-    """Also detects async functions in functools.partial and objects with an async `__call__`."""
+    """Returns True for async functions, also in functools.partial, and for an async `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

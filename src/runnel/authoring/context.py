@@ -15,8 +15,8 @@ from runnel.core.wording import ELLIPSIS
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
-# Limit of one log line until the worker reports the task. The report masks secrets first and then
-# cuts the line to its final length.
+# The worker keeps this many characters of a log line until it reports the task. The report first
+# masks secrets, and then cuts the line to its final length.
 PENDING_LOG_CHARS_MAX = 10_000
 
 
@@ -36,7 +36,7 @@ EmitMeasurement: TypeAlias = Callable[[TaskMessage, Measurement], None]
 
 
 class TaskValues(Protocol):
-    """The values that a task message carries. They are decoded on first access."""
+    """The values of a task message, which are decoded on first access."""
 
     @property
     def parents(self) -> Mapping[str, Json]: ...
@@ -47,7 +47,7 @@ class TaskValues(Protocol):
 class TaskMetrics:
     """Records metrics of user code: `ctx.metrics.count("pages", 3, source="web")`.
 
-    The worker exports them with its own metrics. Keyword arguments become labels.
+    The worker exports these metrics with its own metrics. Keyword arguments become labels.
     """
 
     __slots__ = ("_emit", "_task")
@@ -72,11 +72,11 @@ class TaskMetrics:
 class Context:
     """The attempt that is running: its ids, inputs, logger, metrics and cancellation state.
 
-    A function of a task receives it as the parameter `ctx`, a handler as its second argument. All
-    attributes can be read from any thread.
+    The function of a task receives the Context as the parameter `ctx`, a handler as its second
+    argument. All attributes can be read from any thread.
 
-    `soft_timeout` becomes True after `soft_timeout_seconds`. Async code and code in a child process
-    also get SoftTimeoutError raised. Code in a thread must poll this flag.
+    `soft_timeout` becomes True after `soft_timeout_seconds`. In async code and in a child process,
+    SoftTimeoutError is raised as well. Code in a thread must poll `soft_timeout`.
 
         @task
         def resize(path: str, ctx: Context) -> str:
@@ -84,8 +84,8 @@ class Context:
             ...
     """
 
-    # Each task gets a context, and most code reads little of it. So expensive parts are created on
-    # first use (a logger with its ids takes 2 µs).
+    # Each task gets a context, but most code reads few attributes. So expensive attributes are
+    # created on first use (a logger with its ids takes 2 µs).
     __slots__ = (
         "_cancelled_event",
         "_emit",
@@ -133,14 +133,14 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1. It also grows when a worker was lost."""
+        """The number of this attempt, from 1. Attempts that were lost with a worker count, too."""
         return self._task.token.attempt
 
     @property
     def idempotency_key(self) -> str:
         """A key that is the same for every attempt of this task.
 
-        Send it with requests that must take effect only once, such as a payment.
+        Send the key with requests that must take effect only once, such as a payment.
         """
         return self._task.token.idempotency_key
 
@@ -195,7 +195,7 @@ class Context:
         self._build_logger(logger).log(level, "%s", message)
 
     def cancel(self) -> None:
-        """Sets `cancelled`. The worker calls it on its event loop."""
+        """Sets `cancelled` to True. The worker calls this method on its event loop."""
         self._is_cancelled = True
         if self._cancelled_event is not None:
             self._cancelled_event.set()
@@ -215,7 +215,7 @@ class Context:
 
 
 class TaskLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the ids of the task to each record, in addition to the caller's `extra`."""
+    """A logger that adds the ids of the task to each record, beside the caller's `extra`."""
 
     def __init__(
         self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[TaskLogLine]
@@ -224,7 +224,7 @@ class TaskLogger(logging.LoggerAdapter[logging.Logger]):
         self._lines = lines
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Logs a record that points to the line of user code, not to this method."""
+        """Logs a record with the caller's file and line. Keeps lines of level INFO and above."""
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         super().log(level, msg, *args, **kwargs)
         if level >= logging.INFO:
@@ -241,15 +241,15 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
     record = logging.LogRecord(name, level, "", 0, msg, args, None)
     try:
         text = record.getMessage()
-    except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
+    except Exception as error:  # noqa: BLE001  # the user's format string does not fit its arguments
         text = f"{msg!s} ({type(error).__name__}: {error})"
-    # The ellipsis marks a cut: half of a secret may stand before it.
+    # The ellipsis marks a cut, so that a secret that was cut in half can be masked later.
     cut = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + ELLIPSIS
     return TaskLogLine(record.created, record.levelname.lower(), cut)
 
 
-# The context of a WorkflowDAG's steps, which also gives `fn(ctx)` and `condition(ctx)` the outputs
-# of earlier steps.
+# The context that `fn(ctx)` and `condition(ctx)` of a WorkflowDAG's step receive. The context also
+# has the outputs of earlier steps.
 
 STEP_OUTPUTS = "step_outputs"
 
@@ -278,8 +278,8 @@ class StepContext(dict[str, Any]):
 class StepOutputs(Mapping[str, Any]):
     """The outputs of the completed ancestors of a step, by step id. Safe to read in any thread.
 
-    It contains ancestors only, because whether a parallel step has finished depends on timing. All
-    ancestors have settled, so the content never changes.
+    The outputs of parallel steps are left out: whether such a step has finished depends on timing.
+    All ancestors have settled, so the content never changes.
     """
 
     __slots__ = ("_ancestors", "_outputs", "_parents", "_step_id")
@@ -305,7 +305,10 @@ class StepOutputs(Mapping[str, Any]):
         return f"<outputs of {', '.join(self) or 'no steps'}>"
 
     def _find_ancestors(self) -> dict[str, None]:
-        """Computed on first use: most steps read the outputs of their parents only."""
+        """Returns the ids of all ancestors of the step.
+
+        The ids are computed on first use, because most steps read the outputs of parents only.
+        """
         if self._ancestors is None:
             ancestors: dict[str, None] = {}
             queue = deque(self._parents[self._step_id])

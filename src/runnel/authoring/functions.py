@@ -1,4 +1,4 @@
-"""Import names of functions, `module:qualname`: makes them, checks them and imports by them."""
+"""Builds and checks import names of functions (`module:qualname`), and imports the functions."""
 
 import importlib
 import sys
@@ -11,9 +11,9 @@ from runnel.errors import InputError
 
 
 def get_main_module_name() -> str | None:
-    """Returns the import name of `__main__`: `flow` for `python flow.py`; None without a file.
+    """Returns the import name of the module that runs as `__main__`; None if it has no file.
 
-    For `python -m app.flow` it is `app.flow`.
+    The name is `flow` for `python flow.py`, and `app.flow` for `python -m app.flow`.
     """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
@@ -24,9 +24,9 @@ def get_main_module_name() -> str | None:
 
 
 def get_loaded_module(name: str) -> ModuleType | None:
-    """Returns the module if it is loaded already; None otherwise.
+    """Returns the loaded module with this name; None if no such module is loaded.
 
-    Finds `__main__` by its import name too, so that a script is not imported a second time.
+    Returns `__main__` for its import name too, so that a running script is not imported again.
     """
     module = sys.modules.get(name)
     if module is None and name == get_main_module_name():
@@ -35,7 +35,10 @@ def get_loaded_module(name: str) -> ModuleType | None:
 
 
 def find_import_folder(name: str) -> Path | None:
-    """Returns the folder that must be on `sys.path` to import a module; None if it has no file."""
+    """Returns the folder that must be on `sys.path` to import a loaded module.
+
+    Returns None if the module is not loaded or has no file.
+    """
     file = getattr(get_loaded_module(name), "__file__", None)
     if file is None:
         return None
@@ -45,9 +48,12 @@ def find_import_folder(name: str) -> Path | None:
 
 
 MAIN_MODULE_PREFIX = "__main__:"
-"""Prefix of names of functions typed into an interactive session; no other process has them."""
+"""Prefix of the import names of functions that an interactive session defines.
+
+Other processes can't import such functions.
+"""
 SOURCE_LABEL = "runnel.source"
-"""Label of an execution: the folder that `runnel resume` puts first on `sys.path`."""
+"""Label of an execution. Its value is the folder that `runnel resume` puts first on `sys.path`."""
 TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
 """Attribute of a task that holds its undecorated function."""
 
@@ -55,7 +61,7 @@ TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
 def get_import_name(function: AnyFunction) -> str:
     """Returns `module:qualname`, from which another process imports the same function.
 
-    Raises InputError for a lambda, a nested function or a bound object.
+    Raises InputError for a lambda, a nested function, or an object without a qualified name.
     """
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
@@ -70,7 +76,7 @@ def get_import_name(function: AnyFunction) -> str:
 def resolve_function_name(function: AnyFunction) -> str:
     """Returns `module:qualname` of a task's function, from which workers import it.
 
-    Raises InputError if the name would not lead workers to this function.
+    Raises InputError if workers could not import this function by the name.
     """
     qualname = getattr(function, "__qualname__", None) or repr(function)
     if "<" in qualname:
@@ -89,17 +95,17 @@ def resolve_function_name(function: AnyFunction) -> str:
 
 
 def _check_name_finds_function(name: str, function: AnyFunction) -> None:
-    """Raises InputError if the import name leads to nothing or to another function."""
+    """Raises InputError if the import name refers to nothing or to another function."""
     module, _, qualname = name.partition(":")
     target: object = get_loaded_module(module)
     if target is None:
-        return  # the import reports the reason
+        return  # the worker's import reports the reason
     for part in qualname.split("."):
         target = getattr(target, part, None)
     if target is None:
         raise InputError(
-            f"there is no '{name}', by which workers import the task; keep the function in the "
-            "module that defines it, under its own name"
+            f"workers would import the task as '{name}', which does not exist; keep the function "
+            "in the module that defines it, under its own name"
         )
     if getattr(target, TASK_FUNCTION_ATTRIBUTE, target) is not function:
         raise InputError(
@@ -115,9 +121,9 @@ class NotImportableError(InputError):
 
 
 def import_function(name: str) -> AnyFunction:
-    """Imports the function `module:qualname`; raises NotImportableError.
+    """Imports and returns the function `module:qualname`; raises NotImportableError on failure.
 
-    The working directory is on the import path.
+    The import path includes the working directory.
     """
     module, separator, qualname = name.partition(":")
     if not separator or not module or not qualname:
@@ -128,7 +134,7 @@ def import_function(name: str) -> AnyFunction:
     parts = qualname.split(".")
     for number, part in enumerate(parts):
         if not hasattr(target, part):
-            # Names the holder only: its content may be secret, for example that of 'os.environ'.
+            # The message shows the holder's name only: its content may be secret, as in os.environ.
             holder = f"{module}:{'.'.join(parts[:number])}" if number else module
             raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
         target = getattr(target, part)
@@ -159,8 +165,8 @@ def describe_import_error(error: BaseException, module: str) -> str:
     is_itself = missing == module or module.startswith(f"{missing}.")
     importer = "" if is_itself else f", which '{module}' imports"
     return (
-        f"there is no module '{missing}'{importer}; searched {Path.cwd()}, PYTHONPATH and the "
-        "installed packages"
+        f"there is no module '{missing}'{importer}; Python searched {Path.cwd()}, PYTHONPATH and "
+        "the installed packages"
     )
 
 

@@ -1,7 +1,8 @@
-"""The input of an execution: checks it against the workflow's schema, and parses `name=value`.
+"""Checks the input of an execution against the workflow's schema, and parses `name=value`.
 
-Importing jsonschema takes about 150 ms, more than the rest of a cold start. So it is imported only
-for a document with an `input` schema, and for an input that the quick check does not accept.
+Importing jsonschema takes about 150 ms, more than all other parts of a cold start. So jsonschema is
+imported only for a workflow file with an `input` schema, and for an input that the quick check does
+not accept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,9 +14,9 @@ from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
-# The quick check accepts values that certainly fit a simple schema. Schemas of decorated workflows
-# are simple and most inputs fit, so that running one does not import jsonschema. jsonschema decides
-# on all other values, and also reports the problems.
+# The quick check accepts values that certainly fit a simple schema. Decorated workflows have simple
+# schemas and most inputs fit, so most runs of such a workflow do not import jsonschema. jsonschema
+# checks the values that the quick check does not accept, and reports the problems.
 
 _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "null": lambda value: value is None,
@@ -30,7 +31,7 @@ _ANNOTATION_KEYWORDS = frozenset({"default", "title", "description", "examples"}
 
 
 def is_surely_valid(schema: Json, value: Json) -> bool:
-    """Returns True if the value certainly fits the schema. False means "not sure"."""
+    """Returns True if the value certainly fits the schema; False if only jsonschema can decide."""
     if schema is True:
         return True
     if not isinstance(schema, dict):
@@ -84,14 +85,14 @@ def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], va
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
-    """Returns the problems of a JSON Schema; empty if it can be used."""
+    """Returns the problems of a JSON Schema; an empty list if the schema is valid."""
     from runnel.authoring import json_schema
 
     return json_schema.find_schema_problems(schema)
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
-    """Returns the problems of a value, each with its path below `where`; empty if it fits."""
+    """Returns the problems of a value, each with its path below `where`; no problems if it fits."""
     if is_surely_valid(schema, value):
         return []
     from runnel.authoring import json_schema
@@ -100,7 +101,10 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
 
 
 def check_input(workflow: Workflow, value: Json) -> None:
-    """Raises InvalidInputError with every problem. Without a schema, any input is valid."""
+    """Raises InvalidInputError, which lists every problem, if the input does not fit the schema.
+
+    A workflow without a schema accepts any input.
+    """
     if workflow.input is None:
         return
     problems = find_value_problems(workflow.input, value, where="input")
@@ -110,7 +114,7 @@ def check_input(workflow: Workflow, value: Json) -> None:
 
 
 class CheckedInput(msgspec.Struct, frozen=True):
-    """An input that `check_input` has accepted: the client of a store does not check it again."""
+    """An input that `check_input` has accepted. The client of a store does not check it again."""
 
     value: Json
 
@@ -118,11 +122,13 @@ class CheckedInput(msgspec.Struct, frozen=True):
 def parse_assignments(
     assignments: Iterable[str], *, subject: str = "the input", schema: dict[str, Json] | None = None
 ) -> dict[str, Json]:
-    """Parses `count=3 user.name=Ada tags:=["a"]` into one object; raises InputError.
+    """Parses `count=3 user.name=Ada tags:=["a"]` into one object.
 
-    After `=`, a value is parsed as JSON if that is possible, otherwise it is text. So '"3"' is the
-    text 3. If the schema allows only text, 3 is text as well. After `:=`, the value must be JSON.
-    Dots in a name address fields of nested objects. The error lists every problem.
+    After `=`, valid JSON is parsed as JSON, and any other value is text. So `3` is a number, and
+    `"3"` is the text 3. If the schema allows only text for the name, `3` is text as well. After
+    `:=`, the value must be JSON. Dots in a name address fields of nested objects.
+
+    Raises InputError, which lists every problem.
     """
     assigned: dict[str, Json] = {}
     problems: list[str] = []
@@ -139,7 +145,11 @@ def parse_assignments(
 def choose_reading(
     schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]
 ) -> Json:
-    """Returns the first reading of a text that the schema allows at `path`, else the first one."""
+    """Returns the first of `readings` that the schema allows at `path`.
+
+    `readings` are the possible values of one text. If the schema allows none of them, returns the
+    first reading.
+    """
     subschema: Json = schema
     for name in path:
         properties = subschema.get("properties") if isinstance(subschema, dict) else None
@@ -154,7 +164,7 @@ def choose_reading(
 
 
 class _AssignmentError(Exception):
-    """The problem of one assignment."""
+    """An assignment such as `count=3` is invalid. The message says why."""
 
 
 def _assign(assigned: dict[str, Json], assignment: str, schema: dict[str, Json] | None) -> None:

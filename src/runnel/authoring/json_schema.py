@@ -1,7 +1,7 @@
 """Checks JSON Schemas, and values against them, with the jsonschema library.
 
-Only `input_schema.py` imports this module, and only when needed. Nothing is ever fetched from the
-network: a schema may refer to its own parts and to the published drafts.
+Only `input_schema.py` imports this module, and only when it needs jsonschema. No schema is fetched
+from the network: a schema may refer only to its own parts and to the published drafts.
 """
 
 import re
@@ -27,7 +27,9 @@ _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     dialect = schema.get("$schema")
     if dialect is not None and not _is_known_dialect(dialect):
-        problem = f"{describe_value(dialect)} is not known; remove it to use draft 2020-12"
+        problem = (
+            f"the dialect {describe_value(dialect)} is not known; remove it to use draft 2020-12"
+        )
         return [f"$schema: {problem}"]
     kind = validator_for(schema, default=Draft202012Validator)
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
@@ -45,7 +47,10 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
 
 
 def _is_known_dialect(dialect: Json) -> bool:
-    """For an unknown dialect, `validator_for` returns whichever default it gets."""
+    """Returns True if jsonschema knows the dialect.
+
+    For an unknown dialect, `validator_for` returns its default. So two defaults give two classes.
+    """
     if not isinstance(dialect, str):
         return False
     kinds = {

@@ -1,6 +1,6 @@
-"""Checks of values that callers pass: input, labels, reasons and names of signals.
+"""Checks the values that callers pass: input, labels, reasons and names of signals.
 
-A bad value must be refused here. The partition owner, which would meet it next, can't report an
+A bad value must be refused here. The partition owner processes the value next, but can't report an
 error to the caller.
 """
 
@@ -16,7 +16,7 @@ from runnel.errors import InputError, PayloadError
 LABELS_MAX = 64
 LABEL_KEY_CHARS_MAX = 100
 LABEL_CHARS_MAX = 1_000
-# Runnel's own labels hold paths, and PATH_MAX is 4,096.
+# The values of Runnel's own labels are paths, which have up to 4,096 bytes (PATH_MAX).
 RESERVED_LABEL_PREFIX = "runnel."
 RESERVED_LABEL_CHARS_MAX = 5_000
 REASON_CHARS_MAX = 2_000
@@ -24,17 +24,22 @@ NAME_CHARS_MAX = 500
 
 
 def encode_payload(value: Json, *, where: str) -> bytes:
-    """Encodes a value as JSON; raises PayloadError. `where` names the value in the message."""
+    """Encodes a value as JSON; raises PayloadError if the value is not JSON.
+
+    `where` names the value in the message.
+    """
     try:
         data = _json_encoder.encode(value)
         # msgspec writes NaN as null, so output without a null needs no search for NaN.
         non_finite = find_non_finite(value, where) if b"null" in data else None
     except RecursionError as error:
-        raise PayloadError(f"{where}: it is nested too deeply, or contains itself") from error
+        raise PayloadError(
+            f"{where}: the value is nested too deeply, or contains itself"
+        ) from error
     except UnicodeEncodeError as error:
         raise PayloadError(f"{where}: {_SURROGATE_PROBLEM}") from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise PayloadError(f"{where}: it is not JSON: {error}") from error
+        raise PayloadError(f"{where}: the value is not JSON: {error}") from error
     if non_finite is not None:
         path, _ = non_finite
         raise PayloadError(f"{path}: JSON has no NaN or infinity; use a text or null")
@@ -42,11 +47,11 @@ def encode_payload(value: Json, *, where: str) -> bytes:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns a copy of the labels; raises PayloadError for too many or too long ones."""
+    """Returns a copy of the labels; raises PayloadError for too many or too long labels."""
     if not labels:
         return {}
     if len(labels) > LABELS_MAX:
-        raise PayloadError(f"labels: expected at most {LABELS_MAX}, got {len(labels)}")
+        raise PayloadError(f"labels: expected at most {LABELS_MAX} labels, got {len(labels)}")
     for key, value in labels.items():
         check_text(key, "the key of a label", chars_max=LABEL_KEY_CHARS_MAX)
         is_reserved = key.startswith(RESERVED_LABEL_PREFIX)
@@ -56,7 +61,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def shorten_reason(reason: str) -> str:
-    """Cuts a reason to REASON_CHARS_MAX characters; raises PayloadError if it is not text."""
+    """Returns the reason, cut to REASON_CHARS_MAX; raises PayloadError if it is not text."""
     _check_is_text(reason, "the reason")
     return shorten(reason, REASON_CHARS_MAX)
 
@@ -70,7 +75,10 @@ def check_text(text: Json, subject: str, *, chars_max: int, chars_min: int = 1) 
 
 
 def _check_is_text(text: Json, subject: str) -> None:
-    """Refuses text that could be stored but not be read again."""
+    """Raises PayloadError for a value that is not text, and for text that UTF-8 can't encode.
+
+    Such a text could be stored, but not be read again.
+    """
     if not isinstance(text, str):
         raise PayloadError(f"{subject}: expected a text, got {describe_value(text)}")
     try:
@@ -79,12 +87,17 @@ def _check_is_text(text: Json, subject: str) -> None:
         raise PayloadError(f"{subject}: {_SURROGATE_PROBLEM}") from error
 
 
-_SURROGATE_PROBLEM = "half of a surrogate pair is not a character; remove it"
+_SURROGATE_PROBLEM = (
+    "the text contains half of a surrogate pair, which is not a character; remove it"
+)
 _json_encoder = msgspec.json.Encoder()
 
 
 def check_signal_name(workflow: Workflow, name: str) -> None:
-    """Raises InputError if no node waits for this signal. A template may wait for any name."""
+    """Raises InputError if no node of the workflow waits for this signal.
+
+    Accepts every name if a node builds the name of its signal with a template.
+    """
     names = sorted(
         {
             str(node.config.get("signal"))

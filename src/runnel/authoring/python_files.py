@@ -16,10 +16,10 @@ PYTHON_SUFFIX = ".py"
 
 
 class PythonFile(NamedTuple):
-    """A Python file, and the workflow `name` in it if one was given.
+    """A Python file. `name` is the workflow to load from it; None if no name was given.
 
-    `folder` must be on `sys.path` to import `module`. For a file in a package, it is the folder
-    that contains the package.
+    `folder` must be on `sys.path` to import `module`. For a file in a package, `folder` is the
+    folder that contains the package.
     """
 
     path: Path
@@ -29,7 +29,7 @@ class PythonFile(NamedTuple):
 
 
 def parse_python_path(text: str) -> PythonFile | None:
-    """Parses `flow.py` or `flow.py:name`; returns None for another kind of file."""
+    """Parses `flow.py` or `flow.py:name`; returns None if the file is not a Python file."""
     file, separator, name = text.rpartition(":")
     if not separator or not file.endswith(PYTHON_SUFFIX):
         file, name = text, ""
@@ -96,16 +96,17 @@ def _import_module(file: PythonFile) -> ModuleType:
         raise
     except SyntaxError as error:
         where = f" (line {error.lineno})" if error.lineno else ""
-        raise _build_error(file, f"not valid Python: {error.msg}{where}") from error
+        raise _build_error(file, f"the file is not valid Python: {error.msg}{where}") from error
     except SystemExit as error:
         raise _build_error(
             file,
-            f"importing it ends the program{_format_location(error)}; move the code that runs "
-            'as a script below if __name__ == "__main__":',
+            f"importing the file ends the program{_format_location(error)}; move the code that "
+            'runs as a script below if __name__ == "__main__":',
         ) from error
     except Exception as error:
         raise _build_error(
-            file, f"importing it raised {type(error).__name__}: {error}{_format_location(error)}"
+            file,
+            f"importing the file raised {type(error).__name__}: {error}{_format_location(error)}",
         ) from error
     other = Path(getattr(module, "__file__", None) or "")
     if other.resolve() != file.path.resolve():

@@ -100,9 +100,9 @@ class HandlerRegistry:
         self._handlers[name] = RegisteredHandler(name=name, plan=plan, source=source)
 
     def on_close(self, close: CloseCallback) -> None:
-        """Registers a callback that a worker awaits on its event loop when it ends.
+        """Registers a callback that a worker awaits, on its event loop, before the worker ends.
 
-        Use it to close connections. Several workers may use one registry, also at the same time.
+        A callback can close connections. Several workers may use one registry at the same time.
         """
         self._closers.append(close)
 
@@ -112,11 +112,11 @@ class HandlerRegistry:
             await close()
 
     def include(self, other: "HandlerRegistry") -> None:
-        """Adds all handlers of another registry; a handler that is already here is skipped.
+        """Adds all handlers of another registry; skips handlers that this registry already has.
 
         Raises InputError if a different handler has the same name.
         """
-        for handler in other._handlers.values():  # noqa: SLF001  # of its own kind
+        for handler in other._handlers.values():  # noqa: SLF001  # an object of the same class
             known = self._handlers.get(handler.name)
             if known is None or known.source != handler.source:
                 self.register_plan(handler.name, handler.plan, source=handler.source)
@@ -151,9 +151,10 @@ def _format_source(function: AnyFunction) -> str:
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
-# `--app MODULE` or `--app MODULE:NAME` names the user code of a worker. A HandlerRegistry adds
-# handlers. Tasks and workflows need no registry, because workers import the functions of tasks by
-# name. Naming their module proves at the start that it can be imported, and allows its functions.
+# `--app MODULE` or `--app MODULE:NAME` names the user code of a worker. The worker adds the
+# handlers of a HandlerRegistry. Tasks and workflows need no registry, because workers import the
+# functions of tasks by name. If `--app` names a module with tasks, the worker imports the module
+# when it starts, and allows the handler `python` to call the functions of the module.
 
 APP_EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
 
@@ -167,8 +168,8 @@ class AppError(InputError):
 def load_app(name: str) -> HandlerRegistry:
     """Returns the registry `module:name`, or the only registry of `module`; raises AppError.
 
-    For a task, a workflow or a module with tasks only, the registry is empty. The working directory
-    is on the import path.
+    Returns an empty registry for a task, a workflow, or a module with tasks only. The import path
+    includes the working directory.
     """
     module_name, separator, attribute = name.partition(":")
     if not module_name or (separator and not attribute):
@@ -193,7 +194,7 @@ def load_app(name: str) -> HandlerRegistry:
 
 
 def list_app_tasks(name: str) -> list[str]:
-    """Returns the import names of all tasks in the module's namespace, imported ones included."""
+    """Returns the import names of all tasks in the module's namespace, including imported tasks."""
     module = _import_module(name.partition(":")[0])
     tasks = [value for value in vars(module).values() if isinstance(value, Task)]
     return sorted({resolve_function_name(task.function) for task in tasks})

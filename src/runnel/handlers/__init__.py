@@ -1,6 +1,6 @@
 """The built-in handlers that workers run.
 
-The engine handles `sleep`, `wait_for_signal` and `workflow` itself, without a worker.
+The engine runs the handlers `sleep`, `wait_for_signal` and `workflow` itself, without a worker.
 """
 
 from functools import partial
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from runnel.handlers.shell import ShellHandler
 
 
-# Imported with their first task. The import takes 45 ms, and httpx another 110 ms; a run that calls
-# no service does without both.
+# The modules of these handlers are imported with their first task. The import takes 45 ms, and that
+# of httpx another 110 ms. A run that calls no service needs neither.
 IO_HANDLER_NAMES = tuple(CONFIG_RULES)
 
 
@@ -31,7 +31,7 @@ class IoHandlers:
     """The handlers that do I/O: HTTP, LLM and shell.
 
     All HTTP handlers share one connection pool, and all shell tasks share one guardian process.
-    Both stay open between tasks.
+    The pool and the guardian stay open between tasks.
     """
 
     def __init__(self, environment: HandlerEnvironment) -> None:

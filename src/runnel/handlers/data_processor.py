@@ -1,23 +1,23 @@
 """The handler `data_processor`: reshapes JSON data between two nodes, without code.
 
-`operation` and `data` are required. `data` is a list unless the table says otherwise. A field is a
-path such as `total` or `customer.address.city`; numbers are positions in lists. A path that does
-not exist is an error, unless `missing` is `null` or `omit`.
+`operation` and `data` are required. `data` is a list; only `pick` also accepts an object. A field
+is a path such as `total` or `customer.address.city`; numbers are positions in lists. A path that
+does not exist is an error, unless `missing` is `null` or `omit`.
 
 pick       keeps some fields of an object, or of each object of a list
            fields: list of paths, or object of new name to path; missing
 map        turns each item into the value at `field`, or into a new object of `fields`
-           field: path; fields: as above; set: object of constants to add to `fields`; missing
+           field: path; fields: as for pick; set: object of constants to add to `fields`; missing
 filter     keeps the items that satisfy a condition, or several conditions
            field, op, value; where: list of such objects; match: all (default) or any
-merge      merges a list of objects, where later ones win; or concatenates a list of lists
+merge      merges a list of objects, where later objects win; or concatenates a list of lists
            deep: true also merges nested objects
 aggregate  computes one value of a list, or an object of several values
            function, field; aggregates: object of name to {function, field}
 sort       sorts a list; the sort is stable
-           by: path or list of paths, absent for plain items; descending: true or false
+           by: path or list of paths; without by, the items are compared; descending: true or false
 group      makes an object of key to items, or of key to aggregates of the items
-           by: path; aggregates: as above
+           by: path; aggregates: as for aggregate
 
 op: == != < <= > >= in not_in contains exists missing. function: count sum avg min max first last
 unique list; each function gets the values at `field`, or the items themselves.
@@ -65,7 +65,7 @@ def require_value(
     value = find_value(item, path)
     if value is ABSENT:
         where = "data" if index is None else f"item {index}"
-        has = f"; it has: {', '.join(list(item)[:10])}" if isinstance(item, dict) else ""
+        has = f"; the object has: {', '.join(list(item)[:10])}" if isinstance(item, dict) else ""
         raise build_error(operation, f"there is no '{path}' in {where}{has}")
     return value
 
@@ -292,7 +292,7 @@ def sort_items(data: Json, settings: OperationSettings) -> Json:
 
 
 def _parse_fields(settings: OperationSettings, operation: str) -> dict[str, str]:
-    """Returns paths by new name."""
+    """Returns the setting `fields` as a dict of new name to path."""
     fields = settings.get("fields")
     if isinstance(fields, list) and all(isinstance(path, str) for path in fields):
         fields = {path: path for path in fields}
@@ -405,7 +405,7 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
 def _merge_into(merged: dict[str, Json], part: Mapping[str, Json]) -> None:
     """Merges `part` into `merged`, in time proportional to the size of `part`.
 
-    Nested objects of `merged` are never shared with the data, so they can be changed.
+    Nested objects of `merged` are never part of the data, so this function may change them.
     """
     pending = [(merged, part)]
     while pending:
@@ -430,7 +430,7 @@ def _check_comparable(column: tuple[Json, ...]) -> None:
         )
 
 
-# With more items than this, the work runs in a thread, so that it does not block the event loop.
+# With more items than this, an operation runs in a thread, to keep the event loop responsive.
 ITEMS_ON_LOOP_MAX = 1_000
 
 

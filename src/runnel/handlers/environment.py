@@ -1,4 +1,4 @@
-"""The environment of handlers: permissions, LLM address and clock. Also checks their configs."""
+"""The environment of handlers: permissions, LLM address and clock. Also checks handler configs."""
 
 import asyncio
 import time
@@ -44,10 +44,10 @@ class EventLoopClock:
 
 
 class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """The permissions and services of handlers.
+    """The permissions, the LLM service and the clock of handlers.
 
-    The default is for a user's own machine: any function, any program, public addresses.
-    `llm_api_key` is sent to `llm_url` only.
+    The defaults are for a user's own machine: they allow any function, any program and all public
+    addresses. `llm_api_key` is sent to `llm_url` only.
     """
 
     functions: FunctionPermissions = FunctionPermissions()
@@ -67,7 +67,7 @@ class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_config(handler: str, config: Json) -> None:
-    """Raises InputError with every problem of a config; its templates must be filled in."""
+    """Raises InputError with every problem of a config whose templates are filled in."""
     problems = list(find_config_problems(handler, config))
     if problems:
         raise InputError(f"handler '{handler}': " + "; ".join(problems))

@@ -25,7 +25,7 @@ HIDDEN_HEADERS = frozenset({"set-cookie", "set-cookie2"})
 
 
 class ExternalService:
-    """Runs the tasks of the handler over a shared HTTP client."""
+    """Runs the tasks of the handler `call_external_service` with a shared HTTP client."""
 
     def __init__(self, name: str, http_client: OutboundHttpClient, clock: HandlerClock) -> None:
         self._name = name

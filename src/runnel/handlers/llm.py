@@ -1,7 +1,8 @@
 """The handler `llm_service`: requests a chat completion from a service with OpenAI's API.
 
-The output is an object with `text`, `message`, `finish_reason`, `model` and `usage`. It also has
-`json` if response_format requests JSON. docs/reference/handlers.md lists the settings.
+The output is an object with `text`, `message`, `finish_reason`, `model` and `usage`. If
+response_format requests JSON, the output also has `json`. docs/reference/handlers.md lists the
+settings.
 """
 
 from collections.abc import Mapping
@@ -29,12 +30,13 @@ from runnel.handlers.http.response_body import decode_body
 from runnel.handlers.llm_stream import CompletionAssembler, iterate_lines
 from runnel.handlers.mock import NO_RESPONSE, MockService, parse_mock
 
-# Turns a completion, streamed or not, into the output of the node.
+# Builds the output of the node from a completion, streamed or not.
 
 TOKEN_COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 TOKEN_COUNT_MAX = 10**12
 ERROR_CHARS_MAX = 500
-# The account has no credit left. The status is that of a busy service, but a retry does not help.
+# OpenAI sends this code if the account has no credit, with the status of a busy service. A retry
+# does not help.
 QUOTA_ERROR_CODE = "insufficient_quota"
 
 
@@ -108,7 +110,7 @@ def _build_format_error(where: str, problem: str) -> ServiceError:
 
 # Builds the request from a config.
 
-# Models are slow. The default timeout_seconds of the node is 300.
+# The default limit of one request: models are slow. The default timeout_seconds of a node is 300.
 TIMEOUT_S = 120.0
 COMPLETIONS_PATH = "/chat/completions"
 FORWARDED_SETTINGS = ("model", "temperature", "max_tokens", "response_format")
@@ -119,7 +121,7 @@ REDIRECTS_MAX = 0
 def build_completion_request(
     config: Mapping[str, Json], environment: HandlerEnvironment, *, idempotency_key: str
 ) -> HttpRequest:
-    """Builds the request of a checked config.
+    """Builds the HTTP request from a checked config.
 
     The operator's key is sent to the operator's URL only. A config with its own base_url needs its
     own api_key.
@@ -171,7 +173,7 @@ MOCK_PROMPT_CHARS_MAX = 200
 
 
 class LlmService:
-    """Runs the tasks of the handler over a shared HTTP client."""
+    """Runs the tasks of the handler `llm_service` with a shared HTTP client."""
 
     def __init__(self, environment: HandlerEnvironment, http_client: OutboundHttpClient) -> None:
         self._environment = environment

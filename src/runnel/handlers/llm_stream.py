@@ -9,7 +9,7 @@ from runnel.core.wording import shorten
 from runnel.errors import ServiceError
 
 DONE_MARKER = "[DONE]"
-# Tool calls are streamed in pieces, too. The limit protects memory.
+# How many tool calls a completion may have. The limit protects memory.
 TOOL_CALLS_MAX = 128
 ERROR_CHARS_MAX = 200
 
@@ -96,13 +96,13 @@ class CompletionAssembler:
 
 
 def _join_tool_call(call: dict[str, Json]) -> Json:
-    """Joins the texts of a tool call once, because repeated concatenation is quadratic."""
+    """Returns a tool call with joined texts; repeated concatenation would be quadratic."""
     function = {name: "".join(texts) for name, texts in call["function"].items()}
     return {**call, "function": function}
 
 
 async def iterate_lines(chunks: AsyncIterator[bytes], *, where: str) -> AsyncGenerator[str, None]:
-    """Yields decoded lines; raises ServiceError if the data is not UTF-8."""
+    """Yields the lines of a streamed body; raises ServiceError if the data is not UTF-8."""
     line: list[bytes] = []
     async for chunk in chunks:
         first, *later = chunk.split(b"\n")

@@ -1,4 +1,4 @@
-"""The setting `mock` of handlers: answers after a delay without calling a service, for trials."""
+"""The setting `mock` of handlers: returns a made-up response after a delay, without a service."""
 
 import hashlib
 
@@ -14,9 +14,10 @@ MOCK_STATUS = 200
 
 
 class MockService(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed `mock` setting. With NO_RESPONSE, the handler returns its default response.
+    """A parsed `mock` setting.
 
-    `statuses` has one status per attempt; later attempts get the last one.
+    If `response` is NO_RESPONSE, the handler returns its default response. `statuses` has one HTTP
+    status per attempt; attempts beyond the list get the last status.
     """
 
     delay_s: tuple[float, float] = MOCK_DELAY_S
@@ -31,7 +32,7 @@ class MockService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_mock(config: Json) -> MockService | None:
-    """Parses the setting of a checked config; returns None if the service is to be called."""
+    """Parses the setting `mock` of a checked config; returns None if `mock` is off."""
     mock = config.get("mock", False)
     if mock is False:
         return None
@@ -46,6 +47,6 @@ def parse_mock(config: Json) -> MockService | None:
 
 
 def _compute_delay_fraction(ctx: Context) -> float:
-    """Returns a number in [0, 1) that is derived from the attempt, so it is reproducible."""
+    """Returns a number in [0, 1), which is the same whenever this attempt runs."""
     digest = hashlib.blake2b(f"{ctx.idempotency_key}/{ctx.attempt}".encode(), digest_size=6)
     return int.from_bytes(digest.digest(), "big") / 2**48

@@ -1,6 +1,6 @@
 """Permissions: the functions, programs and addresses that an operator allows workflows to use.
 
-A workflow can't extend them.
+A workflow can't extend its permissions.
 """
 
 import os
@@ -19,8 +19,9 @@ from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedE
 ALLOW_ALL = "*"
 _PYTHON_SETTING = "RUNNEL_ALLOW_PYTHON"
 _SHELL_SETTING = "RUNNEL_ALLOW_SHELL"
-# Environment variables that make a program run other code. The first two lines affect any program,
-# and the shell that starts it: bash as sh evaluates PS4 if SHELLOPTS enables traces.
+# Environment variables that make a program run other code. The variables in the first two lines
+# affect every program, and the shell that starts the program: bash, run as sh, evaluates PS4 if
+# SHELLOPTS enables traces.
 _CODE_LOADING_VARIABLES = re.compile(
     r"(LD|DYLD|BASH|GLIBC)_\w*|PATH|SHELLOPTS|BASHOPTS|PS4|ENV|IFS|CDPATH|GCONV_PATH"
     r"|HOME|SHELL|XDG_\w*|EDITOR|VISUAL|\w*PAGER|BROWSER|LESS(OPEN|CLOSE)?|ZDOTDIR|CLASSPATH"
@@ -39,7 +40,10 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
     entries: tuple[str, ...] = (ALLOW_ALL,)
 
     def check_name(self, name: str) -> None:
-        """Raises NotAllowedError by name alone; call it before the import, which runs code."""
+        """Raises NotAllowedError if the name is not allowed.
+
+        Callers check the name before the import, because an import runs code.
+        """
         module = name.partition(":")[0]
         if name not in self.entries and not self._has_module(module):
             raise NotAllowedError("the function", name, setting=_PYTHON_SETTING)
@@ -68,7 +72,7 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
 class ProgramPermissions(msgspec.Struct, frozen=True):
     """The programs that the handler `shell` may run.
 
-    Entries are names, which are searched in the worker's PATH, absolute paths, or `*` (all).
+    Entries are absolute paths, names of programs in the worker's PATH, or `*` (all).
     """
 
     entries: tuple[str, ...] = (ALLOW_ALL,)
@@ -87,7 +91,7 @@ class ProgramPermissions(msgspec.Struct, frozen=True):
             path = shutil.which(program, path=os.environ.get("PATH", os.defpath)) or ""
         if not path or not Path(path).exists():
             raise ProgramNotFoundError(program)
-        # PATH may contain relative entries, and the program runs in `cwd`.
+        # PATH may contain relative entries, but the program runs in `cwd`: returns a full path.
         return str(Path(path).absolute())
 
     def check_variables(self, names: Sequence[str]) -> None:
@@ -108,15 +112,15 @@ def _is_module_covered(entry: str, module: str) -> bool:
     return entry.endswith(".*") and (module == package or module.startswith(f"{package}."))
 
 
-# Workflows may reach public addresses, and addresses that the operator names. Otherwise a URL in a
-# submitted document could reach services on the machine or in a private network: databases, admin
-# pages, and the metadata service of a cloud, which provides keys.
+# Workflows may reach public addresses, and addresses that the operator names. Without this rule, a
+# URL in a submitted workflow could reach services on the machine or in a private network:
+# databases, admin pages, and the metadata service of a cloud, which provides keys.
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
 ALLOW_ALL_ADDRESSES = "*"
-# Metadata services of clouds, which provide keys. `*` does not allow them; they must be named.
-# 168.63.129.16 belongs to Azure and looks public.
+# Networks of the metadata services of clouds, which provide keys. The entry `*` does not allow
+# these networks; the operator must name them. Azure uses 168.63.129.16, which looks public.
 METADATA_NETWORKS = tuple(
     map(
         ip_network,
@@ -138,7 +142,7 @@ _EMBEDDED_IPV4_NETWORKS = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
 
 
 class AddressPermissions(msgspec.Struct, frozen=True):
-    """The addresses that workflows may reach in addition to public ones.
+    """The addresses that workflows may reach in addition to public addresses.
 
     Entries are networks, addresses and host names. `*` allows all private addresses except the
     metadata services of clouds.
@@ -147,7 +151,10 @@ class AddressPermissions(msgspec.Struct, frozen=True):
     entries: tuple[str, ...] = ()
 
     def check(self, host: str, address: str) -> None:
-        """Raises ServiceRefusedError, which names the setting that would allow the address."""
+        """Raises ServiceRefusedError if the address is not allowed.
+
+        The message names the setting that would allow the address.
+        """
         if not self._allows(host, parse_address(address)):
             raise ServiceRefusedError(
                 f"'{host}' has the address {address}, which is not public; the operator of the "

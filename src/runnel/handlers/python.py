@@ -29,8 +29,8 @@ class PythonHandler:
         """Plans the call of one task.
 
         Raises InputError for an invalid config, and for arguments that do not fit the function.
-        Raises NotAllowedError for a function that the operator does not allow; it does so before
-        the import, which would run code of the module.
+        Raises NotAllowedError for a function that the operator does not allow. The name is checked
+        before the import, which would run code of the module.
         """
         check_config(HANDLER_NAME, config)
         name, args = config["function"], config.get("args", {})
@@ -48,7 +48,7 @@ class PythonHandler:
         )
 
 
-# Reading a signature takes 10 µs, so it is cached.
+# Reading a signature takes 10 µs, so signatures are cached.
 @lru_cache(maxsize=1024)
 def _load_function(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
     function = import_function(name)

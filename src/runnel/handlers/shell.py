@@ -1,7 +1,7 @@
 """The handler `shell`: runs a program and returns its exit code and output.
 
 The program runs with few environment variables and limited output, as the leader of its own
-session. A timeout, a cancellation, or the death of the worker ends it and all of its children.
+session. A timeout, a cancellation, or the death of the worker ends the program and its children.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ TAIL_BYTES = 2_000
 
 
 class ProgramOutput:
-    """The output of a program: the first `bytes_max` bytes, and the last ones for an error.
+    """The output of a program: its first `bytes_max` bytes, and its last bytes for an error.
 
     `is_cut` is True if the program wrote more than `bytes_max` bytes.
     """
@@ -59,14 +59,15 @@ class ProgramOutput:
         return self.data().decode(errors="replace")
 
     def tail(self) -> str:
-        """Returns the last part of the output; begins with an ellipsis if it was cut."""
+        """Returns the end of the output, after an ellipsis if the beginning is left out."""
         text = self._tail.decode(errors="replace").strip()
         return ELLIPSIS + text if self._bytes_received > TAIL_BYTES else text
 
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-# Reports its process id to the guardian, whose pipe is its standard input, and then becomes the
-# program. So the guardian knows every program before it starts. The shell adds 1 ms.
+# A shell runs this script. The script writes its process id to standard input, which is the pipe to
+# the guardian, and then becomes the program. So the guardian knows the process id of every program
+# before the program starts. The shell adds 1 ms.
 STARTER_SCRIPT = 'echo "+$$" >&0; exec "$@" <{stdin}'
 
 
@@ -74,8 +75,8 @@ class Program(asyncio.SubprocessProtocol):
     """A running program with its output.
 
     `has_exited` is set when the program has ended. `output_closed` is set when no process can write
-    to its output any more, because children may outlive the program. `on_closed` is called with the
-    id of the process group.
+    to the output any more, because children may outlive the program. `close` calls `on_closed` with
+    the id of the process group.
     """
 
     def __init__(self, bytes_max: int, on_closed: Callable[[int], None]) -> None:
@@ -91,7 +92,7 @@ class Program(asyncio.SubprocessProtocol):
 
     @property
     def exit_code(self) -> int:
-        """The exit code; if a signal ended the program, its negative number."""
+        """The exit code. If a signal ended the program, the negative number of the signal."""
         code = None if self._transport is None else self._transport.get_returncode()
         return -signal.SIGKILL if code is None else code
 
@@ -110,7 +111,7 @@ class Program(asyncio.SubprocessProtocol):
         cwd: str | None,
         guardian_fd: int,
     ) -> None:
-        """Starts the program with a text as standard input, which it need not read completely."""
+        """Starts the program with a text as standard input, and ignores text that is not read."""
         read_fd, write_fd = os.pipe()
         write_end = os.fdopen(write_fd, "wb", buffering=0)
         try:
@@ -142,7 +143,7 @@ class Program(asyncio.SubprocessProtocol):
         guardian_fd: int,
         inherited_fd: int | None = None,
     ) -> None:
-        """Starts the process. After a cancellation, `connection_made` still runs and can end it."""
+        """Starts the process; after a cancellation, `connection_made` still runs and can end it."""
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.subprocess_exec(
@@ -161,13 +162,13 @@ class Program(asyncio.SubprocessProtocol):
         )
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal to the process group, also if the program itself has ended."""
+        """Sends a signal to the process group, even if the program itself has ended."""
         if self._transport is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.get_pid(), number)
 
     def close(self) -> None:
-        """Kills the process group; if the program is still starting, as soon as it has started."""
+        """Kills the process group; kills a program that is still starting once it has started."""
         self._is_closed = True
         if self._transport is not None:
             self.send_signal(signal.SIGKILL)
@@ -212,7 +213,7 @@ class Guardian:
             process = self._process = _start_guardian()
         return 0 if process.stdin is None else process.stdin.fileno()
 
-    def forget(self, group: int) -> None:
+    def report_ended(self, group: int) -> None:
         """Reports to the guardian that a process group has ended."""
         process = self._process
         if process is not None and process.stdin is not None:
@@ -242,7 +243,8 @@ def _start_guardian() -> "subprocess.Popen[bytes]":
 HANDLER_NAME = "shell"
 SHELL_PATH = "/bin/sh"
 OUTPUT_BYTES_MAX = 1024 * 1024
-# The variables that a program inherits from the worker. All others may contain secrets.
+# The variables that a program inherits from the worker. The worker's other variables may contain
+# secrets.
 INHERITED_VARIABLES = (
     "PATH",
     "HOME",
@@ -257,7 +259,7 @@ INHERITED_VARIABLES = (
 INHERITED_PREFIX = "LC_"
 # Exit codes of shells: the program can't be executed (126), or does not exist (127).
 NOT_RUNNABLE_EXIT_CODES = (126, 127)
-# Time between SIGTERM and SIGKILL. It is shorter than the grace period of a worker's tasks.
+# Time between SIGTERM and SIGKILL, shorter than the grace period of a worker's tasks.
 GRACE_S = 2.0
 
 
@@ -273,7 +275,7 @@ class ShellHandler:
         """Plans the call of one task.
 
         Raises InputError for an invalid config, NotAllowedError for a program that the operator
-        does not allow, and ProgramNotFoundError for one that does not exist.
+        does not allow, and ProgramNotFoundError for a program that does not exist.
         """
         check_config(HANDLER_NAME, config)
         cwd = Path(config.get("cwd", "."))
@@ -293,9 +295,9 @@ class ShellHandler:
         self._guardian.close()
 
     async def _run(self, config: Mapping[str, Json], path: str, arguments: list[str]) -> Json:
-        """Runs the program. When this ends, for any reason, none of its processes is left."""
+        """Runs the program and returns its output. No process of the program outlives the call."""
         bytes_max = config.get("max_output_bytes", OUTPUT_BYTES_MAX)
-        program = Program(bytes_max, on_closed=self._guardian.forget)
+        program = Program(bytes_max, on_closed=self._guardian.report_ended)
         try:
             await self._start(program, config, [path, *arguments[1:]])
             await self._wait_until_finished(program, config.get("timeout_seconds"))
@@ -402,5 +404,5 @@ def _parse_output(stdout: ProgramOutput, kind: str, program: str) -> Json:
     try:
         return msgspec.json.decode(stdout.data())
     except (msgspec.DecodeError, RecursionError) as error:
-        hint = "; it wrote more than max_output_bytes" if stdout.is_cut else ""
+        hint = "; the program wrote more than max_output_bytes" if stdout.is_cut else ""
         raise ProgramRefusedError(program, f"output that is not JSON: {error}{hint}") from error

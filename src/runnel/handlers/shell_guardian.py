@@ -1,10 +1,12 @@
 """The guardian: a small process that kills the programs of a worker that has died.
 
-The worker starts it by path: `python -I -S shell_guardian.py`. It reads lines from the worker:
-`+ID` when a process group was started, `-ID` when it has ended. When the worker dies, for any
-reason, the kernel closes the pipe. Then the guardian kills the remaining groups.
+The worker starts the guardian by path: `python -I -S shell_guardian.py`. The guardian reads lines
+from the worker: `+ID` when a process group was started, `-ID` when the group has ended. When the
+worker dies, for any reason, the kernel closes the pipe. Then the guardian kills the remaining
+process groups.
 
-It imports nothing of Runnel, because its start delays the first program of a worker: by 15 ms.
+The guardian imports nothing of Runnel, because its start delays the first program of a worker. The
+start takes 15 ms.
 """
 
 import os

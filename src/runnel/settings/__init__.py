@@ -1,4 +1,4 @@
-"""Settings of a process: read from environment variables and checked when the process starts."""
+"""Reads the settings of a process from environment variables, and checks them."""
 
 import difflib
 import os
@@ -26,7 +26,7 @@ SIMILARITY_MIN = 0.85
 
 
 class SettingsError(InputError):
-    """Invalid environment variables; `problems` has one sentence for each."""
+    """Environment variables are invalid; `problems` has one sentence per variable."""
 
     code = "bad_settings"
 
@@ -48,7 +48,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def read_sourced_settings(environ: Mapping[str, str] | None = None) -> SourcedSettings:
-    """Reads the settings with the source of each value; raises SettingsError.
+    """Reads the settings, and which environment variables are set; raises SettingsError.
 
     An empty variable counts as not set.
     """
@@ -109,14 +109,14 @@ def _get_field(name: str) -> str:
 
 
 def _apply_changes(part: Any, changes: dict[str, Any]) -> Any:
-    """Changes a nested setting, which is a struct or a mapping."""
+    """Returns a changed copy of a nested setting, which is a struct or a mapping."""
     if isinstance(part, msgspec.Struct):
         return msgspec.structs.replace(part, **changes)
     return {**part, **changes}
 
 
 def _as_environment(environment: Any) -> Environment:
-    """Narrows the type for the type checker; the value was parsed before."""
+    """Returns the parsed value with a narrower type, for the type checker."""
     known: Environment = environment
     return known
 
@@ -134,7 +134,7 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_settings(sourced: SourcedSettings) -> list[SettingRow]:
-    """Returns the variables of VARIABLES, followed by other variables that are set."""
+    """Returns one row per variable: all of VARIABLES, then other variables that are set."""
     unlisted = sorted(sourced.set_variables - VARIABLES.keys())
     variables = [(name, find_variable(name)) for name in (*VARIABLES, *unlisted)]
     return [

@@ -1,4 +1,4 @@
-"""All settings with their defaults, the defaults of each environment, and checks of pairs."""
+"""All settings with their defaults, the defaults per environment, and checks for conflicts."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 HEARTBEATS_PER_TIMEOUT = 4.5
 
-# How long a task may wait in a handler's queue before the queue is marked as stale (document 000).
+# How long a task may wait in a handler's queue before the queue is marked as stale.
 DEFAULT_STALE_S: Mapping[str, float] = {
     "input": 30.0,
     "output": 30.0,
@@ -28,9 +28,9 @@ DEFAULT_STALE_S: Mapping[str, float] = {
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one process. `variables.VARIABLES` maps environment variables to fields.
 
-    If neither Redis nor a server is set, commands work on the data directory. `allowed_…` are
-    names and patterns; `*` allows all. None depends on where the process runs: all is allowed on a
-    user's own machine, nothing on servers.
+    If neither Redis nor a Runnel server is set, commands use the data directory. The fields
+    `allowed_…` hold names and patterns; `*` allows all. If such a field is None, a local run allows
+    all, and a worker allows nothing.
     """
 
     environment: Environment = "dev"
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long an orchestrator owns a partition without renewing its lease.
     lease_s: float = 10.0
-    # How often the watchdog inspects all running executions, and after how long it repairs one.
+    # How often the watchdog inspects all running executions, and when it repairs one.
     sweep_s: float = 15.0
     repair_after_s: float = 60.0
     # The age at which an unread inbox entry is logged as `inbox.stale`.
@@ -109,9 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
-    # About how many dead letters each queue keeps in Redis.
+    # The approximate number of dead letters that each queue keeps in Redis.
     letters_max: int = 10_000
-    # How long a task waits in a queue that no worker serves before it fails.
+    # How long a task waits in a queue that no worker serves before the task fails.
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_STALE_S))
 
@@ -121,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether other processes run the executions that commands start."""
+        """True if other processes run the executions that commands start."""
         return self.has_server or self.has_redis
 
     @property
@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.postgres_url is not None or self.postgres_host is not None
 
 
-# The defaults of each environment that differ from those above.
+# The defaults of each environment that differ from the defaults of Settings.
 ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
     "dev": {},
     "test": {
@@ -150,7 +150,7 @@ ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
 def derive_heartbeat_interval(
     values: Mapping[str, object], given_fields: frozenset[str]
 ) -> dict[str, object]:
-    """Returns a shorter heartbeat interval if only a shorter timeout was given."""
+    """Returns a heartbeat interval that fits the timeout, if only the timeout was given."""
     timeout_s = values.get("heartbeat_timeout_s")
     if "heartbeat_timeout_s" not in given_fields or "heartbeat_interval_s" in given_fields:
         return {}

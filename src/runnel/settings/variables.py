@@ -21,7 +21,7 @@ Parser: TypeAlias = Callable[[str], object]
 PORT_MAX = 65_535
 MILLISECONDS_PER_SECOND = 1_000
 _LIST_KEYWORDS: Mapping[str, tuple[str, ...]] = {"all": ("*",), "none": ()}
-# module:function, module:* (all functions it defines), package.* (all modules of the package).
+# module:function, module:* (all functions of the module), package.* (all modules of the package).
 _FUNCTION_PATTERN = re.compile(r"[\w.]+:[\w.]+|[\w.]+:\*|[\w.]+\.\*")
 _HOST_PATTERN = re.compile(r"(?![\d.]+$)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9_-]+)*")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -61,7 +61,7 @@ def seconds_parser(minimum: float) -> Callable[[str], float]:
 
 
 def milliseconds_parser(minimum: int) -> Callable[[str], float]:
-    """Parses milliseconds and returns seconds."""
+    """Returns a parser of milliseconds, whose result is in seconds."""
 
     def parse(text: str) -> float:
         return int_parser(minimum)(text) / MILLISECONDS_PER_SECOND
@@ -86,7 +86,7 @@ def choice_parser(choices: Mapping[str, T]) -> Callable[[str], T]:
 
 
 def list_parser(is_valid: Callable[[str], bool], example: str) -> Callable[[str], tuple[str, ...]]:
-    """Parses `all` as ('*',), `none` as (), or a comma-separated list of names."""
+    """Returns a parser of `all` (as ('*',)), `none` (as ()), or a comma-separated list of names."""
 
     def parse(text: str) -> tuple[str, ...]:
         if text in _LIST_KEYWORDS:
@@ -108,7 +108,7 @@ def is_program(text: str) -> bool:
 
 
 def is_address_pattern(text: str) -> bool:
-    """Accepts an IP address, a network, or a host name."""
+    """Returns True for an IP address, a network, or a host name."""
     try:
         ip_network(text)
     except ValueError:
@@ -117,18 +117,21 @@ def is_address_pattern(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Accepts an IP address or a host name."""
+    """Returns True for an IP address or a host name."""
     return "/" not in text and is_address_pattern(text)
 
 
 def is_origin(text: str) -> bool:
-    """Accepts an origin as browsers send it: without a path, not even a slash."""
+    """Returns True for an origin as browsers send it: without a path or a final slash."""
     parts = urlsplit(text)
     return parts.scheme in {"http", "https"} and bool(parts.netloc) and text.endswith(parts.netloc)
 
 
 def parse_secret(text: str) -> str:
-    """Refuses short secrets: masking them would also mask ordinary words."""
+    """Returns the secret; raises ValueError if it is too short.
+
+    Masking a short secret would also mask ordinary words.
+    """
     if len(text) < SECRET_CHARS_MIN:
         raise ValueError(f"at least {SECRET_CHARS_MIN} characters")
     return text
@@ -141,21 +144,24 @@ def parse_trimmed_text(text: str) -> str:
 
 
 def parse_token(text: str) -> str:
-    """Accepts text that fits into an HTTP header."""
+    """Returns the token; raises ValueError if it does not fit into an HTTP header."""
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("a token as 'runnel token create' prints it")
     return text
 
 
 def parse_key_prefix(text: str) -> str:
-    """Refuses braces: in a key, they decide which server of a Redis Cluster stores it."""
+    """Returns the prefix; raises ValueError if it has braces.
+
+    Braces in a key decide which server of a Redis Cluster stores the key.
+    """
     if set("{}") & set(parse_trimmed_text(text)):
         raise ValueError("a text without braces")
     return text
 
 
 def url_parser(schemes: tuple[str, ...], example: str) -> Callable[[str], str]:
-    """Checks the syntax of a URL only; makes no connection."""
+    """Returns a parser that checks the syntax of a URL, and makes no connection."""
 
     def parse(text: str) -> str:
         problem = f"a URL such as {example}"
@@ -188,9 +194,9 @@ def hide_password(text: str) -> str:
     return (f"{prefix}{HIDDEN}@" if at else "") + address + query
 
 
-# Followed by the name of a handler.
+# The name of a handler follows this prefix.
 STALE_PREFIX = "STALE_TIMEOUT_"
-# Followed by the name of a secret, in upper case.
+# The name of a secret, in upper case, follows this prefix.
 SECRET_PREFIX = "RUNNEL_SECRET_"
 SECRET_VARIABLE_PATTERN = re.compile(rf"{SECRET_PREFIX}[A-Z_][A-Z0-9_]*")
 
@@ -245,7 +251,7 @@ def _format_dlq_policy(value: object) -> str:
 
 def _format_allowed(value: object) -> str:
     if value is None:
-        return "all, on servers none"
+        return "all in local runs, none in workers"
     entries = value if isinstance(value, tuple) else ()
     return "all" if entries == ("*",) else ",".join(entries) or "none"
 
@@ -382,7 +388,7 @@ VARIABLES: Mapping[str, Variable] = {
 def find_variable(name: str) -> Variable | None:
     """Returns the variable of a setting; None if there is no such setting.
 
-    Besides VARIABLES, these are STALE_TIMEOUT_<HANDLER> and RUNNEL_SECRET_<NAME>.
+    Settings are VARIABLES, STALE_TIMEOUT_<HANDLER> and RUNNEL_SECRET_<NAME>.
     """
     known = VARIABLES.get(name)
     if known is None and SECRET_VARIABLE_PATTERN.fullmatch(name):

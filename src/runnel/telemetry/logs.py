@@ -66,16 +66,16 @@ _SETTLED_EVENTS = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled
 
 
 class LogTelemetry(NullTelemetry):
-    """Writes events to the logger `runnel`. An event below its level costs one comparison.
+    """Writes events to the logger `runnel`. An event below the log level costs one comparison.
 
-    It writes no line when a task ends, because the line of the node follows. It writes no
-    measurements, because they would fill the log; values that are too high are reported as events.
+    No line is written when a task ends, because the line of its node follows. Measurements are not
+    written, because they would fill the log; values that are too high are reported as events.
     """
 
     def event(self, name: str, **fields: object) -> None:
         level = get_level(name)
         if _log.isEnabledFor(level):
-            # Builds the record directly: Logger.log would search for the caller's file and line,
+            # The record is built directly. Logger.log would search for the caller's file and line,
             # which took a quarter of the time of a log line and is not needed.
             record = logging.LogRecord(LOGGER_NAME, level, "", 0, name, None, None)
             record.event, record.fields = name, fields
@@ -133,7 +133,7 @@ def _build_id_fields(token: TaskToken) -> dict[str, object]:
     return ids if token.item == NO_ITEM else {**ids, "item": token.item}
 
 
-# The fields of every log record. All other fields are extras from the caller of the logger.
+# The fields that every log record has. All other fields are extras from the caller of the logger.
 _STANDARD_RECORD_FIELDS = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
 )

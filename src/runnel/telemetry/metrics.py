@@ -30,7 +30,7 @@ DURATION_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-"""Bounds of histogram buckets: from a handoff inside one process to a task of minutes."""
+"""Upper bounds of histogram buckets, in seconds: from a handoff in one process to a long task."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -107,10 +107,10 @@ class Histogram:
         self._labels = labels
 
     def add(self, seconds: float, key: LabelKey = ()) -> None:
-        """Adds a duration. A negative one counts as 0: clocks of two machines may differ."""
+        """Adds a duration. A negative duration counts as 0: clocks of two machines may differ."""
         buckets = self.buckets.get(key)
         if buckets is None:
-            # One entry per bound, one for larger values, and the sum.
+            # One count per bound, one count for larger values, and the sum of all durations.
             buckets = self.buckets[key] = [0.0] * (len(DURATION_BUCKETS_S) + 2)
         buckets[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
         if seconds > 0:
@@ -176,8 +176,8 @@ _USER_METRIC_SUFFIXES = {"count": "", "gauge": "", "timing": "_seconds"}
 class UserMetrics:
     """Metrics of user code: `runnel_user_<name>`, with the caller's labels and the handler.
 
-    It keeps at most USER_METRICS_MAX names and USER_SERIES_MAX combinations of labels. Measurements
-    beyond the limits are dropped and counted.
+    At most USER_METRICS_MAX names and USER_SERIES_MAX combinations of labels are kept. Measurements
+    beyond these limits are dropped, and the dropped measurements are counted.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class UserMetrics:
         ]
 
     def _get_series(self, name: str, kind: MetricKind, key: LabelKey) -> list[float] | None:
-        """Returns the values of a series; None over the limits, or if the kind has changed."""
+        """Returns the values of a series; None at a limit, or if the metric has another kind."""
         family = self._families.get(name)
         if family is None:
             if len(self._families) >= USER_METRICS_MAX:
@@ -274,7 +274,7 @@ _COUNTED_EVENTS = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, 
 
 
 class MetricsTelemetry:
-    """Implements the Telemetry port with counters; `collect_families` returns them."""
+    """Implements the Telemetry port with metrics; `collect_families` returns the metrics."""
 
     def __init__(self) -> None:
         self._extra_sources: list[Callable[[], Sequence[MetricFamily]]] = []
@@ -327,11 +327,11 @@ class MetricsTelemetry:
         }
         self._commits_refused = LabeledCounter(
             "runnel_commits_refused",
-            "Partitions lost to another orchestrator, found by a refused commit.",
+            "Refused commits to partitions that another orchestrator had taken over.",
         )
         self._archive_lag = LabeledCounter(
             "runnel_archive_lag_seconds",
-            "Delay of the archive: the largest of the partitions that this process owns.",
+            "Largest delay of the archive among the partitions that this process owns.",
             kind="gauge",
         )
 
@@ -428,15 +428,15 @@ class MetricsTelemetry:
 _EVENT_COUNTERS = {
     names.PARTITION_TAKEN_OVER: (
         "runnel_takeovers",
-        "Partitions taken over from an orchestrator that was silent.",
+        "Partitions taken over from an orchestrator that no longer renewed its lease.",
     ),
     names.REPORT_REFUSED: (
         "runnel_reports_refused",
-        "Reports refused because the attempt no longer belonged to the worker.",
+        "Reports refused because the attempt was no longer assigned to the worker.",
     ),
     names.COMMAND_POISONED: (
         "runnel_commands_poisoned",
-        "Commands that raised an error and were quarantined. Each is a bug.",
+        "Commands that raised an error and were quarantined. Each of them shows a bug.",
     ),
     names.MESSAGE_UNREADABLE: (
         "runnel_messages_unreadable",
@@ -444,10 +444,13 @@ _EVENT_COUNTERS = {
     ),
     names.EXECUTION_REPAIRED: (
         "runnel_executions_repaired",
-        "Stuck executions that the watchdog repaired. Each is a bug.",
+        "Stuck executions that the watchdog repaired. Each of them shows a bug.",
     ),
-    names.WORKER_DEAD: ("runnel_workers_lost", "Workers found dead."),
-    names.STORE_FAILED: ("runnel_store_failures", "Calls to a store that failed."),
+    names.WORKER_DEAD: (
+        "runnel_workers_lost",
+        "Workers that died: they stopped sending heartbeats.",
+    ),
+    names.STORE_FAILED: ("runnel_store_failures", "Failed calls to a store."),
     names.ARCHIVE_SET_ASIDE: (
         "runnel_archive_set_aside",
         "Entries that PostgreSQL refused and that were quarantined.",

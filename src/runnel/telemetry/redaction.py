@@ -1,6 +1,6 @@
 """Masks secrets in texts, also in escaped, encoded and truncated forms.
 
-Encodings are URL, HTML, JSON and Python escapes, base64 and hexadecimal.
+The forms are URL, HTML, JSON and Python escapes, base64 and hexadecimal.
 """
 
 import base64
@@ -28,7 +28,8 @@ _SECRET_NAMES = re.compile(
     r"|(access|auth|api|bearer|refresh)_?token",
     re.IGNORECASE,
 )
-# The length is limited: in a text of many URLs, each search would otherwise run to its end.
+# The length is limited. Without a limit, each search in a text of many URLs would run to the end
+# of the text.
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^\s@'\"]{1,1000}@")
 
 
@@ -44,7 +45,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, hide: TextMask | None = None) -> None:
-        # Longest first, because a secret may contain another one.
+        # The longest secret comes first, because a secret may contain another secret.
         known = sorted({secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}, key=len)
         self._known_pattern = (
             re.compile("|".join(map(re.escape, reversed(known)))) if known else None
@@ -52,21 +53,21 @@ class Redactor:
         self._hide = hide
 
     def redact_known(self, text: str) -> str:
-        """Masks the known secrets only."""
+        """Returns the text with the known secrets masked."""
         if self._hide is not None:
             text = self._hide(text)
         return text if self._known_pattern is None else self._known_pattern.sub(HIDDEN, text)
 
     def redact_text(self, text: str) -> str:
-        """Masks the known secrets, and credentials in URLs."""
+        """Returns the text with the known secrets and the credentials in URLs masked."""
         text = self.redact_known(text)
         return _URL_CREDENTIALS.sub(f"{HIDDEN}@", text) if "://" in text else text
 
     def redact_value(self, name: str, value: object) -> object:
-        """Masks secrets in a named value.
+        """Returns the value with secrets masked; masks all of it if the name suggests a secret.
 
-        Keeps None, numbers and booleans, unless one equals a secret. Masks texts in dicts and
-        lists. Converts all other values to text.
+        None, numbers and booleans are unchanged, unless they equal a secret. Texts in dicts and
+        lists are masked. All other values are converted to text.
         """
         if _is_secret_name(name):
             return HIDDEN
@@ -82,8 +83,8 @@ class Redactor:
         return self.redact_text(str(value))
 
 
-# A single line of a PEM key reveals it, so each line counts as a secret. Shorter lines may appear
-# in any text.
+# A single line of a PEM key reveals the key, so a line of this length counts as a secret.
+# Shorter lines may appear in any text.
 LINE_CHARS_MIN = 16
 # How many base64 characters depend on the 0, 1 or 2 bytes before the secret.
 _SHARED_BASE64_CHARS = (0, 2, 3)
@@ -95,9 +96,9 @@ _NAMED_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class SecretPattern(msgspec.Struct, frozen=True):
-    """A regular expression for one form of a secret; None if `core` is the whole form.
+    """One form of a secret. `pattern` is its regular expression; None if `core` is the whole form.
 
-    `core` is a literal part of every match. Searching for it first is fast, and almost no text
+    `core` is a literal part of every match. Searching for `core` first is fast, and almost no text
     contains it.
     """
 
@@ -115,7 +116,7 @@ class SecretPattern(msgspec.Struct, frozen=True):
 def build_secret_patterns(value: str) -> list[SecretPattern]:
     """Returns the patterns of a secret and of each of its long lines.
 
-    They match URL, HTML, JSON and Python escapes, also nested in each other, and base64 and
+    The patterns match URL, HTML, JSON and Python escapes, also nested in each other, and base64 and
     hexadecimal forms.
     """
     digits = value.encode().hex()
@@ -127,7 +128,7 @@ def build_secret_patterns(value: str) -> list[SecretPattern]:
 
 
 def list_encoded_forms(value: str) -> list[str]:
-    """Returns the usual forms of a secret as literal texts, to find truncated ones.
+    """Returns the usual forms of a secret as literal texts, to find truncated secrets.
 
     The list may contain duplicates.
     """
@@ -137,7 +138,8 @@ def list_encoded_forms(value: str) -> list[str]:
     return [value, *_find_long_lines(value), *escaped, quote(value, safe=""), *encoded]
 
 
-# Compiling the pattern of a large key takes half a second, so it happens on the first match.
+# Compiling the pattern of a large key takes half a second. So a pattern is compiled when a text
+# first contains its core.
 _compile_pattern = lru_cache(maxsize=None)(re.compile)
 
 
@@ -176,8 +178,8 @@ def _to_utf16_units(code: int) -> tuple[int, ...]:
 def _iter_base64_forms(data: bytes) -> Iterator[str]:
     """Yields the base64 forms of a secret, alone and inside of longer data (`user:password`).
 
-    The latter leave out characters that also depend on neighbouring bytes, at most four bits at
-    each end.
+    Forms inside of longer data leave out characters that also depend on neighbouring bytes, at most
+    four bits at each end.
     """
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data).decode().rstrip("=")
@@ -186,7 +188,8 @@ def _iter_base64_forms(data: bytes) -> Iterator[str]:
             yield encoded[shared : _BITS_PER_BYTE * (before + len(data)) // _BITS_PER_BASE64_CHAR]
 
 
-# How many characters reveal a secret: half of a short one, within these limits.
+# A part of a secret is masked if it is at least half as long as the secret. The required length
+# stays within these limits.
 PART_CHARS_MIN = 4
 PART_CHARS_MAX = 8
 

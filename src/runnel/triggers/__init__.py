@@ -1,5 +1,5 @@
-"""Triggers start executions: schedules at their ticks, webhooks when they are called.
+"""Triggers start executions: a schedule at each tick, a webhook at each delivery.
 
-Both are stored as records. The execution id is derived from the tick or the delivery. So if two
-processes handle the same one, only one execution starts.
+Schedules and webhooks are stored as records. The execution id is derived from the tick or the
+delivery. So if two processes handle the same tick or delivery, only one execution starts.
 """

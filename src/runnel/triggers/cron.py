@@ -12,10 +12,10 @@ from runnel.core.wording import find_closest_name, quote_name
 from runnel.views.trigger import Schedule
 
 # Cron expressions have five fields, or six with seconds in front, or are a word such as @daily.
-# Daylight saving time is handled like in Debian's cron. An expression with a time of day (neither
-# minute nor hour begins with a star) fires once a day: for a skipped hour, at the end of the gap;
-# in a repeated hour, the first time. All other expressions, and those with seconds, follow real
-# time.
+# Daylight saving time is handled as in Debian's cron. An expression has a time of day if neither
+# minute nor hour begins with a star. Such an expression fires once a day. If the clock skips its
+# hour, it fires at the end of the gap; if the clock repeats its hour, it fires the first time. All
+# other expressions, and expressions with seconds, follow the real time that passes.
 
 CRON_CHARS_MAX = 200
 CRON_ALIASES = {
@@ -50,7 +50,7 @@ def check_cron(text: str) -> None:
 
 
 def iterate_cron_times(text: str, after: float, zone: tzinfo) -> Iterator[float]:
-    """Yields the times after `after`, in order; raises CronError.
+    """Yields the matching times after `after`, in order; raises CronError if `text` is invalid.
 
     Yields nothing if no time within 50 years matches.
     """
@@ -68,7 +68,7 @@ def _iterate_later_times(times: Iterator[datetime], after: float) -> Iterator[fl
     try:
         for time in times:
             timestamp = time.timestamp()
-            # In a repeated hour, a time of the second pass may be one of the first pass again.
+            # If the clock repeats an hour, the library may yield a time of that hour twice.
             if timestamp > after:
                 after = timestamp
                 yield timestamp
@@ -136,7 +136,7 @@ def load_zone(name: str) -> tzinfo:
 
 
 def _suggest_zone(name: str) -> str:
-    """Suggests a zone with the same city, or one with a similar name."""
+    """Returns a hint: a zone with the same city, or a zone with a similar name."""
     from zoneinfo import available_timezones
 
     known = sorted(available_timezones())
@@ -148,11 +148,12 @@ def _suggest_zone(name: str) -> str:
     return f", did you mean {suggestion}?"
 
 
-# A tick that is late by more than this counts as missed: no process ran, or the store was down.
+# A tick that is late by more than this time was missed: no process ran, or the store was down.
 MISSED_AFTER_S = 60.0
 CATCH_UP_MAX = 100
-# Up to this number, ticks are computed one by one, which takes 20 ms. A minute has at most 60.
+# Up to this number, ticks are computed one by one, which takes 20 ms.
 COUNTED_TICKS_MAX = 500
+# More ticks are never due: those to catch up, and at most 61 ticks within a minute.
 LATEST_TICKS_MAX = CATCH_UP_MAX + 61
 
 
@@ -164,10 +165,10 @@ class DueTicks(msgspec.Struct, frozen=True):
 
 
 def compute_next_ticks(schedule: Schedule, after: float, count: int) -> Sequence[float]:
-    """Returns the first `count` ticks after `after`, also of a paused schedule.
+    """Returns the first `count` ticks after `after`, even if the schedule is paused.
 
-    Returns fewer if the schedule ends before. Raises CronError or UnknownZoneError for a schedule
-    that was never checked.
+    Returns fewer ticks if the schedule ends earlier. Raises CronError or UnknownZoneError for a
+    schedule that `check_schedule` would refuse.
     """
     return list(islice(_iterate_ticks(schedule, after), count))
 
@@ -190,7 +191,7 @@ def compute_due_ticks(schedule: Schedule, *, cursor: float, now: float) -> DueTi
 
 
 def _find_latest_ticks(schedule: Schedule, cursor: float, now: float) -> list[float]:
-    """Returns the last ticks up to `now`, at least as many as can be due; searches backwards."""
+    """Returns the last ticks up to `now`, at least as many as can be due; searches back in time."""
     back_s = float(LATEST_TICKS_MAX)
     while True:
         after = max(cursor, now - back_s)
@@ -204,7 +205,7 @@ def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
     if schedule.interval_s is not None:
         ticks = _iterate_intervals(schedule.interval_s, schedule.starts_at or 0.0, after)
     else:
-        # Starts one second earlier, because the first tick may be exactly at `starts_at`.
+        # The search starts one second earlier: the first tick may be exactly at `starts_at`.
         start = after if schedule.starts_at is None else max(after, schedule.starts_at - 1.0)
         ticks = iterate_cron_times(schedule.cron or "", start, load_zone(schedule.timezone))
     for tick in ticks:
@@ -215,7 +216,7 @@ def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
 
 
 def _iterate_intervals(interval_s: float, base: float, after: float) -> Iterator[float]:
-    """Yields ticks without end, rounded to microseconds so that all processes agree on them."""
+    """Yields ticks without end, rounded to microseconds so that they are equal in all processes."""
     number = max(0, floor((after - base) / interval_s))
     while True:
         yield round(base + number * interval_s, 6)

@@ -1,4 +1,4 @@
-"""Decides which due ticks of a schedule are fired, as a new value of its record. Does no I/O.
+"""Decides which due ticks of a schedule are fired. A decision is a new record. Does no I/O.
 
 The scheduler stores the decision before it acts on it, so each tick has one decision. Any process
 can carry out a stored decision; derived execution ids ensure that each execution starts once.
@@ -31,14 +31,14 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True):
 def derive_tick_execution_id(record: ScheduleRecord, tick: float) -> ExecutionId:
     """Returns the execution id of a tick, which is the same in every process.
 
-    A new schedule with the id of a removed one gets different execution ids.
+    A new schedule with the id of a removed schedule gets different execution ids.
     """
     microseconds = round(tick * 1_000_000)
     return derive_execution_id(_ID_PREFIX, record.schedule.id, record.nonce, str(microseconds))
 
 
 def compute_wake_time(record: ScheduleRecord) -> float | None:
-    """Returns the time of the next action: 0 for unfinished ticks, None for never."""
+    """Returns the time of the next action: 0 if planned ticks are unfinished, None for never."""
     if record.progress.is_under_way:
         return 0.0
     if record.schedule.is_paused:
@@ -47,7 +47,7 @@ def compute_wake_time(record: ScheduleRecord) -> float | None:
 
 
 def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
-    """Returns the ticks that are due; none for a paused schedule."""
+    """Returns the ticks that are due; no ticks for a paused schedule."""
     if record.schedule.is_paused:
         return DueTicks()
     return compute_due_ticks(record.schedule, cursor=record.progress.cursor, now=now)
@@ -56,10 +56,11 @@ def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
 def plan_ticks(
     record: ScheduleRecord, due: DueTicks, now: float, *, is_last_final: bool
 ) -> ScheduleRecord:
-    """Returns the record with a decision: which ticks to fire, to skip, and what to cancel.
+    """Returns the record with a decision: ticks to fire, ticks to skip, an execution to cancel.
 
-    Unless `overlap` is `allow`, only one execution may run at a time. Then only the last due tick
-    is fired, and only if the previous execution has finished (`is_last_final`) or gets cancelled.
+    If `overlap` is `allow`, all due ticks are fired. Otherwise only one execution may run at a
+    time, so only the last due tick is fired. With `skip`, it is fired only if the previous
+    execution has finished (`is_last_final`). With `cancel`, the previous execution is cancelled.
     """
     progress = record.progress
     overlap = record.schedule.overlap

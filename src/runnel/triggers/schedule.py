@@ -20,8 +20,8 @@ class PlannedTick(msgspec.Struct, frozen=True, array_like=True):
 class ScheduleProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a schedule.
 
-    - `cursor`: all ticks up to this time have been decided.
-    - `planned`: ticks that were decided to fire, but may not have been fired yet.
+    - `cursor`: the scheduler has decided about all ticks up to this time.
+    - `planned`: ticks that the scheduler decided to fire, and that may not have been fired yet.
     - `cancels`: the execution to cancel before the planned ticks fire.
     - `skipped`: number of ticks not fired because of the overlap rule.
     - `missed`: number of ticks lost in outages, counted up to 500 per outage.
@@ -49,8 +49,8 @@ class ScheduleProgress(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is stored.
 
-    `nonce` distinguishes it from a removed schedule of the same id, so that their execution ids
-    differ.
+    `nonce` distinguishes the schedule from a removed schedule with the same id, so that the
+    execution ids of the two schedules differ.
     """
 
     schedule: Schedule
@@ -61,7 +61,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSchedule(msgspec.Struct, frozen=True):
-    """A record with the revision at which it was read."""
+    """The record of a schedule, and the revision of the record when it was read."""
 
     record: ScheduleRecord
     revision: int

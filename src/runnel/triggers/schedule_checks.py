@@ -23,13 +23,13 @@ from runnel.triggers.trigger import RootScope, find_label_problems, find_target_
 from runnel.views.trigger import Schedule
 
 SCHEDULE_LABEL = "schedule"
-"""Label of an execution: the id of the schedule that started it."""
+"""Label of an execution. Its value is the id of the schedule that started the execution."""
 TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
-"""Label of an execution: the time of its tick, in UTC."""
+"""Label of an execution. Its value is the time of the tick in UTC."""
 
 
 def build_tick_input(schedule: Schedule, tick: float) -> Json:
-    """Fills in the templates of the input; raises TemplateError with the path of the value."""
+    """Returns the input with its templates filled in; raises TemplateError if that fails."""
     values = {"schedule": {"id": schedule.id}, "tick": build_tick_document(schedule, tick)}
     return compile_tree(schedule.input, where="input").resolve(RootScope(values))
 
@@ -58,13 +58,13 @@ def _format_utc(tick: float) -> str:
 INTERVAL_S_MIN = 1.0
 INTERVAL_S_MAX = 10 * 366 * 86_400.0
 INPUT_BYTES_MAX = 256 * 1024
-# The year 9000: datetime ends with the year 9999.
+# The beginning of the year 9000. datetime supports no year after 9999.
 LATEST_TIME = 221_845_392_000.0
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_schedule(schedule: Schedule, now: float) -> None:
-    """Raises InvalidTriggerError; each problem begins with the field name."""
+    """Raises InvalidTriggerError for an invalid schedule; each problem begins with its field."""
     problems = [
         *_find_name_problems(schedule.id),
         *find_target_problems(schedule.workflow, schedule.version),
@@ -78,7 +78,7 @@ def check_schedule(schedule: Schedule, now: float) -> None:
 
 
 def _find_name_problems(name: Json) -> Iterator[str]:
-    """Finds characters that can't be part of a URL."""
+    """Yields a problem if the id contains characters that can't be part of a URL."""
     if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
         yield (
             f"id: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
@@ -114,7 +114,7 @@ def _find_period_problems(schedule: Schedule) -> Iterator[str]:
         if time is not None and not is_valid_time(time):
             yield f"{name}: expected a time up to the year 9000, got {describe_value(time)}"
     if starts_at is not None and ends_at is not None and starts_at > ends_at:
-        yield "ends_at: expected a time after starts_at, got an earlier one"
+        yield "ends_at: expected a time after starts_at, got an earlier time"
 
 
 def is_valid_time(time: float) -> bool:

@@ -1,4 +1,4 @@
-"""The store of schedules, and their views for clients."""
+"""The store of schedules, and the view of a schedule that the API sends and the CLI prints."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,8 +27,9 @@ from runnel.views import Timestamp, make_timestamp
 from runnel.views.trigger import Schedule, ScheduleView
 
 PAGE_SIZE = 200
-# A cursor in the future means that ticks were fired ahead of time; they are not fired again. More
-# than a day ahead, a clock was wrong. Then a change, or pause and resume, resets the cursor to now.
+# If the cursor of a schedule is in the future, ticks were fired ahead of time; they are not fired
+# again. A cursor that is more than a day ahead comes from a wrong clock. Then a change of the
+# schedule, or pause and resume, resets the cursor to now.
 CURSOR_AHEAD_S_MAX = 86_400.0
 _WORKFLOW_FIELDS = ("workflow", "version", "input")
 _TIMING_FIELDS = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
@@ -44,10 +45,11 @@ class ScheduleStore:
         self._ids = ids
 
     async def add(self, schedule: Schedule) -> ScheduleRecord:
-        """Stores a new schedule; its first tick is the next one from now.
+        """Stores a new schedule, which fires only ticks after the current time.
 
-        Raises InvalidTriggerError; NotFoundError if the workflow does not exist; InvalidInputError
-        if the input does not match the workflow; ConflictError if the id is taken.
+        Raises InvalidTriggerError if the schedule is invalid, and NotFoundError if the workflow
+        does not exist. Raises InvalidInputError if the input does not match the workflow, and
+        ConflictError if the id is taken.
         """
         now = self._clock.now()
         schedule = _set_start(schedule, None, now)
@@ -65,10 +67,10 @@ class ScheduleStore:
     async def change(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]
     ) -> ScheduleRecord:
-        """Stores the result of `change(schedule)`; calls it again after a concurrent change.
+        """Stores the result of `change(schedule)`; calls `change` again after a concurrent change.
 
-        If the timing changes, only ticks from now on are fired: ticks during a pause are not caught
-        up. Raises NotFoundError, and the errors of `add`.
+        If the timing changes, or a pause ends, only ticks after the current time are fired: ticks
+        during a pause are not caught up. Raises NotFoundError, and the errors of `add`.
         """
         while True:
             stored = await self.get(schedule_id)
@@ -80,7 +82,7 @@ class ScheduleStore:
             return changed
 
     async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
-        """Pauses the schedule, or resumes it; raises NotFoundError."""
+        """Pauses the schedule; with `is_paused=False`, resumes it. Raises NotFoundError."""
         return await self.change(
             schedule_id, lambda schedule: msgspec.structs.replace(schedule, is_paused=is_paused)
         )
@@ -100,12 +102,12 @@ class ScheduleStore:
         return StoredSchedule(decode_schedule(record.data), record.revision)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
-        """Returns a page of schedules by id; `after` is the last id of the previous page."""
+        """Returns a page of schedules. `after` is the last id of the previous page."""
         records = await self._records.list(SCHEDULE_KIND, after=after, limit=limit)
         return [decode_schedule(record.data) for record in records]
 
     async def records(self) -> AsyncIterator[Record]:
-        """Yields all records without decoding them, so that a damaged one does not stop others."""
+        """Yields all records undecoded, so that a damaged record does not stop other schedules."""
         after = ""
         while page := await self._records.list(SCHEDULE_KIND, after=after, limit=PAGE_SIZE):
             for record in page:
@@ -116,7 +118,7 @@ class ScheduleStore:
             await asyncio.sleep(0)  # a page can take 16 ms; lets other tasks run
 
     async def store(self, stored: StoredSchedule, record: ScheduleRecord) -> StoredSchedule:
-        """Stores a new version of a record; raises ConflictError if it changed meanwhile."""
+        """Stores a new version of a record; raises ConflictError after a concurrent change."""
         data = encode_schedule(record)
         revision = await self._records.put(
             SCHEDULE_KIND, record.schedule.id, data, revision=stored.revision
@@ -153,7 +155,10 @@ class ScheduleStore:
 
 
 def _set_start(schedule: Schedule, previous: Schedule | None, now: float) -> Schedule:
-    """Sets the start of an interval schedule without one; an unchanged interval keeps its start."""
+    """Returns the schedule; sets `starts_at` of an interval schedule that has no start.
+
+    If the interval is unchanged, the start of the previous version is kept.
+    """
     if schedule.interval_s is None or schedule.starts_at is not None:
         return schedule
     start = float(int(now))
@@ -163,7 +168,7 @@ def _set_start(schedule: Schedule, previous: Schedule | None, now: float) -> Sch
 
 
 class StoreSchedules:
-    """The client's `Schedules` over a store: ScheduleStore with views as results."""
+    """Implements the client's `Schedules` with a ScheduleStore. Its methods return views."""
 
     def __init__(self, store: ScheduleStore, clock: Clock) -> None:
         self._store = store
@@ -191,8 +196,6 @@ class StoreSchedules:
     def _build_view(self, record: ScheduleRecord) -> ScheduleView:
         return build_schedule_view(record, self._clock.now())
 
-
-# Views of schedules, which the API sends and the CLI prints.
 
 NEXT_TICKS_SHOWN = 5
 
@@ -232,7 +235,7 @@ def build_schedule_view(
 
 
 def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
-    """Returns the next `count` ticks; none for a paused schedule."""
+    """Returns the next `count` ticks; no ticks for a paused schedule."""
     if record.schedule.is_paused:
         return []
     return list(compute_next_ticks(record.schedule, max(record.progress.cursor, now), count))

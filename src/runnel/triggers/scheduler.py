@@ -40,7 +40,7 @@ class TickFirer:
         self._archive = archive
 
     async def is_last_final(self, record: ScheduleRecord) -> bool:
-        """Returns whether the last execution has finished, was deleted, or never existed."""
+        """Returns True if the last execution has finished, was deleted, or never existed."""
         last = record.progress.last_execution
         header = None if last is None else await self._archive.get_header(last)
         return header is None or header.state in FINAL_EXECUTION_STATES
@@ -48,13 +48,13 @@ class TickFirer:
     async def fire_planned(self, record: ScheduleRecord) -> list[TickResult]:
         """Starts the executions of the planned ticks.
 
-        Any process can repeat it: an execution that exists is not started again. Raises StoreError
-        if a retry may help.
+        Any process can repeat this call: an execution that exists is not started again. Raises
+        StoreError if a retry may help; any other error becomes the result of its tick.
         """
         cancelled = record.progress.cancels
         if cancelled is not None:
             reason = f"the next tick of schedule '{record.schedule.id}' is due"
-            with suppress(WrongStateError, NotFoundError):  # it has finished already
+            with suppress(WrongStateError, NotFoundError):  # the execution has finished
                 await self._client.cancel(cancelled, reason=reason)
         return [await self._fire(record.schedule, planned) for planned in record.progress.planned]
 
@@ -84,17 +84,17 @@ class TickFirer:
 # Reading 10,000 schedules takes 30 ms of CPU, and 0.8 s the first time (SQLite, cron in a time
 # zone).
 POLL_INTERVAL_S = 3.0
-# The poll interval after another process has fired a tick first, to learn the next tick.
+# The poll interval after another process was first to fire a tick. The next tick may be close.
 CONFLICT_POLL_INTERVAL_S = 0.25
-# How long another process may take to fire its planned ticks before this one takes them over.
+# How long another process may take to fire its planned ticks before this process takes over.
 TAKE_OVER_AFTER_S = 5.0
 CONCURRENT_SCHEDULES_MAX = 16
 
 
 class Scheduler:
-    """Polls the schedules and fires due ticks. Any number of processes may run one.
+    """Polls the schedules and fires due ticks. Any number of processes may run a scheduler.
 
-    The process that decides a tick first uses its own clock.
+    The process that first decides about a tick uses its own clock.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Scheduler:
         self._telemetry = telemetry
         # By schedule id: the revision, and the time of the next action at that revision.
         self._known: dict[str, tuple[int, float | None]] = {}
-        # Ticks planned by other processes, by schedule id: the revision, and when first seen.
+        # Plans of other processes by schedule id: the revision, and when it was read first.
         self._seen: dict[str, tuple[int, float]] = {}
         self._pause_s = POLL_INTERVAL_S
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fires due ticks until `stop` is set. Store errors are reported and retried."""
+        """Fires due ticks until `stop` is set. After a store error, publishes it and retries."""
         while not stop.is_set():
             handled = 0
             try:
@@ -144,8 +144,8 @@ class Scheduler:
         """Fires the ticks that are due at `now`, for callers with their own clock.
 
         A second call with the same time fires nothing. Ticks that were fired ahead of time are not
-        fired again. Raises InputError for an invalid time. Raises StoreError after it has fired all
-        other ticks.
+        fired again. Raises InputError for an invalid time. If the store fails for one schedule,
+        fires the ticks of all other schedules first, and then raises StoreError.
         """
         time = self._clock.now() if now is None else now
         if not is_valid_time(time):
@@ -159,7 +159,7 @@ class Scheduler:
         return outcomes
 
     async def _poll(self, now: float) -> list[StoredSchedule]:
-        """Returns the schedules that need an action now, and sets the pause until the next one."""
+        """Returns the schedules that need an action now; sets the pause until the next poll."""
         known: dict[str, tuple[int, float | None]] = {}
         due: list[StoredSchedule] = []
         next_wake = now + POLL_INTERVAL_S
@@ -190,7 +190,7 @@ class Scheduler:
     async def _advance_all(
         self, due: Sequence[StoredSchedule], now: float, *, waits_for_owner: bool
     ) -> tuple[list[TickResult], list[tuple[str, StoreError]]]:
-        """Advances the schedules, 16 at a time; returns the results and the store errors."""
+        """Fires the due ticks, 16 schedules at a time; returns the results and store errors."""
         outcomes: list[TickResult] = []
         problems: list[tuple[str, StoreError]] = []
 
@@ -225,7 +225,7 @@ class Scheduler:
         return outcomes
 
     def _is_abandoned(self, stored: StoredSchedule) -> bool:
-        """Returns whether another process has not fired its planned ticks for 5 seconds."""
+        """Returns True if another process has not fired its planned ticks for 5 seconds."""
         schedule_id, now = stored.record.schedule.id, self._clock.monotonic()
         revision, since = self._seen.get(schedule_id, (0, now))
         if revision != stored.revision:
@@ -234,7 +234,7 @@ class Scheduler:
         return now - since >= TAKE_OVER_AFTER_S
 
     async def _decide(self, stored: StoredSchedule, now: float) -> StoredSchedule | None:
-        """Stores a decision; returns None if nothing is due or another process was faster."""
+        """Decides about due ticks; returns None if none is due or another process was first."""
         record = stored.record
         due = find_due_ticks(record, now)
         if not due.ticks and not due.missed:
@@ -260,7 +260,7 @@ class Scheduler:
             except ConflictError:
                 try:
                     stored = await self._schedules.get(stored.record.schedule.id)
-                except NotFoundError:  # removed meanwhile; its executions continue
+                except NotFoundError:  # the schedule was removed; its executions continue
                     break
                 if stored.record.progress.planned != plan:  # another process recorded the results
                     return []

@@ -1,4 +1,4 @@
-"""Parts that schedules and webhooks share: records, execution ids, checks, template scope."""
+"""Functions that schedules and webhooks share: records, execution ids, checks, template scope."""
 
 import hashlib
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def derive_execution_id(prefix: str, *parts: str) -> ExecutionId:
-    """Returns an id that is the same in every process: `prefix`, and a hash of the parts."""
+    """Returns an execution id, equal in every process: `prefix`, and a hash of the parts."""
     return ExecutionId(prefix + compute_hash("\0".join(parts).encode("utf-8", "replace")))
 
 
@@ -46,8 +46,8 @@ def decode_record(
 ) -> T:
     """Decodes a record, which contains the number of its format.
 
-    Raises UnreadableFormatError for damaged data, and NewerFormatError above `newest_format`, so
-    that a record of a newer Runnel is not changed.
+    Raises UnreadableFormatError for damaged data. Raises NewerFormatError for a format above
+    `newest_format`, so that this Runnel does not change a record of a newer Runnel.
     """
     try:
         stored_format = _format_decoder.decode(data).format
@@ -64,7 +64,7 @@ def decode_record(
 async def build_unknown_trigger_error(
     records: Records, kind: str, name: str, *, title: str
 ) -> NotFoundError:
-    """Builds the error for an unknown name, which suggests a similar one."""
+    """Builds the error for an unknown schedule or webhook, which suggests a similar name."""
     known = [record.key for record in await records.list(kind, limit=KNOWN_NAMES_MAX)]
     close = suggest_name(name, known).strip(" ()")
     hint = close or f"'runnel {kind} list' shows those that exist"

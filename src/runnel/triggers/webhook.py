@@ -1,4 +1,4 @@
-"""Webhooks: which workflow an HTTP call starts, how callers authenticate, and the input."""
+"""Checks and stores webhooks. A webhook starts a workflow for each HTTP request to it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -27,13 +27,13 @@ WEBHOOK_KIND = "webhook"
 TEMPLATE_ROOTS = ("body", "headers", "query")
 MAPPING_BYTES_MAX = 64 * 1024
 WEBHOOK_LABEL = "webhook"
-"""Label of an execution: the kind of the webhook that started it."""
+"""Label of an execution. Its value is the kind of the webhook that started the execution."""
 _SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 def check_webhook(webhook: Webhook) -> None:
-    """Raises InvalidTriggerError; each problem begins with the field name."""
+    """Raises InvalidTriggerError for an invalid webhook; each problem begins with its field."""
     problems = [*_find_problems(webhook)]
     if problems:
         raise InvalidTriggerError(problems, source=f"webhook of {quote_name(webhook.workflow)}")
@@ -100,10 +100,10 @@ class WebhookStore:
         self._clock = clock
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Stores a webhook; with `replaces`, it may replace the current one.
+        """Stores a webhook; with `replaces`, replaces the current webhook of the workflow.
 
-        Raises InvalidTriggerError; NotFoundError if the workflow does not exist; ConflictError if
-        the workflow has a webhook and `replaces` is False.
+        Raises InvalidTriggerError if the webhook is invalid, and NotFoundError if the workflow does
+        not exist. Raises ConflictError if the workflow has a webhook and `replaces` is False.
         """
         check_webhook(webhook)
         await find_workflow_or_suggest(self._library, webhook.workflow, webhook.version)
@@ -134,7 +134,7 @@ class WebhookStore:
         return None if record is None else decode_webhook(record.data)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
-        """Returns a page of webhooks by workflow; `after` is the last one of the previous page."""
+        """Returns a page of webhooks. `after` is the last workflow of the previous page."""
         records = await self._records.list(WEBHOOK_KIND, after=after, limit=limit)
         return [build_webhook_view(decode_webhook(record.data)) for record in records]
 
@@ -165,7 +165,7 @@ def build_webhook_view(webhook: Webhook) -> WebhookView:
 
 
 def _is_name(text: str) -> bool:
-    """Returns False for empty text, and for half a surrogate pair, which no store accepts."""
+    """Returns False for empty text, and for text that UTF-8 can't encode: no store accepts it."""
     try:
         return bool(text.encode())
     except UnicodeEncodeError:

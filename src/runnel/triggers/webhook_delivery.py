@@ -1,4 +1,4 @@
-"""A delivery, that is one call of a webhook: its body, its key, and the input made from it."""
+"""A delivery is one HTTP request to a webhook: its body, its key, and the input built from it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -15,7 +15,8 @@ from runnel.errors import InvalidInputError
 from runnel.triggers.trigger import RootScope, compute_hash, derive_execution_id
 from runnel.views.trigger import Webhook, WebhookKind
 
-# Credentials and signatures. They are left out, because the input of an execution is stored.
+# Headers with credentials and signatures. The input of an execution is stored, so these headers are
+# left out.
 SENSITIVE_HEADERS = frozenset(
     {
         "authorization",
@@ -36,7 +37,7 @@ _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request: headers by lower-case name, query, and the exact bytes of the body."""
+    """The request of a delivery: headers by lower-case name, query, and the bytes of the body."""
 
     headers: Mapping[str, str]
     query: Mapping[str, Json]
@@ -46,7 +47,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     def from_pairs(
         cls, headers: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]], body: bytes
     ) -> Self:
-        """Joins repeated headers with a comma; makes a list of repeated query parameters."""
+        """Builds a delivery; joins repeated headers, and makes lists of repeated parameters."""
         joined: dict[str, str] = {}
         for name, value in headers:
             key = name.lower()
@@ -54,7 +55,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return cls(headers=joined, query=_group_pairs(query), body=body)
 
     def get_header(self, name: str) -> str:
-        """Returns a header without outer spaces; empty if it is missing."""
+        """Returns a header without outer spaces; an empty text if the header is missing."""
         return self.headers.get(name, "").strip()
 
     @property
@@ -68,7 +69,7 @@ def derive_delivery_execution_id(webhook: Webhook, key: str) -> ExecutionId:
 
 
 def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:
-    """Returns the key that identifies a repeated delivery; None if there is none.
+    """Returns the key by which a repeated delivery is recognized; None if it has no key.
 
     `content` is the parsed body. Raises InvalidInputError if the template `delivery_id` of the
     webhook can't be resolved.
@@ -82,10 +83,10 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
             )
         return f"own:{key}"
     if webhook.kind is WebhookKind.GITHUB:
-        # GitHub does not sign the id, so the key also contains the hash of the body.
+        # GitHub does not sign the delivery id, so the key also contains the hash of the body.
         return f"github:{delivery.get_header(GITHUB_DELIVERY_HEADER)}:{delivery.body_hash}"
     if webhook.kind is WebhookKind.SLACK:
-        # A repeated event has another time and so another signature: the event id comes first.
+        # A repeated event has another time and another signature, but the same event id.
         event_id = content.get("event_id") if isinstance(content, dict) else None
         if isinstance(event_id, str) and event_id:
             return f"slack:{event_id}"
@@ -97,7 +98,7 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
 
 
 def build_delivery_input(webhook: Webhook, delivery: Delivery, content: Json) -> Json:
-    """Builds the input of the execution; raises InvalidInputError with the missing path."""
+    """Builds the input of the execution; raises InvalidInputError if a template can't be filled."""
     if webhook.mapping is None:
         return _build_template_values(webhook, delivery, content)
     return _resolve_template(webhook, "mapping", webhook.mapping, delivery, content)
@@ -106,8 +107,8 @@ def build_delivery_input(webhook: Webhook, delivery: Delivery, content: Json) ->
 def parse_content(delivery: Delivery) -> Json:
     """Parses the body: JSON, the fields of a form, or text; None without a body.
 
-    GitHub and Slack send forms whose only field `payload` contains JSON; that is parsed, too.
-    Raises InvalidInputError.
+    GitHub and Slack send forms whose only field `payload` contains JSON; this JSON is parsed, too.
+    Raises InvalidInputError for a body that can't be parsed.
     """
     if not delivery.body:
         return None
@@ -153,7 +154,7 @@ def _decode_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInputError(f"body: it is not JSON: {error}") from error
+        raise InvalidInputError(f"body: the value is not JSON: {error}") from error
 
 
 def _parse_form(text: str) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Receives webhook deliveries: refuses them, or starts an execution and returns its id."""
+"""Receives webhook deliveries: verifies each delivery and starts its execution."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -26,13 +26,13 @@ from runnel.views.trigger import Webhook, WebhookKind
 CheckCapacity: TypeAlias = Callable[[], Awaitable[None]]
 
 BODY_HASH_LABEL = "runnel.body"
-"""Label of an execution: the hash of the delivery's body, if the delivery had a key."""
+"""Label of an execution whose delivery had a key. Its value is the hash of the delivery's body."""
 
 
 class DeliveryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a delivery: an execution, or the `challenge` that Slack expects back.
+    """The result of a delivery: an execution, or the `challenge` that Slack expects back.
 
-    `is_new` is False if the delivery was received before. A challenge starts no execution.
+    `is_new` is False if the same delivery was received before. A challenge starts no execution.
     """
 
     execution_id: ExecutionId | None = None
@@ -62,11 +62,12 @@ class WebhookReceiver:
         self._secrets = secrets
 
     async def receive(self, webhook: Webhook, delivery: Delivery) -> DeliveryResult:
-        """Starts the execution of a delivery; for a repeated delivery, returns the first one.
+        """Starts the execution of a delivery; a repeated delivery returns the first execution.
 
-        The execution is stored when this returns. Raises WebhookRefusedError before it parses the
-        body, and InvalidInputError if the body does not fit. Raises KeyReusedError if an earlier
-        delivery with the same key had another body, and NotFoundError if the workflow was deleted.
+        The execution is stored when this method returns. Raises WebhookRefusedError for a wrong
+        token or signature, before the body is parsed. Raises InvalidInputError if the body does not
+        fit the workflow. Raises KeyReusedError if an earlier delivery with the same key had another
+        body, and NotFoundError if the workflow was deleted.
         """
         secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
         verify_delivery(webhook, delivery, self._clock.now(), secret)
@@ -81,7 +82,7 @@ class WebhookReceiver:
         received = DeliveryResult(execution_id=execution_id)
         if not await self._is_known(execution_id, key, delivery):
             received = await self._start(webhook, delivery, content, execution_id)
-            # Raises KeyReusedError if another process has started it with another body meanwhile.
+            # Raises KeyReusedError if another process used the key for another body meanwhile.
             await self._is_known(execution_id, key, delivery)
         return received
 

@@ -22,7 +22,7 @@ _BEARER = "bearer "
 def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: str | None) -> None:
     """Raises WebhookRefusedError unless the delivery proves knowledge of the secret.
 
-    `secret` is the value of the secret. If it is None or empty, every delivery is refused.
+    `secret` is the value of the secret. If the value is None or empty, every delivery is refused.
     """
     if webhook.kind is WebhookKind.NONE:
         return

@@ -64,7 +64,7 @@ def test_the_tasks_of_an_app_include_imported_tasks() -> None:
     [
         ("", "--app: expected MODULE or MODULE:NAME, got ''"),
         ("one_app:", "--app: expected MODULE or MODULE:NAME, got 'one_app:'"),
-        ("nowhere:x", "--app: there is no module 'nowhere'; searched "),
+        ("nowhere:x", "--app: there is no module 'nowhere'; Python searched "),
         ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
         ("leaving_app", "--app: importing 'leaving_app' raised SystemExit: 3"),

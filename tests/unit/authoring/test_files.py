@@ -51,12 +51,15 @@ def test_the_suffix_or_the_first_character_decides_between_yaml_and_json(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "it is empty; expected a workflow with 'name' and 'nodes'"),
-        (b"\xff\xfen\x00", "line 1: it is not UTF-8 text; save it as UTF-8"),
-        (b"name: w\n# \xe9\n", "line 2: it is not UTF-8 text; save it as UTF-8"),
+        (b"", "the document is empty; expected a workflow with 'name' and 'nodes'"),
+        (b"\xff\xfen\x00", "line 1: the text is not UTF-8; save the file as UTF-8"),
+        (b"name: w\n# \xe9\n", "line 2: the text is not UTF-8; save the file as UTF-8"),
         (
             b" " * 10_000_001,
-            "it is larger than 10 MB; move large data into separate files, and pass their names",
+            (
+                "the document is larger than 10 MB; move large data into separate files, and pass "
+                "their names"
+            ),
         ),
     ],
 )
@@ -68,15 +71,15 @@ def test_a_file_that_is_not_a_document_is_refused(
 
 def test_a_missing_file_a_directory_and_an_invalid_path_are_refused(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "no.yaml") == ["there is no such file; check the path"]
-    assert problems_of(tmp_path) == ["it is a directory; name a file in it"]
-    assert problems_of(tmp_path / "a\0b") == ["it can't be read: embedded null byte"]
+    assert problems_of(tmp_path) == ["the path is a directory; name a file in it"]
+    assert problems_of(tmp_path / "a\0b") == ["the file can't be read: embedded null byte"]
 
 
 def test_an_error_of_the_file_system_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.symlink_to(path)
 
-    assert problems_of(path) == ["it can't be read: Too many levels of symbolic links"]
+    assert problems_of(path) == ["the file can't be read: Too many levels of symbolic links"]
 
 
 def test_the_error_names_the_file(tmp_path: Path) -> None:

@@ -33,11 +33,17 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"v": object()}, r"input: it is not JSON: .*object"),
-        (cyclic(), "input: it is nested too deeply, or contains itself"),
-        (nested(100_000), "input: it is nested too deeply, or contains itself"),
-        ({"v": "\ud800"}, "input: half of a surrogate pair is not a character"),
-        ({"\ud800": 1}, "input: half of a surrogate pair is not a character"),
+        ({"v": object()}, r"input: the value is not JSON: .*object"),
+        (cyclic(), "input: the value is nested too deeply, or contains itself"),
+        (nested(100_000), "input: the value is nested too deeply, or contains itself"),
+        (
+            {"v": "\ud800"},
+            "input: the text contains half of a surrogate pair, which is not a character",
+        ),
+        (
+            {"\ud800": 1},
+            "input: the text contains half of a surrogate pair, which is not a character",
+        ),
         (inf, "input: JSON has no NaN or infinity; use a text or null"),
         ({"v": [1.5, {"deep": nan}], "w": nan}, r"input\.v\[1\]\.deep: JSON has no NaN"),
         ({"v": (0.5, nan)}, r"input\.v\[1\]: JSON has no NaN"),
@@ -69,14 +75,17 @@ def test_a_value_without_null_is_not_searched_for_nan(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("labels", "sentence"),
     [
-        ({f"k{i}": "v" for i in range(65)}, "labels: expected at most 64, got 65"),
+        ({f"k{i}": "v" for i in range(65)}, "labels: expected at most 64 labels, got 65"),
         ({"k" * 101: "v"}, "the key of a label: expected 1 to 100 characters, got 101"),
         ({"": "v"}, "the key of a label: expected 1 to 100 characters, got 0"),
         ({"k": "v" * 1_001}, "label 'k': expected 0 to 1,000 characters, got 1,001"),
         ({"runnel.k": "v" * 5_001}, "label 'runnel.k': expected 0 to 5,000 characters, got 5,001"),
         ({"k": 1}, "label 'k': expected a text, got 1"),
         ({1: "v"}, "the key of a label: expected a text, got 1"),
-        ({"k": "\ud800"}, "label 'k': half of a surrogate pair is not a character"),
+        (
+            {"k": "\ud800"},
+            "label 'k': the text contains half of a surrogate pair, which is not a character",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -46,7 +46,7 @@ def test_aliases_that_expand_too_far_are_refused() -> None:
     bomb = "\n".join(["l0: &l0 lol", *levels])
 
     assert refusal(bomb).endswith(
-        "the document is larger than 10 MB with its aliases expanded; use fewer"
+        "the document is larger than 10 MB with its aliases expanded; use fewer aliases"
     )
 
 

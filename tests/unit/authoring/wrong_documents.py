@@ -101,7 +101,8 @@ WORKFLOWS = [
     ),
     case(
         head('input: {$schema: "https://example.com/mine"}'),
-        "input: $schema: 'https://example.com/mine' is not known; remove it to use draft 2020-12",
+        "input: $schema: the dialect 'https://example.com/mine' is not known; remove it to use "
+        "draft 2020-12",
     ),
     case(
         head("input: {required: x, properties: {y: {minimum: z}}}"),

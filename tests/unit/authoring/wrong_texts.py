@@ -3,9 +3,9 @@
 from tests.unit.authoring.samples import case, of_a
 
 TEXTS = [
-    case("", "it is empty; expected a workflow with 'name' and 'nodes'"),
-    case("  # nothing\n", "it is empty; expected a workflow with 'name' and 'nodes'"),
-    case("\ufeff", "it is empty; expected a workflow with 'name' and 'nodes'"),
+    case("", "the document is empty; expected a workflow with 'name' and 'nodes'"),
+    case("  # nothing\n", "the document is empty; expected a workflow with 'name' and 'nodes'"),
+    case("\ufeff", "the document is empty; expected a workflow with 'name' and 'nodes'"),
     case(
         '{"name": "w", x}',
         "line 1, column 15: not JSON: expecting property name enclosed in double quotes",
@@ -23,7 +23,7 @@ TEXTS = [
         '{"name": "\\ud800", "nodes": []}',
         "name: half of a surrogate pair is not a character; remove it",
     ),
-    case('{"a": ' + "[" * 100_000, "nested too deeply"),
+    case('{"a": ' + "[" * 100_000, "the document is nested too deeply"),
     case('{"a": ' + "9" * 5_000 + "}", "a number has thousands of digits; put it in quotes"),
     case('{"a": 1} x', "line 1, column 10: not JSON: extra data"),
     case(
@@ -121,7 +121,10 @@ TEXTS = [
         "line 5, column 15: '99999999999999999999999999999999999999999999999999999999999…' can't "
         "be read as !!int; put it in quotes",
     ),
-    case(of_a(f"config: {'[' * 300}"), "line 5, column 208: nested too deeply: at most 200 levels"),
+    case(
+        of_a(f"config: {'[' * 300}"),
+        "line 5, column 208: nested too deeply: at most 200 levels are allowed",
+    ),
     case(
         of_a("config: {a: @x}"),
         "line 5, column 15: not YAML: found '@' where a value was expected; put a text that "

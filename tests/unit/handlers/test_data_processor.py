@@ -109,7 +109,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"operation": "pick", "data": {}, "by": "x"}, "has no setting 'by'; expected fields, missing"),
     ({"operation": "pick", "data": {}, "fields": []}, "expects fields to be a list of paths"),
     ({"operation": "pick", "data": {}, "fields": {"a": 1}}, "expects fields.a to be a path"),
-    ({"operation": "pick", "data": {"b": 1}, "fields": ["a"]}, "no 'a' in data; it has: b"),
+    ({"operation": "pick", "data": {"b": 1}, "fields": ["a"]}, "no 'a' in data; the object has: b"),
     ({"operation": "pick", "data": [{}], "fields": ["a"]}, "no 'a' in item 0"),
     ({"operation": "pick", "data": 3, "fields": ["a"]}, "expects data to be a list, got int 3"),
     ({"operation": "pick", "data": {}, "fields": ["a"], "missing": "x"}, "error, null, omit"),

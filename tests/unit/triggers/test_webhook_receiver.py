@@ -181,12 +181,12 @@ def test_a_body_is_parsed_by_its_content_type(kind: str, body: bytes, expected: 
 @pytest.mark.parametrize(
     ("kind", "body", "message"),
     [
-        ("application/json", b"{", "body: it is not JSON: "),
-        ("application/json", b"[" * 100_000, "body: it is not JSON: "),
+        ("application/json", b"{", "body: the value is not JSON: "),
+        ("application/json", b"[" * 100_000, "body: the value is not JSON: "),
         ("application/json", b'"\xff"', "body: expected text in UTF-8"),
         ("text/plain", b"\xff", "body: expected text in UTF-8"),
         (FORM, b"a&" * 2_000, "a form has at most 1,000 fields"),
-        (FORM, b"payload=%7B", "body: it is not JSON: "),
+        (FORM, b"payload=%7B", "body: the value is not JSON: "),
     ],
 )
 def test_a_body_that_cannot_be_parsed_is_refused(kind: str, body: bytes, message: str) -> None:

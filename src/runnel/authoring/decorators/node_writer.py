@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from runnel.authoring.decorators.trace import Trace
 
 
-# A path can't begin with these words; a node of such a name is written nodes['name'].
+# A path can't begin with these words. A node with such a name is written as nodes['name'].
 _RESERVED_ROOTS = NON_ROOT_WORDS | OPERATOR_WORDS
 
 
 class TemplateWriter:
-    """Writes the values of one node, or of the workflow's output.
+    """Writes the values of one node, or the output of the workflow, as templates and expressions.
 
     `subject` names the value in messages: "argument 'url' of fetch". `is_lenient` is True for a
-    node that runs even if other nodes failed: any result it reads may be missing. A missing result
-    becomes `absent`.
+    node that runs even if other nodes failed: any result that the node reads may be missing.
+    `absent` is the expression that replaces a missing result.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TemplateWriter:
         return self._check_constant(value, path)
 
     def write_expression(self, value: object) -> str:
-        """Returns the value as one expression, without braces around it; raises TraceError."""
+        """Returns the value as one expression without surrounding braces; raises TraceError."""
         return self._write_expression(value)[0]
 
     def _write_expression(self, value: object) -> tuple[str, bool]:
@@ -141,7 +141,10 @@ class TemplateWriter:
         return text
 
     def _write_text(self, parts: tuple[ExpressionPart, ...]) -> str:
-        """Joins adjacent literal parts first, because two of them may form a template bracket."""
+        """Returns the template of a text.
+
+        Adjacent literal parts are joined first, because two of them may form a template bracket.
+        """
         pieces: list[str] = []
         for is_literal, group in itertools.groupby(parts, lambda part: isinstance(part, str)):
             if is_literal:
@@ -186,8 +189,8 @@ class TemplateWriter:
         if get_trace(value) is not self._trace:
             raise self._build_error(
                 "",
-                f"it is a result of another workflow, '{get_trace(value).name}'; pass it as an "
-                "argument, or return it from that workflow",
+                f"the value is a result of another workflow, '{get_trace(value).name}'; pass it as "
+                "an argument, or return it from that workflow",
             )
 
     def _check_constant(self, value: object, path: str) -> Json:
@@ -211,14 +214,14 @@ class TemplateWriter:
 
 
 def describe_non_json(value: object) -> str | None:
-    """Describes a task, a function or a coroutine that was passed as a value; None for others."""
+    """Returns the problem of a task, a function or a coroutine; None for all other values."""
     kind = getattr(type(value), "__runnel_kind__", None)
     if kind is not None:
-        return f"it is the {kind} itself; call it, and pass the result of the call"
+        return f"the value is the {kind} itself; call it, and pass the result of the call"
     if hasattr(value, "cr_code"):
-        return "it is a coroutine; decorate its function with @task, and call the task"
+        return "the value is a coroutine; decorate its function with @task, and call the task"
     if callable(value):
-        return "it is a function; call it inside a task, or pass its name as text"
+        return "the value is a function; call it inside a task, or pass its name as text"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Placeholders: stand for inputs and results while the body of a workflow is traced."""
+"""Placeholders stand for inputs and results while the body of a workflow is traced."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Constant:
 class Placeholder:
     """Base class of values that exist only when the workflow runs.
 
-    It has no public attributes, because `page.title` means the item 'title' of the value.
+    A placeholder has no public attributes, because `page.title` means the item 'title'.
     Comparisons and `&`, `|`, `~` build expressions. All other operations raise TraceError.
     """
 
@@ -42,9 +42,12 @@ class Placeholder:
     def __init__(self, trace: "Trace") -> None:
         object.__setattr__(self, "_trace", trace)
 
-    @property  # type: ignore[misc]  # isinstance reads it if the type does not match
+    @property  # type: ignore[misc]  # isinstance reads this if the type does not match
     def __class__(self) -> type:
-        """Answers libraries; raises TraceError for user code, which would get a wrong answer."""
+        """Returns the type of the placeholder for libraries; raises TraceError for user code.
+
+        User code wants to know the type of the value, which does not exist yet.
+        """
         if is_called_by_user():
             raise build_type_error(describe_placeholder(self))
         return type(self)
@@ -88,7 +91,7 @@ class Placeholder:
         return self
 
     def __deepcopy__(self, _: object) -> Self:
-        """Returns itself: a placeholder is immutable. `dataclasses.asdict` copies, too."""
+        """Returns the immutable placeholder itself; `dataclasses.asdict` makes deep copies."""
         return self
 
     def __hash__(self) -> int:
@@ -100,7 +103,7 @@ class Placeholder:
         return text
 
     def __getattr__(self, name: str) -> "Placeholder":
-        # copy, inspect and debuggers read such names. They are not items of the value.
+        # copy, inspect and debuggers read names that begin with _, which are not items.
         if name.startswith("_"):
             raise AttributeError(name)
         return self[name]
@@ -114,7 +117,11 @@ class Placeholder:
 
 
 class ResultPlaceholder(Placeholder):
-    """The result of the node `root`; the input or the item of a map if `root` says so."""
+    """The result of the node `root`.
+
+    The roots `input`, `item` and `secrets` are the input, the current item of a map, and the
+    secrets of the worker.
+    """
 
     __slots__ = ("_root",)
 
@@ -145,7 +152,7 @@ class ExpressionPlaceholder(Placeholder):
 
 
 class DefaultPlaceholder(Placeholder):
-    """A value with a default, which is used if the value is missing."""
+    """A placeholder with a default, which replaces a missing value."""
 
     __slots__ = ("_default", "_value")
 
@@ -176,7 +183,6 @@ def get_parts(placeholder: ExpressionPlaceholder | Text) -> tuple[ExpressionPart
 
 
 def get_value_and_default(placeholder: DefaultPlaceholder) -> tuple[Placeholder, object]:
-    """Returns the value and its default."""
     value: Placeholder = object.__getattribute__(placeholder, "_value")
     return value, object.__getattribute__(placeholder, "_default")
 
@@ -225,7 +231,7 @@ def _to_part(value: object) -> ExpressionPart:
 
 
 def _check_not_bitwise(placeholder: Placeholder, other: object) -> None:
-    """Refuses `flags & 4`: with an integer, `&` is bit arithmetic, not a logical and."""
+    """Raises TraceError for `flags & 4`: `&` with an integer is bit arithmetic, not logic."""
     if isinstance(other, int) and not isinstance(other, bool):
         raise build_misuse_error("arithmetic", describe_placeholder(placeholder))
 

@@ -1,4 +1,4 @@
-"""Finds the line of user code that is being traced, and builds errors for code that can't be."""
+"""Finds the line of user code that is being traced, and builds errors for untraceable code."""
 
 import abc
 import ast
@@ -23,10 +23,11 @@ _current_notes: ContextVar["TraceNotes | None"] = ContextVar("notes", default=No
 
 
 class TraceNotes:
-    """Observations while a workflow's body runs.
+    """Errors and texts that are recorded while a workflow's body runs.
 
-    `first_error` is the first TraceError, which the body may have caught. `shown_texts` are the
-    `repr`s of placeholders: a text that contains one was built from a value that does not exist.
+    `first_error` is the first TraceError, which the body may have caught. `shown_texts` are texts
+    that `repr` returned for placeholders. A text that contains such a `repr` was built from a value
+    that does not exist yet.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class TraceNotes:
 
 @contextmanager
 def collect_notes() -> Iterator[TraceNotes]:
-    """Collects notes inside the block. A child workflow shares the notes of its caller."""
+    """Yields the notes of the `with` block. A child workflow shares the notes of its caller."""
     notes = _current_notes.get() or TraceNotes()
     token = _current_notes.set(notes)
     try:
@@ -58,7 +59,7 @@ def record_shown_text(text: str) -> None:
 
 
 def find_shown_text(text: str) -> str | None:
-    """Returns the repr of a placeholder that the text contains; None if there is none."""
+    """Returns the repr of a placeholder if the text contains one; otherwise None."""
     notes = _current_notes.get()
     return next((shown for shown in notes.shown_texts if shown in text), None) if notes else None
 
@@ -78,14 +79,14 @@ class SourceSpan(NamedTuple):
     end_column: int
 
     def is_within(self, node: ast.expr | ast.stmt) -> bool:
-        """Returns whether a node of the same file contains this range."""
+        """Returns True if a node of the same file contains this range."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         starts_before = (node.lineno, node.col_offset) <= (self.line, self.column)
         return starts_before and (self.end_line, self.end_column) <= end
 
 
 class SourceLocation(NamedTuple):
-    """A line of user code; `span` is the exact range, if it is known."""
+    """A line of user code. `span` is the exact range of code; None if it is not known."""
 
     file: str
     line: int
@@ -102,14 +103,14 @@ class SourceLocation(NamedTuple):
 
     @property
     def display_path(self) -> str:
-        """The path, relative to the working directory if the file is below it."""
+        """The path of the file, relative to the working directory if the file is below it."""
         folder = os.getcwd() + os.sep  # noqa: PTH109  # compared with the names that code objects have
         return self.file.removeprefix(folder)
 
     def iterate_enclosing_nodes(self) -> Iterator[ast.expr | ast.stmt]:
         """Yields the syntax nodes that contain the span, outermost first.
 
-        Yields nothing if there is no source.
+        Yields nothing if the source code is not available.
         """
         if self.span is None:
             return
@@ -131,7 +132,7 @@ def locate_user_code() -> SourceLocation:
     User code is neither in Runnel nor in an installed package.
     """
     frames: list[FrameType] = []
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # what inspect would call
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # inspect calls it, too
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
@@ -139,7 +140,7 @@ def locate_user_code() -> SourceLocation:
 
 
 def is_called_by_user() -> bool:
-    """Returns whether user code called the caller, directly or through `abc` or `typing`."""
+    """Returns True if user code called the caller, directly or through `abc` or `typing`."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `locate_user_code`
     while frame is not None and frame.f_code.co_filename in _PASS_THROUGH_FILES:
         frame = frame.f_back
@@ -167,9 +168,10 @@ def locate_function(code: CodeType | None) -> SourceLocation:
 
 
 def _choose_location(frames: Sequence[tuple[CodeType, int, int]]) -> SourceLocation:
-    """Returns the first frame in user code, or else the first one outside of Runnel.
+    """Returns the location of the first frame in user code.
 
-    `frames` are innermost first.
+    The first entry of `frames` is the innermost frame. If no frame is in user code, returns the
+    first frame outside of Runnel.
     """
     outside = [frame for frame in frames if not _is_in(frame[0].co_filename, _PACKAGE)]
     user_frames = [frame for frame in outside if not _is_installed(frame[0].co_filename)]
@@ -203,7 +205,7 @@ def _is_in(file: str, folder: str) -> bool:
     return file.startswith((folder + os.sep, "<frozen "))
 
 
-# Errors for operations that placeholders do not support, with the way to write them instead.
+# Errors for operations that placeholders do not support. Each error says what to write instead.
 
 SentenceBuilder: TypeAlias = Callable[[str, SourceLocation], str]
 
@@ -214,16 +216,19 @@ _LOOPS = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def build_misuse_error(kind: str, subject: str) -> TraceError:
-    """Builds the error for an operation; `kind` is a key of SENTENCES.
+    """Builds the error for an operation that placeholders do not support.
 
-    `subject` describes the placeholder.
+    `kind` is a key of SENTENCES. `subject` describes the placeholder.
     """
     location = locate_user_code()
     return location.build_error(SENTENCES[kind](subject, location))
 
 
 def build_type_error(subject: str) -> TraceError:
-    """Builds the error for a type test. It is not recorded, because debuggers test types, too."""
+    """Builds the error for a test of a placeholder's type.
+
+    The error is not recorded in the notes of the trace, because debuggers test types, too.
+    """
     return locate_user_code().build_error(
         f"tests the type of {subject}, {NOT_YET_AVAILABLE}; {TEST_IN_TASK}", is_recorded=False
     )

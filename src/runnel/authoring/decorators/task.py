@@ -34,14 +34,14 @@ from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 
-# The base of tasks, workflows and built-in waits: options, conditions, order and maps.
+# The base class of tasks, workflows and handlers: options, conditions, order and maps.
 
 
 class TracedCallable:
     """Base class of everything whose call in a workflow adds a node: tasks, workflows, handlers.
 
-    Immutable: `options`, `after` and `when` return a changed copy. `label` is the name in messages
-    and node ids.
+    Immutable: `options`, `after` and `when` return a changed copy. `label` names the callable in
+    messages and node ids.
     """
 
     __runnel_kind__ = "task"
@@ -56,7 +56,7 @@ class TracedCallable:
     def options(self, **options: Unpack[NodeOptions]) -> Self:
         """Returns a copy with changed options: `fetch.options(retries=5)(url)`.
 
-        The options are those of `@task`. Raises InputError for an unknown or wrong option.
+        Accepts the options of `@task`. Raises InputError for an unknown or wrong option.
         """
         try:
             new = check_options(options, label=self.label)
@@ -68,15 +68,15 @@ class TracedCallable:
     def after(self, *results: object) -> Self:
         """Returns a copy that also waits for these results: `notify.after(saved)(user)`.
 
-        Use it for an order that the arguments do not express.
+        Use `after` for an order that the arguments do not express.
         """
         return self._copy_with(_after=(*self._after, *results))
 
     def when(self, condition: object) -> Self:
         """Returns a copy that runs only if the condition holds: `parse.when(page["size"] > 3)`.
 
-        Otherwise the node is skipped, and its result is None. The condition is a comparison of
-        results, or a text in the expression language of workflow files, such as
+        If the condition is false, the node is skipped, and its result is None. The condition is a
+        comparison of results, or a text in the expression language of workflow files, such as
         "'x' in fetch.tags". Raises InputError for any other type.
         """
         if isinstance(condition, Text) or not isinstance(condition, Placeholder | str | bool):
@@ -152,8 +152,8 @@ def _build_error(problem: str) -> InputError:
 class TracedHandler(TracedCallable):
     """A handler by name, to be called in a workflow: `handler("resize")(width=3)`.
 
-    Use it for built-in handlers such as "call_external_service", and for handlers of a
-    HandlerRegistry. `options` are those of `@task`, without `mode`.
+    Use `handler` for built-in handlers such as "call_external_service", and for handlers of a
+    HandlerRegistry. `options` are the options of `@task`, without `mode`.
     """
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
@@ -195,9 +195,9 @@ PYTHON_HANDLER = "python"
 class Task(TracedCallable, Generic[P, R]):
     """A function decorated with `@task`.
 
-    Inside a workflow, a call adds a node and returns a placeholder for its result. Elsewhere, a
-    call runs the function, so that tests can call it directly. `function` is the undecorated
-    function.
+    Inside a workflow, a call adds a node and returns a placeholder for its result. Outside of a
+    workflow, a call runs the function, so that tests can call the task directly. `function` is the
+    undecorated function.
     """
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -213,7 +213,7 @@ class Task(TracedCallable, Generic[P, R]):
         return self._function
 
     @property
-    def __runnel_function__(self) -> Callable[P, R]:  # how `import_function` finds it
+    def __runnel_function__(self) -> Callable[P, R]:  # `import_function` reads it
         return self._function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -234,7 +234,7 @@ class Task(TracedCallable, Generic[P, R]):
         return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
-        """A task accepts the option `mode`; all other callables refuse it."""
+        """Does nothing: a task accepts the option `mode`, which all other callables refuse."""
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
@@ -253,7 +253,7 @@ class Task(TracedCallable, Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task of an async function. A workflow calls it without `await`."""
+    """A task whose function is async. The body of a workflow calls the task without `await`."""
 
     @property
     def function(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # it returns a coroutine
@@ -261,7 +261,7 @@ class AsyncTask(Task[P, R]):
 
 
 class TaskDecorator:
-    """The result of `task(...)` with options, which then decorates a function."""
+    """The decorator that `task` returns if it is called with options only."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -287,20 +287,20 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
         @task(retries=3, timeout=30)
         def fetch(url: str) -> str: ...
 
-    The function must be defined at the top level of a module, because workers import it by name. It
-    may be async. Arguments and result must be JSON values. A parameter named `ctx` receives the
-    Context of the attempt; callers do not pass it.
+    The function must be defined at the top level of a module, because workers import it by name.
+    The function may be async. Arguments and result must be JSON values. A parameter named `ctx`
+    receives the Context of the attempt; callers do not pass it.
 
     Options, all of them optional:
 
     - `retries`: how often a failed attempt is repeated (default 3), or a RetryPolicy
     - `timeout`: limit of one attempt, in seconds or as timedelta
-    - `soft_timeout`: when SoftTimeoutError is raised inside the attempt, so that it can clean up
-    - `cache`: True, how long a result is reused (seconds or timedelta), or a Cache
-    - `run_when`: which states of its parents start it, for example "one_failed"
-    - `resource_tag`: the rate limit of the workflow that each attempt counts against
+    - `soft_timeout`: after which time SoftTimeoutError is raised inside the attempt, for clean-up
+    - `cache`: reuses the result of an equal task: True, seconds, a timedelta, or a Cache
+    - `run_when`: which states of its parents start the node, for example "one_failed"
+    - `resource_tag`: the name of the workflow's rate limit that each attempt counts against
     - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time
-    - `queue`: the queue of its tasks, if it is not that of the handler
+    - `queue`: the queue of the tasks; the default is the queue of the handler
     - `mode`: where the function runs: "auto", "loop", "thread" or "process"
     - `name`: the base of node ids (`fetch`, `fetch_2`); `id`: the id of one node
 
@@ -321,7 +321,7 @@ def _check_function(function: Any, label: str) -> None:
         raise InputError(f"{label}: a task can't yield its result in parts; return a list")
 
 
-# Functions for the body of a workflow that take or stand for results.
+# Functions for the body of a workflow, which accept results of tasks or return placeholders.
 
 SECRETS_ROOT = "secrets"
 
@@ -330,7 +330,7 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
     """Formats a text that contains results of tasks: `text("Hello {}!", page["name"])`.
 
     Works like `str.format` with plain fields: `{}`, `{0}` and `{name}`. Returns a placeholder for
-    the text. Outside of a workflow, it calls `str.format`. Raises TraceError for a format
+    the text. Outside of a workflow, `text` calls `str.format`. Raises TraceError for a format
     specification such as `{:>10}`, and for a field without an argument.
     """
     trace = get_current_trace()
@@ -354,10 +354,10 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
 
 
 def default(result: Any, value: Any) -> Any:
-    """Returns the result if it exists, otherwise `value`: `default(page["title"], "no title")`.
+    """Replaces a missing result by `value`: `default(page["title"], "no title")`.
 
-    A result does not exist if its task was skipped, or if it has no such item. Outside of a
-    workflow, returns the result.
+    A result is missing if its task was skipped, or if the result has no such item. Returns a
+    placeholder. Outside of a workflow, `default` returns the result unchanged.
     """
     if not isinstance(result, Placeholder):
         return result
@@ -377,8 +377,8 @@ def secret(name: str) -> Any:
 
         fetch(url, token=text("Bearer {}", secret("shop_token")))
 
-    The worker fills it in when the task runs; the value is never stored. Raises InputError outside
-    of a workflow.
+    The worker inserts the value when the task runs; the value is never stored. Raises InputError
+    outside of a workflow.
     """
     return ItemPlaceholder(ResultPlaceholder(_require_trace("secret"), SECRETS_ROOT), name)
 
@@ -401,9 +401,9 @@ class WaitForSignal(TracedHandler):
     """Adds a node that waits for a signal: `wait_for_signal("approve", timeout=3600)`.
 
     Returns a placeholder for the payload of the signal. `timeout` is in seconds; without it, the
-    node waits until the execution ends. After the timeout the node fails. With
-    `on_timeout="complete"` it completes with the result None instead. Raises InputError outside of
-    a workflow.
+    node waits until the execution ends. After the timeout, the node fails. With
+    `on_timeout="complete"`, the node completes with the result None after the timeout. Raises
+    InputError outside of a workflow.
     """
 
     def __init__(self) -> None:

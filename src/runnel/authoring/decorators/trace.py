@@ -73,7 +73,7 @@ _OPTION_CHECKS: Mapping[str, ValueCheck] = {
 
 
 def check_options(options: Mapping[str, Any], *, label: str) -> dict[str, Any]:
-    """Returns the options without None values, normalized; raises InputError.
+    """Returns the options, checked and without None values; raises InputError for a bad option.
 
     `label` names the callable in the message.
     """
@@ -90,7 +90,10 @@ def check_options(options: Mapping[str, Any], *, label: str) -> dict[str, Any]:
 
 
 def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
-    """Returns the fields of a node that these options set; `default` is the retry policy."""
+    """Returns the fields of a node that these options set.
+
+    `default` is the retry policy of nodes without the option `retries`.
+    """
     fields: dict[str, Any] = {"retry": _build_retry_policy(options.get("retries"), default)}
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
@@ -144,7 +147,7 @@ _current_trace: ContextVar["Trace | None"] = ContextVar("trace", default=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
-    """One call of a task, before it becomes a node. `label` is its name in messages."""
+    """One call of a task, which becomes a node. `label` names the task in messages."""
 
     label: str
     handler: str
@@ -155,9 +158,9 @@ class TaskCall:
 
 
 class Trace:
-    """The nodes recorded while the body of one workflow runs.
+    """The nodes that are recorded while the body of one workflow runs.
 
-    `caller` is the trace of the workflow that calls this one as a child; None for the outermost.
+    `caller` is the trace of the parent workflow if the workflow is a child; otherwise None.
     """
 
     def __init__(self, name: str, retry: RetryPolicy, caller: "Trace | None" = None) -> None:
@@ -171,7 +174,7 @@ class Trace:
 
     @contextmanager
     def activate(self) -> Iterator[None]:
-        """Makes this the current trace inside the block."""
+        """Makes this trace the current trace inside the `with` block."""
         token = _current_trace.set(self)
         try:
             yield
@@ -179,19 +182,20 @@ class Trace:
             _current_trace.reset(token)
 
     def can_be_missing(self, root: str, *, is_lenient: bool) -> bool:
-        """Returns whether the result of the node `root` may be missing when it is read.
+        """Returns True if the result of the node `root` may be missing when another node reads it.
 
-        It may be, if a condition of the node or of an ancestor can skip it. For a reader that runs
-        whatever its parents did (`is_lenient`), the result of any node may be missing.
+        A result may be missing if a condition of its node, or of an ancestor, can skip the node.
+        `is_lenient` is True if the reading node runs even if its parents failed. Then the result of
+        any node may be missing.
         """
         return root in (self._positions if is_lenient else self._skippable)
 
     def add_node(
         self, call: TaskCall, build_config: BuildConfig, items: object = NO_ITEMS
     ) -> ResultPlaceholder:
-        """Adds a node and returns the placeholder for its result; `items` is the list of a map.
+        """Adds a node and returns the placeholder for its result.
 
-        Raises TraceError if the call can't be expressed as a node.
+        For a map, `items` is its list. Raises TraceError if the call can't be expressed as a node.
         """
         run_when = RunWhen(call.options.get("run_when", RunWhen.DEFAULT))
         is_lenient = run_when in CLEAN_UP_RULES
@@ -217,9 +221,10 @@ class Trace:
         return ResultPlaceholder(self, node.id)
 
     def write_output(self, returned: object, location: SourceLocation) -> Json:
-        """Writes the returned value as the output template of the workflow.
+        """Returns the value that the body returned, written as the workflow's output template.
 
-        Returns None for the result of the only leaf node, which is the engine's default output.
+        Returns None if the value is the result of the only leaf node: the engine outputs that
+        result by default.
         """
         if isinstance(returned, ResultPlaceholder) and get_root(returned) in self._positions:
             parents = {parent for node in self.nodes for parent in node.dependencies}
@@ -278,7 +283,7 @@ class Trace:
         return source
 
     def _key(self, call: TaskCall) -> str | None:
-        """Returns the template of the concurrency key; a text may contain templates."""
+        """Returns the concurrency key as a template; None if the call has no such option."""
         key = call.options.get("concurrency_key")
         if not isinstance(key, Placeholder):
             return key
@@ -301,7 +306,7 @@ class Trace:
 
 
 def get_current_trace() -> Trace | None:
-    """Returns the trace of the workflow whose body is running; None outside of one."""
+    """Returns the trace of the workflow whose body is running; None outside of a workflow."""
     return _current_trace.get()
 
 
@@ -310,7 +315,7 @@ def _add_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
 
 
 def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
-    """Returns whether the node's condition, or skipped parents, can cause it to be skipped."""
+    """Returns True if a condition or skipped parents can cause the node to be skipped."""
     if node.condition is not None:
         return True
     skipped = [parent in skippable for parent in parents]
@@ -346,8 +351,8 @@ class FunctionParameters:
             and parameters[0].name in _METHOD_PARAMETERS
         ):
             raise InputError(
-                f"{label}: expected a function, got a method, and workers have no object for it; "
-                "define it at the top level of a module"
+                f"{label}: expected a function, got a method; workers have no object to call it "
+                "on, so define a function at the top level of a module"
             )
         self.label = label
         self.signature = signature.replace(

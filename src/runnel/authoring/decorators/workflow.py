@@ -16,7 +16,6 @@ from runnel.authoring.decorators.placeholders import (
     Placeholder,
     ResultPlaceholder,
 )
-from runnel.authoring.decorators.result_types import check_untraceable_code
 from runnel.authoring.decorators.source_location import (
     collect_notes,
     locate_exception,
@@ -25,6 +24,7 @@ from runnel.authoring.decorators.source_location import (
 )
 from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
 from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
+from runnel.authoring.decorators.untraceable_code import check_untraceable_code
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
 from runnel.core.validation.checks import RATE_LIMIT_CHECKS, WORKFLOW_CHECKS, find_json_problems
@@ -49,7 +49,7 @@ def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | N
         return None
     hints = _read_type_hints(function, label)
     annotations = {name: hints.get(name, Any) for name in parameters}
-    # In one call, so that two types with the same name get separate definitions.
+    # One call for all types, so that two types with the same name get separate definitions.
     schemas, definitions = _build_schemas(annotations, label)
     required = [name for name, parameter in parameters.items() if parameter.default is _NO_DEFAULT]
     return {
@@ -80,7 +80,7 @@ def check_parameters(parameters: Iterable[inspect.Parameter], label: str) -> Non
             star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
             raise InputError(
                 f"workflow {label}: {star}{parameter.name} is not supported, because the input "
-                "needs fixed names; write each as a parameter, or take one list or dict"
+                "needs fixed names; write one parameter per value, or take one list or dict"
             )
         if parameter.default is not _NO_DEFAULT:
             for problem in find_json_problems(
@@ -131,7 +131,10 @@ def _build_default(parameter: inspect.Parameter) -> dict[str, Json]:
 
 
 def _to_json(value: object) -> Json:
-    """Returns the value unchanged if it can't be converted; `check_parameters` refuses it."""
+    """Converts a value to JSON types.
+
+    Returns the value unchanged if that fails; `check_parameters` then refuses the value.
+    """
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError):
@@ -161,8 +164,8 @@ class WorkflowOptions(TypedDict, total=False):
 class TracedWorkflow(TracedCallable, Generic[P, R]):
     """A function decorated with `@workflow`.
 
-    Called inside another workflow, it adds a node that runs it as a child execution. `function` is
-    the undecorated function.
+    A call inside another workflow adds a node that runs this workflow as a child execution.
+    `function` is the undecorated function.
     """
 
     __runnel_kind__ = "workflow"
@@ -183,9 +186,9 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
         """Traces the function and returns the model that the engine runs.
 
-        `retry` is the policy of tasks without the option `retries`. The function runs once and the
-        result is kept, so it must build the same graph every time. Raises TraceError with the line
-        that can't be traced, and InvalidWorkflowError for a graph that can't run.
+        `retry` is the policy of tasks without the option `retries`. The function runs once, and the
+        model is kept. So the function must build the same graph every time. Raises TraceError with
+        the line that can't be traced, and InvalidWorkflowError for a graph that can't run.
         """
         policy = retry or RetryPolicy()
         workflow = self._traced.get(policy)
@@ -336,7 +339,7 @@ def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
 
 
 def _parse_rate_limit(tag: str, limit: Any, label: str) -> RateLimit:
-    """Parses a RateLimit, or a number of attempts per second."""
+    """Returns the limit as a RateLimit; a number counts as attempts per second."""
     rate_limit = limit if isinstance(limit, RateLimit) else RateLimit(rate_per_second=limit)
     if not RATE_LIMIT_CHECKS["rate_per_second"].fits(rate_limit.rate_per_second):
         raise InputError(

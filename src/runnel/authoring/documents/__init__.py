@@ -1,6 +1,6 @@
 """Loads a workflow from a YAML or JSON file, or from a decoded document.
 
-Checks only keys and the types of values. `runnel.core.validation` checks the graph.
+The loader checks only keys and the types of values. `runnel.core.validation` checks the graph.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,10 +36,11 @@ ResolveWorkflow: TypeAlias = Callable[[str], Workflow | None]
 
 
 class DocumentOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a document comes from.
+    """The place from which a workflow document was read.
 
-    `directory` resolves relative paths; None forbids files. `trail` is the chain of files that
-    include each other down to this one, to detect cycles. `depth` counts nested child workflows.
+    Relative paths in the document start at `directory`. If it is None, the document can't refer to
+    files. `trail` lists the files from the outermost document to this document, to detect cycles.
+    `depth` counts nested child workflows.
     """
 
     directory: Path | None
@@ -51,7 +52,7 @@ ReadWorkflow: TypeAlias = Callable[[Json, DocumentPath, DocumentOrigin], Workflo
 
 
 class ChildWorkflowReader:
-    """Reads the child workflows of a document. Nodes that name the same file share one object."""
+    """Reads the child workflows of a document. Nodes that name the same file share one Workflow."""
 
     def __init__(self, read: ReadWorkflow, resolve: ResolveWorkflow | None) -> None:
         self._read = read
@@ -61,7 +62,7 @@ class ChildWorkflowReader:
     def read_child(
         self, fields: dict[str, Any], place: DocumentPath, origin: DocumentOrigin
     ) -> dict[str, Any]:
-        """Returns the fields `child` and `config` of a node; empty if the child has problems."""
+        """Returns the fields `child` and `config` of a node, and reports problems to `place`."""
         config: dict[str, Json] = fields.get("config", {})
         sources = [key for key in ("definition", "file", "workflow") if key in config]
         if len(sources) != 1:
@@ -144,7 +145,10 @@ class ChildWorkflowReader:
 
 
 def _resolve_path(path: Path) -> Path:
-    """Resolves a path; returns it unchanged on an error, which reading it then reports."""
+    """Returns the absolute path without symbolic links.
+
+    Returns the path unchanged on an error; reading the file then reports the error.
+    """
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -174,7 +178,7 @@ def map_positions(nodes: Sequence[Node]) -> dict[NodeId, int]:
 def infer_dependencies(node: Node, positions: Mapping[NodeId, int]) -> tuple[NodeId, ...]:
     """Returns the nodes that the templates of a node name, in the order of the document.
 
-    Ignores templates with syntax errors; validation reports them.
+    Ignores templates with syntax errors, which validation reports.
     """
     roots: set[NodeId] = set()
     for _, compiled in compile_fields(node):
@@ -200,9 +204,9 @@ def read_document(
     """Turns a decoded document into a workflow; raises InvalidWorkflowError with every problem.
 
     `source` names the document in messages. `retry` provides the retry settings that nodes leave
-    out, also in child workflows. Paths of child workflows are relative to `directory`, by default
-    the folder of `file`, the document's own path. A document with neither of them can't refer to
-    files, and one without `resolve` can't refer to workflows by name.
+    out, also in child workflows. `file` is the path of the document. Paths of child workflows are
+    relative to `directory`; the default is the folder of `file`. Without `directory` and `file`,
+    the document can't refer to files. Without `resolve`, it can't refer to workflows by name.
     """
     trail = () if file is None else (file.resolve(),)
     if directory is None and file is not None:
@@ -232,7 +236,7 @@ class _DocumentReader:
     def read_workflow(
         self, data: Json, place: DocumentPath, origin: DocumentOrigin
     ) -> Workflow | None:
-        """Returns None if this document, or a document read before, has problems."""
+        """Returns the workflow; None if this document, or an earlier document, has problems."""
         fields = WORKFLOW_TABLE.read(data, place)
         nodes, explicit_ids = self._read_nodes(fields.pop("nodes", []), place.key("nodes"), origin)
         if place.problems:
@@ -258,7 +262,10 @@ class _DocumentReader:
         return nodes, frozenset(explicit_ids)
 
     def _build_retry_policy(self, changes: Mapping[str, Any]) -> RetryPolicy:
-        """Returns one shared object for all nodes without retry settings, which are most."""
+        """Returns the default policy with the changes of one node.
+
+        All nodes without retry settings, which are most nodes, share one object.
+        """
         return msgspec.structs.replace(self._retry, **changes) if changes else self._retry
 
 

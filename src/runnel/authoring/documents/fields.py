@@ -1,4 +1,4 @@
-"""Tables of the keys of workflows and nodes in documents, and the readers that apply them."""
+"""Tables of the keys of workflows and nodes in workflow files, and the readers of their values."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,10 +35,10 @@ class TooManyProblemsError(Exception):
 
 
 class DocumentPath:
-    """A place in a document, such as `nodes[2].retry`, that collects problems.
+    """A place in a document, such as `nodes[2].retry`; collects the problems of the document.
 
-    `prefix` is the chain of files that leads to the document. All places of one reading share
-    `problems`.
+    `prefix` is the chain of files that leads to the document. All places in a document and in its
+    child documents share the list `problems`.
     """
 
     __slots__ = ("_prefix", "path", "problems")
@@ -61,14 +61,14 @@ class DocumentPath:
         return DocumentPath(f"{self.path}[{index}]", prefix=self._prefix, problems=self.problems)
 
     def file(self, name: str) -> "DocumentPath":
-        """Returns the root of another document, whose file this place names."""
+        """Returns the root of a child document, whose file this place names."""
         return DocumentPath(prefix=f"{self._prefix}{self.path} → {name}: ", problems=self.problems)
 
     def expected(self, expectation: str, got: Json) -> None:
         self.refuse(f"expected {expectation}, got {describe_value(got)}")
 
     def refuse(self, problem: str) -> None:
-        """Adds a problem; raises TooManyProblemsError after PROBLEMS_MAX of them."""
+        """Adds a problem; raises TooManyProblemsError if there are PROBLEMS_MAX problems."""
         if len(self.problems) >= PROBLEMS_MAX:
             more = f"there are more than {PROBLEMS_MAX} problems; fix these first"
             self.problems.append(more)
@@ -83,12 +83,12 @@ class InvalidValue:
 
 INVALID_VALUE = InvalidValue()
 
-# Any, because each field of the model has its own type; the constructors of the models are typed.
+# The result is Any, because each field has its own type. The constructors of the models are typed.
 FieldReader: TypeAlias = Callable[[Json, DocumentPath], Any]
 
 
 class DocumentField(msgspec.Struct, frozen=True):
-    """One key of an object: how its value is read, and a second name for it."""
+    """One key of an object. `read` checks its value; `alias` is a second name of the key."""
 
     read: FieldReader
     alias: str | None = None
@@ -96,7 +96,7 @@ class DocumentField(msgspec.Struct, frozen=True):
 
 
 class FieldTable:
-    """The keys of one kind of object.
+    """The keys that one kind of object may have.
 
     `expectation` describes the object in messages: "expected {expectation}, got a list".
     """
@@ -142,7 +142,7 @@ class FieldTable:
 
 
 class CheckedReader(msgspec.Struct, frozen=True):
-    """Reads a value that must pass one check; `is_number` converts it to float."""
+    """Reads a value that must pass one check; with `is_number`, converts the value to float."""
 
     check: ValueCheck
     is_number: bool = False
@@ -159,12 +159,15 @@ def make_reader(check: ValueCheck) -> CheckedReader:
 
 
 def make_number_reader(check: ValueCheck) -> CheckedReader:
-    """Reads numbers as float, so that 30 and 30.0 give equal workflows."""
+    """Returns a reader that converts numbers to float, so that 30 and 30.0 are equal."""
     return CheckedReader(check, is_number=True)
 
 
 def drop_defaults(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes values that equal their defaults, so that a stated default changes no hash."""
+    """Returns the values that differ from their defaults.
+
+    So a workflow that states a default has the same hash as a workflow that leaves it out.
+    """
     defaults = _collect_defaults(kind)
     return {name: value for name, value in values.items() if value != defaults[name]}
 
@@ -181,7 +184,7 @@ def _get_default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def format_list_expression(items: list[Json], place: DocumentPath) -> str | InvalidValue:
-    """Writes a list as an expression; refuses templates inside it, and lists that are too long."""
+    """Returns a list as an expression; INVALID_VALUE if it has templates or is too long."""
     source = format_literal(items)
     if "{{" in source:
         place.refuse("a list can't contain templates; write one expression: '[a.x, b.y]'")
@@ -198,7 +201,7 @@ def format_list_expression(items: list[Json], place: DocumentPath) -> str | Inva
 
 
 def format_literal(value: Json) -> str:
-    """Writes a value as an expression. Recursive: callers have limited the depth of the value."""
+    """Returns a value as an expression. The function is recursive; callers limit the depth."""
     if value is None:
         return "none"
     if isinstance(value, list):
@@ -215,7 +218,7 @@ OBJECT_CHECK = ValueCheck("an object", lambda value: isinstance(value, dict), {"
 
 
 def read_names(value: Json, place: DocumentPath) -> tuple[str, ...]:
-    """Reads a list of names, or a single name; reports invalid names and leaves them out."""
+    """Returns a list of names, or a single name; reports invalid names and leaves them out."""
     if not isinstance(value, str | list):
         place.expected("a list of names", value)
         return ()
@@ -241,7 +244,7 @@ RETRY_TABLE = FieldTable(
 
 
 def _read_retry(value: Json, place: DocumentPath) -> Mapping[str, Any]:
-    """Returns only the stated fields; the caller adds them to its default policy."""
+    """Returns the retry settings of the node; the caller adds them to its default policy."""
     if value is False:
         return {"max_retries": 0}
     if isinstance(value, int) and value is not True:
@@ -321,7 +324,7 @@ NODE_TABLE = FieldTable(
 )
 
 
-# The keys of a workflow. Its nodes are read separately.
+# The keys of a workflow. Another module reads the nodes.
 
 
 def _read_input(value: Json, place: DocumentPath) -> Any:

@@ -1,6 +1,6 @@
-"""Builds the JSON Schema of workflow documents, for editors, from the tables that read them.
+"""Builds the JSON Schema of workflow files, for editors, from the tables in `fields.py`.
 
-The schema does not allow null, although the reader treats null as absent. It does not contain rules
+The schema does not allow null, although the reader treats null as absent. The schema has no rules
 that concern the whole graph.
 """
 
@@ -36,63 +36,67 @@ from runnel.core.workflow import CHILD_WORKFLOW
 FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
     "workflow": {
         "name": "Name of the workflow. Each new content under this name gets a new version number",
-        "version": "A note for readers, not stored: Runnel numbers versions by content",
+        "version": "A note for readers. Runnel does not store it, and numbers versions by content",
         "nodes": "The steps of the workflow: a list of nodes, or an object of nodes by id",
         "input": (
-            "JSON Schema that the input of every execution must match. Without it, any input is "
-            "valid"
+            "JSON Schema that the input of every execution must match. Without a schema, any input "
+            "is valid"
         ),
         "on_failure": (
             "Effect of a failed node. fail_fast: all other nodes are cancelled, then clean-up "
-            "nodes run; continue: only the nodes that depend on it are skipped"
+            "nodes run; continue: only the nodes that depend on the failed node are skipped"
         ),
         "timeout_seconds": "Time limit of an execution. An execution that exceeds it fails",
         "sla_seconds": (
-            "Expected duration of an execution. A longer one is reported, but not stopped"
+            "Expected duration of an execution. A longer execution is reported, but not stopped"
         ),
         "max_concurrency": (
             "How many tasks and child executions of one execution may run at a time"
         ),
         "rate_limits": (
-            "Rate limits by resource tag, shared by all executions. A node uses the one that its "
+            "Rate limits by resource tag, shared by all executions. A node uses the limit that its "
             "resource_tag names"
         ),
         "labels": "Names and values that every execution gets, to filter executions by",
         "output": (
-            "Result of an execution, which may contain templates. Without it, the result is the "
-            "output of the last nodes"
+            "Result of an execution, which may contain templates. Without this key, the result is "
+            "the output of the last nodes"
         ),
     },
     "node": {
         "id": "Name of the node in templates, histories and commands",
-        "handler": "The handler that does the work: a built-in one, or one that you register",
+        "handler": "Name of the handler that does the work: built-in, or one that you register",
         "config": "Settings of the handler, which may contain templates",
         "dependencies": (
-            "Ids of the nodes that must settle before this one. Without the key, these are the "
-            "nodes that its templates name"
+            "Ids of the nodes that must settle before this node starts. Without this key, the node "
+            "depends on the nodes that its templates name"
         ),
-        "condition": "Expression that is evaluated before the node runs. If false, it is skipped",
+        "condition": (
+            "Expression that is evaluated before the node runs. If it is false, the node is skipped"
+        ),
         "run_when": (
             "Which results of its dependencies start the node. default: none failed and not all "
-            "were skipped; all_completed: all completed; none_failed: none failed, skipped ones "
-            "allowed; all_settled: always; one_failed: at least one failed"
+            "were skipped; all_completed: all completed; none_failed: none failed, but some may be "
+            "skipped; all_settled: always; one_failed: at least one failed"
         ),
         "retry": "Retries after a failed attempt: a policy, a number of retries, or false for none",
         "timeout_seconds": "Time limit of one attempt. An attempt that exceeds it has failed",
         "soft_timeout_seconds": (
-            "When SoftTimeoutError is raised inside an attempt, so that it can clean up before "
-            "timeout_seconds"
+            "Time after which SoftTimeoutError is raised inside an attempt, so that the code can "
+            "clean up before timeout_seconds"
         ),
         "resource_tag": "Entry of the workflow's rate_limits that each attempt counts against",
         "concurrency_key": (
-            "Template. Of the tasks with an equal key, only concurrency_limit run at a time"
+            "Template. At most concurrency_limit tasks with an equal key run at a time"
         ),
         "concurrency_limit": "How many tasks with an equal concurrency_key run at a time",
         "for_each": (
             "List, or expression that results in a list. The node runs one task per item, and its "
             "output is the list of their outputs"
         ),
-        "queue": "Queue of the node's tasks. Without it, the queue has the name of the handler",
+        "queue": (
+            "Queue of the node's tasks. Without this key, the queue has the name of the handler"
+        ),
         "cache": (
             "Reuse of the result of an earlier, equal task: true, or an object with key or "
             "ttl_seconds"
@@ -106,19 +110,19 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "jitter": "Whether delays are randomized, so that many tasks do not retry at once",
         "retry_on": (
             "Names of exception classes, or of their base classes, that are retried although they "
-            "are not by default, such as ValueError"
+            "are not retried by default, such as ValueError"
         ),
         "no_retry_on": (
-            "Names of exception classes, or of their base classes, that are never retried. It "
-            "takes precedence over retry_on"
+            "Names of exception classes, or of their base classes, that are never retried. "
+            "no_retry_on takes precedence over retry_on"
         ),
     },
     "cache": {
         "key": (
-            "Template. Tasks with an equal key share a result. Without it, tasks with the same "
-            "handler, config and inputs do"
+            "Template. Tasks with an equal key share a result. Without a key, tasks with the same "
+            "handler, config and inputs share a result"
         ),
-        "ttl_seconds": "How long a result can be reused",
+        "ttl_seconds": "How long a result can be reused, in seconds",
     },
     "rate_limit": {
         "rate_per_second": "Attempts per second, on average",
@@ -134,8 +138,8 @@ JsonSchema = Mapping[str, Json]
 _NAMES_SCHEMA: JsonSchema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
 _TEMPLATE_SCHEMA: JsonSchema = {"type": "string", "pattern": r"\{\{"}
 
-# Schemas of the keys that more than one check reads, so that the tables can't provide them. A test
-# compares them with the tables.
+# Schemas of the keys whose values more than one check reads. The tables can't provide these
+# schemas; a test compares the schemas with the tables.
 FIELD_SCHEMAS: Mapping[str, Mapping[str, JsonSchema]] = {
     "retry": {"retry_on": _NAMES_SCHEMA, "no_retry_on": _NAMES_SCHEMA},
     "node": {
@@ -243,7 +247,7 @@ def _build_object_schema(table: FieldTable, title: str) -> dict[str, Json]:
 
 
 def _add_description(schema: JsonSchema, meaning: str) -> dict[str, Json]:
-    """Adds the meaning, followed by the expected value in parentheses."""
+    """Returns the schema with a description: the meaning, then the expected value in brackets."""
     expected = schema.get("description")
     return {**schema, "description": f"{meaning} ({expected})" if expected else meaning}
 
@@ -279,7 +283,7 @@ def _build_setting_schema(setting: HandlerSetting) -> JsonSchema:
 
 
 def _build_check_schema(check: ValueCheck) -> JsonSchema:
-    """Adds the expected value as description, which editors show."""
+    """Returns the schema of a check. Editors show its description, the expected value."""
     return {**check.schema, "description": check.expected}
 
 

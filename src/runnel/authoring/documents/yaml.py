@@ -1,8 +1,8 @@
 """Parses and writes YAML; imported only when the first YAML document is read or written.
 
-Values are built from the parser's events, without recursion, so that every problem has a line and
-column. Refuses what PyYAML accepts silently: duplicate keys, dates, keys that are not texts, a
-second document, and aliases that expand to more than 10 MB.
+The parser builds values from PyYAML's events, without recursion, so that every problem has a line
+and column. The parser refuses input that PyYAML accepts silently: duplicate keys, dates, keys that
+are not texts, a second document, and aliases that expand to more than 10 MB.
 """
 
 import math
@@ -21,7 +21,7 @@ from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
-# Scalars: which JSON type a text has, by the YAML 1.1 rules of PyYAML.
+# Scalars: the JSON type of a text follows from the YAML 1.1 rules of PyYAML.
 
 TAG_PREFIX = "tag:yaml.org,2002:"
 STRING_TAG = f"{TAG_PREFIX}str"
@@ -35,7 +35,7 @@ _CONSTRUCTORS = {
     f"{TAG_PREFIX}int": _constructor.construct_yaml_int,
     f"{TAG_PREFIX}float": _constructor.construct_yaml_float,
 }
-# Read as text; PyYAML has no constructor for these tags.
+# Scalars with these tags are text, so they need no constructor of PyYAML.
 _TEXT_TAGS = frozenset({STRING_TAG, MERGE_TAG, f"{TAG_PREFIX}value"})
 
 
@@ -85,7 +85,7 @@ EXPANDED_CHARS_MAX = 10_000_000
 
 
 class UnsupportedYamlError(Exception):
-    """A problem, with the line and column of the event."""
+    """The YAML text has a problem at the line and column of the event."""
 
     def __init__(self, event: events.Event, problem: str) -> None:
         mark = event.start_mark
@@ -106,7 +106,7 @@ MERGE_KEY = _MergeKey()
 
 
 class _OpenCollection:
-    """A list or an object whose end event has not come yet."""
+    """A list or an object whose end event has not been read yet."""
 
     __slots__ = ("anchor", "key", "merged", "start", "value")
 
@@ -178,7 +178,9 @@ class YamlBuilder:
         if self._frames and _is_at_key(self._frames[-1]):
             raise UnsupportedYamlError(event, self._describe_wrong_key(event, is_list=is_list))
         if len(self._frames) >= DEPTH_MAX:
-            raise UnsupportedYamlError(event, f"nested too deeply: at most {DEPTH_MAX} levels")
+            raise UnsupportedYamlError(
+                event, f"nested too deeply: at most {DEPTH_MAX} levels are allowed"
+            )
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
         self._frames.append(_OpenCollection([] if is_list else {}, event.anchor, self._chars))
@@ -246,7 +248,8 @@ class YamlBuilder:
         self._chars += chars
         if self._chars > EXPANDED_CHARS_MAX:
             raise UnsupportedYamlError(
-                event, "the document is larger than 10 MB with its aliases expanded; use fewer"
+                event,
+                "the document is larger than 10 MB with its aliases expanded; use fewer aliases",
             )
 
 
@@ -255,7 +258,7 @@ def _is_at_key(frame: _OpenCollection) -> bool:
 
 
 def _list_mergeable_objects(value: Json, event: events.Event) -> list[dict[str, Json]]:
-    """Returns the objects to merge, in order. An earlier object takes precedence."""
+    """Returns the objects that `<<` merges. An earlier object takes precedence."""
     mappings = value if isinstance(value, list) else [value]
     if not all(isinstance(mapping, dict) for mapping in mappings):
         raise UnsupportedYamlError(
@@ -312,7 +315,7 @@ def _describe_syntax_error(text: str, error: yaml.MarkedYAMLError) -> str:
     where = f"line {mark.line + 1}, column {mark.column + 1}: "
     lines = text.split("\n", mark.line + 1)
     character = lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
-    problem = error.problem or "it can't be read"
+    problem = error.problem or "the text can't be read"
     if character == "\t" or "tab character" in problem:
         return f"{where}found a tab, but YAML allows only spaces; indent with spaces"
     if "that cannot start any token" in problem:
@@ -334,12 +337,12 @@ def _describe_unreadable_text(text: str, error: Exception) -> str:
 # Writing a document as readable YAML.
 
 LINE_WIDTH = 100
-# YAML treats these as line breaks, and reads them as a space unless they are escaped.
+# YAML treats these characters as line breaks, and reads them as spaces unless they are escaped.
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Indents lists below their key, and repeats values instead of writing aliases."""
+    """Writes lists indented below their key, and repeats equal values instead of using aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -19,7 +19,7 @@ class OutboundHttpClient:
         self._connections: OutboundConnections | None = None
 
     def open(self, request: HttpRequest) -> "AbstractAsyncContextManager[StreamedResponse]":
-        """Opens a request; `exchange.send_request` describes results and errors."""
+        """Sends a request and opens the response. `exchange.send_request` describes the errors."""
         from runnel.handlers.http.connections import OutboundConnections
         from runnel.handlers.http.exchange import send_request
 

@@ -1,4 +1,4 @@
-"""Connection pools of outbound HTTP requests, one per event loop. Checks every address."""
+"""Connection pools for outbound HTTP requests, one per event loop. Every address is checked."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ IDLE_TIMEOUT_S = 30.0
 class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
     """Resolves a host, checks its addresses, and connects to the checked addresses only.
 
-    So a name that later resolves to another address (DNS rebinding) does not bypass the check.
+    So a host name that later resolves to another address (DNS rebinding) can't bypass the check.
     """
 
     def __init__(self, addresses: AddressPermissions) -> None:
@@ -119,7 +119,7 @@ class OutboundConnections:
             yield connections
 
     async def close(self) -> None:
-        """Closes the pool of the running event loop, after its current requests."""
+        """Closes the pool of the running event loop when its current requests have ended."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.retire()

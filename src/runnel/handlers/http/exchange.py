@@ -28,25 +28,29 @@ from runnel.handlers.http.response_body import BodyDecompressor
 async def close_if_trailing_data(response: httpcore.Response) -> None:
     """Closes the connection if bytes follow the response; call it before closing the response.
 
-    httpcore keeps such bytes. On a reused connection, they would be read as the response to the
-    next request, which may belong to another workflow.
+    httpcore keeps such bytes. On a reused connection, httpcore would read them as the response to
+    the next request, which may come from another workflow.
     """
     if _has_trailing_data(response):
         await response.extensions["network_stream"].aclose()
 
 
 def _has_trailing_data(response: httpcore.Response) -> bool:
-    """Also returns True if httpcore has no parser where it is expected: slow, but safe."""
+    """Returns True if bytes follow the response.
+
+    Also returns True if httpcore has no parser where this function expects it. Closing the
+    connection is slower than reusing it, but safe.
+    """
     connection = getattr(getattr(response.stream, "_stream", None), "_connection", None)
     parser = getattr(connection, "_h11_state", None)
     return parser is None or bool(parser.trailing_data[0])
 
 
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
-# These redirects keep method and body; all others are followed with GET.
+# Redirects with these statuses keep method and body. Other redirects are followed with GET.
 METHOD_PRESERVING_STATUSES = frozenset({307, 308})
 BODILESS_STATUSES = frozenset({204, 304})
-# Headers that are sent to another host after a redirect; all others may contain credentials.
+# Headers that are sent to another host after a redirect. Other headers may contain credentials.
 CROSS_HOST_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 ERROR_BODY_BYTES_MAX = 4 * ERROR_BODY_CHARS_MAX
 SHOWN_TARGET_CHARS_MAX = 60
@@ -54,7 +58,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A response without its body. `headers` are by lower-case name; repeated ones are joined."""
+    """A response without its body. `headers` have lower-case names; repeated ones are joined."""
 
     status: int
     headers: dict[str, str]
@@ -63,16 +67,16 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamedResponse:
-    """A response whose body has not been read yet. It can be read once."""
+    """A response whose body has not been read yet. The body can be read once."""
 
     def __init__(self, head: ResponseHead, compressed: AsyncIterator[bytes]) -> None:
         self.head = head
         self._compressed = compressed
 
     async def iterate_chunks(self, bytes_max: int) -> AsyncGenerator[bytes, None]:
-        """Yields the decompressed body; raises ServiceRefusedError over the limit."""
+        """Yields the decompressed body; raises ServiceRefusedError after `bytes_max` bytes."""
         head = self.head
-        # A response without a body may still have headers for its length and encoding.
+        # A response without a body may still have headers for the length and encoding of a body.
         decompressor = BodyDecompressor(
             head.where, head.headers if head.has_body else {}, bytes_max=bytes_max
         )
@@ -88,10 +92,10 @@ class StreamedResponse:
 async def send_request(
     connections: OutboundConnections, request: HttpRequest, clock: HandlerClock
 ) -> AsyncIterator[StreamedResponse]:
-    """Sends a request and yields the response; ends the exchange with the block.
+    """Sends a request and yields the response; closes the response at the end of the block.
 
-    Raises ServiceError, ServiceBusyError or ServiceRefusedError for a status that is not ok, and
-    for problems of the connection, also while the block reads the body.
+    Raises ServiceError, ServiceBusyError or ServiceRefusedError for a status that is not ok. The
+    same errors report problems of the connection, also while the block reads the body.
     """
     where = format_url(request.url)
     try:
@@ -156,7 +160,7 @@ def _build_url(request: HttpRequest) -> httpx.URL:
 
 
 def _parse_url(text: str) -> httpx.URL:
-    """Parses a URL; raises InvalidURL, also for the ValueErrors that httpx lets through."""
+    """Parses a URL; raises InvalidURL, also where httpx raises a plain ValueError."""
     try:
         url = httpx.URL(text)
         return url if url.host else httpx.URL()
@@ -230,7 +234,7 @@ def _redirect_request(
     if is_elsewhere and keeps_body and request.content is not None:
         raise ServiceRefusedError(
             f"{format_url(str(url))} redirects a request with a body to another host; if you trust "
-            f"it, call {format_url(str(target))} directly"
+            f"that host, call {format_url(str(target))} directly"
         )
     headers: Mapping[str, str] = request.headers
     if is_elsewhere:
@@ -247,7 +251,7 @@ def _redirect_request(
 
 
 def _is_same_origin(url: httpx.URL, target: httpx.URL) -> bool:
-    """Returns whether scheme, host and port are equal; an upgrade from http to https counts."""
+    """Returns True for equal scheme, host and port, and for an upgrade from http to https."""
     is_upgrade = (_get_port(url), _get_port(target)) == (80, 443) and target.scheme == "https"
     is_same = url.scheme == target.scheme and _get_port(url) == _get_port(target)
     return url.host == target.host and (is_same or is_upgrade)
@@ -260,7 +264,7 @@ def _get_port(url: httpx.URL) -> int:
 async def _read_status_error(
     response: StreamedResponse, request: HttpRequest, clock: HandlerClock
 ) -> RunnelError:
-    """Builds the error for a status, with the beginning of the body if it can be read."""
+    """Builds the error for a status that is not ok; quotes the beginning of the body."""
     head = response.head
     beginning = b""
     with suppress(RunnelError, httpcore.NetworkError, httpcore.ProtocolError):

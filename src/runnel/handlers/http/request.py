@@ -23,7 +23,7 @@ ERROR_BODY_CHARS_MAX = 500
 class StatusPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which statuses are ok and which are retried: numbers, or classes such as `5xx`.
 
-    `ok` takes precedence.
+    A status that is in both lists is ok.
     """
 
     ok: Sequence[int | str] = OK_STATUSES
@@ -39,7 +39,7 @@ class StatusPolicy(msgspec.Struct, frozen=True, kw_only=True):
 def build_status_error(
     policy: StatusPolicy, where: str, status: int, *, body: str, retry_after_s: float | None
 ) -> RunnelError:
-    """Builds the error for a status; `body` is the beginning of the body, as explanation."""
+    """Builds the error for a status that is not ok; quotes `body`, the beginning of the body."""
     excerpt = shorten(" ".join(body.split()), ERROR_BODY_CHARS_MAX)
     sentence = f"{where} answered {status}" + (f": {excerpt}" if excerpt else "")
     if policy.is_retried(status):
@@ -83,7 +83,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request. `headers` are by lower-case name; `content` is the body."""
+    """An HTTP request. Names in `headers` are lower-case; `content` is the body."""
 
     method: str
     url: str
@@ -117,7 +117,7 @@ def parse_headers(config: Mapping[str, Json]) -> dict[str, str]:
 
 
 def build_http_request(config: Mapping[str, Json], *, idempotency_key: str) -> HttpRequest:
-    """Builds the request of a checked config."""
+    """Builds the HTTP request from a checked config."""
     method = config.get("method", "GET")
     headers = (
         {} if method in SAFE_METHODS else {"idempotency-key": encode_header_value(idempotency_key)}
@@ -155,5 +155,5 @@ def format_url(url: str) -> str:
 
 
 def encode_header_value(text: str) -> str:
-    """Percent-encodes text that is not ASCII: ids of nodes may contain any character."""
+    """Percent-encodes text that is not ASCII, such as an idempotency key with a node id."""
     return text if text.isascii() and text.isprintable() else quote(text)

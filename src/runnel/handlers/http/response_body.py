@@ -11,11 +11,12 @@ from runnel.core.values import Json
 from runnel.core.wording import shorten
 from runnel.errors import ServiceError, ServiceRefusedError
 
-# A longer text is not a media type, and parsing takes quadratic time.
+# The header is cut to this length. A longer text is not a media type, and parsing it takes
+# quadratic time.
 CONTENT_TYPE_CHARS_MAX = 500
 SHOWN_WORD_CHARS_MAX = 20
 COMPRESSION_OVERHEAD_BYTES = 1_024
-# Accepts the headers of gzip and of zlib alike.
+# With this value, zlib accepts the headers of gzip and of zlib.
 _GZIP_OR_ZLIB_WBITS = zlib.MAX_WBITS | 32
 _GZIP_MAGIC = b"\x1f"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -49,7 +50,7 @@ class BodyDecompressor:
         """Returns the decompressed chunk; raises ServiceRefusedError over the size limit."""
         if self._is_compressed:
             self._compressed_size += len(chunk)
-            # Guards against endless empty parts: compression makes data only slightly larger.
+            # Refuses endless empty gzip parts: compression makes data only slightly larger.
             if self._compressed_size > 2 * self._bytes_max + COMPRESSION_OVERHEAD_BYTES:
                 raise self._build_too_large_error()
             chunk = self._decompress_chunk(chunk)
@@ -103,7 +104,7 @@ class BodyDecompressor:
 def decode_body(data: bytes, headers: Mapping[str, str], *, kind: str, where: str) -> Json:
     """Decodes a body; raises ServiceError or ServiceRefusedError if that fails.
 
-    The kind `auto` is JSON if the content type says so, otherwise text.
+    With the kind `auto`, the body is JSON if its content type is JSON, otherwise text.
     """
     media_type = Message()
     media_type["content-type"] = headers.get("content-type", "")[:CONTENT_TYPE_CHARS_MAX]

@@ -30,8 +30,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 class KnownResults:
     """The names in a workflow's body that always hold placeholders.
 
-    These are the parameters, and the local names to which the body assigns results only. A name
-    such as `best`, with `best = None` before a loop, is not one of them: `best is None` is valid.
+    These names are the parameters, and the local names to which the body assigns only results. If
+    the body has `best = None` before a loop, `best` is excluded: the test `best is None` is valid.
     """
 
     def __init__(self, definition: ast.FunctionDef, function: AnyFunction) -> None:
@@ -48,7 +48,7 @@ class KnownResults:
         )
 
     def describe(self, expression: ast.expr) -> str | None:
-        """Describes a placeholder for messages; None if the expression may be something else."""
+        """Returns a description of the placeholder; None if the expression may be another value."""
         if not self._is_result(expression):
             return None
         root = expression
@@ -65,9 +65,9 @@ class KnownResults:
         )
 
     def _discard_non_results(self, assignments: Assignments) -> None:
-        """Removes names that may hold other values.
+        """Removes the names that may hold values other than placeholders.
 
-        Names can be assigned from each other, so it repeats until no name is removed.
+        Names can be assigned from each other, so the loop repeats until no name is removed.
         """
         size = -1
         while size != len(self._result_names) + len(self._list_names):
@@ -104,7 +104,7 @@ class KnownResults:
                 return False
 
     def _is_list(self, expression: ast.expr) -> bool:
-        """Returns whether all items of a list are results, so that a loop yields results."""
+        """Returns True for a list whose items are all results, so that a loop yields results."""
         match expression:
             case ast.Name(id=name):
                 return name in self._list_names
@@ -116,7 +116,7 @@ class KnownResults:
                 return False
 
     def _is_task(self, called: ast.expr) -> bool:
-        """Recognizes `fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("x").map`."""
+        """Returns True for `fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("x")`."""
         if isinstance(self._resolve_outer_name(called), TracedCallable):
             return True
         match called:
@@ -128,7 +128,7 @@ class KnownResults:
                 return False
 
     def _resolve_outer_name(self, expression: ast.expr) -> Any:
-        """Returns the object that a global or enclosing name refers to; None if unknown."""
+        """Returns the object that a global or enclosing name refers to; None if it is unknown."""
         match expression:
             case ast.Name(id=name) if name not in self._local_names:
                 return self._outer_names.get(name)
@@ -213,8 +213,8 @@ def _iterate_target_names(
             return
 
 
-# Python evaluates these tests without calling the placeholder, so it can't raise TraceError itself:
-# while a workflow is traced, `url is None` is always false.
+# Python evaluates these tests without calling a method of the placeholder. So the placeholder can't
+# raise TraceError, and `url is None` is always false while a workflow is traced.
 
 _BRANCH_ADVICE = "write task.when(condition)(...), or decide inside a task"
 _IS_ADVICE = "write task.when(x == None)(...), or decide inside a task"
@@ -223,7 +223,10 @@ _TYPE_FUNCTIONS = frozenset({"isinstance", "issubclass", "type", "callable"})
 
 
 def check_untraceable_code(function: AnyFunction) -> None:
-    """Raises TraceError for the first untraceable test; does nothing if there is no source."""
+    """Raises TraceError for the first test in a workflow's body that tracing would get wrong.
+
+    Does nothing if the source code is not available.
+    """
     function = inspect.unwrap(function)
     definition, first_line = _parse_definition(function)
     if definition is None:
@@ -245,9 +248,9 @@ def _parse_definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, in
 
 
 def _parse_statement(source: str) -> ast.stmt:
-    """Parses a function; wraps an indented one in an `if` block.
+    """Parses the source of a function; wraps indented source in an `if` block.
 
-    Removing the indentation instead could change multi-line strings.
+    Removing the indentation could change multi-line strings.
     """
     if not source[:1].isspace():
         return ast.parse(source).body[0]
