@@ -1,4 +1,4 @@
-"""Filters and pages of executions and dead letters, for stores that have no index for them."""
+"""Filters lists of executions and dead letters and splits them into pages, without an index."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -64,16 +64,16 @@ def get_page_position(header: ExecutionHeader) -> PagePosition:
 
 
 def find_page_start(criteria: ExecutionFilter) -> PagePosition:
-    """Returns the position that the page starts after.
+    """Returns the position after which the page starts.
 
-    Raises InputError if `after` is not a valid cursor.
+    Raises InputError if the `after` of the filter is not a valid cursor.
     """
     after = NEWEST_POSITION if criteria.after is None else decode_cursor(criteria.after)
     return min(after, (criteria.created_before, ""))
 
 
 def build_header_page(headers: Sequence[ExecutionHeader], criteria: ExecutionFilter) -> HeaderPage:
-    """Builds the page from all matching headers after its start.
+    """Builds the page from the matching headers after the start of the page.
 
     If there are more headers than the limit, the page has a `next` cursor.
     """
@@ -92,7 +92,7 @@ async def scan_headers(
 ) -> HeaderPage:
     """Reads headers in chunks of `chunk_size` until the page is full or all headers are read.
 
-    Stops after `scanned_max` headers; the page may then have fewer headers than its limit.
+    Stops after `scanned_max` headers, even if the page has fewer headers than its limit.
     """
     position = find_page_start(criteria)
     matching: list[ExecutionHeader] = []
@@ -154,5 +154,5 @@ def build_letter_page(
 
 
 def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:
-    """Returns the sort key of the letter; a newer letter has a larger key."""
+    """Returns the sort key of the dead letter; a newer letter has a larger key."""
     return letter.rejected_at, encode(letter)

@@ -1,4 +1,4 @@
-"""Options of a store on a Redis server. The URL is separate, because it can contain a password."""
+"""Options of a store on a Redis server, without the URL, which can contain a password."""
 
 import msgspec
 
