@@ -290,7 +290,7 @@ class SimulatedServer:
         return copy_state(self.state)
 
     def has_changed_since(self, earlier: MemoryState) -> bool:
-        """Returns whether a rollback to `earlier` would lose a commit or a message."""
+        """Returns True if a rollback to `earlier` would lose a commit or a message."""
         return any(
             current.sequence != former.sequence
             or get_stream_inbox(self.state, current.number).entries

@@ -63,7 +63,7 @@ def is_skipped(config: dict[str, Json], item: int | None) -> bool:
 
 
 def is_permanent_failure(config: dict[str, Json], execution_id: str) -> bool:
-    """Returns whether a node fails permanently: always, or in the first children of a node."""
+    """Returns True if a node fails permanently: always, or in the first children of a node."""
     bad_children = cast("int", config.get("bad_children", 0))
     is_child = "." in execution_id
     attempt = int(execution_id.rpartition(".")[2]) if is_child else 0

@@ -55,7 +55,7 @@ class ErrorMessageCheck(InvariantCheck):
 
 
 def _names_cause(execution: Execution, message: str) -> bool:
-    """Returns whether the message starts with a failed node and its error."""
+    """Returns True if the message starts with a failed node and its error."""
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         cause = f"node '{compiled.node.id}' failed: {run.error}"

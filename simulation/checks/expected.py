@@ -143,14 +143,14 @@ def _find_false_conditions(workflow: Workflow) -> set[str]:
 
 
 def _is_node_start(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
-    """Returns whether an attempt exists after the event: a task, sleep, child or key wait."""
+    """Returns True if an attempt exists after the event: a task, sleep, child or key wait."""
     if isinstance(event, NodeWaits):
         return event.attempt is not None and event.item == NO_ITEM
     return isinstance(event, NodeQueued | MapStarted)
 
 
 def _is_node_end(event: AnyEvent) -> TypeGuard[NodeCompleted | NodeFailed | NodeSkipped]:
-    """Returns whether the node settled by its own work, not by a rule of the graph."""
+    """Returns True if the node settled by its own work, not by a rule of the graph."""
     if isinstance(event, NodeSkipped) and event.reason is not SkipReason.BY_ITSELF:
         return False
     is_end = isinstance(event, NodeCompleted | NodeFailed | NodeSkipped)

@@ -31,7 +31,7 @@ class IdleSlotCheck(InvariantCheck):
 
 
 def _is_idle(execution: Execution) -> bool:
-    """Returns whether a slot is empty. Skips executions that may be loading a large value."""
+    """Returns True if a slot is empty. Skips executions that may be loading a large value."""
     if execution.state is not ExecutionState.RUNNING or execution.outcome is not None:
         return False
     if any(run.output is not None and run.output.blob is not None for run in execution.nodes):

@@ -81,7 +81,7 @@ class StuckExecutionCheck(InvariantCheck):
         return True  # signals may never arrive, and the queue for slots is in memory
 
     def _has_timer(self, token: TaskToken, run: NodeRun) -> bool:
-        """Returns whether there is a timer for exactly the due time."""
+        """Returns True if there is a timer for exactly the due time."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
         expected = (token.execution_id, token.node_id, token.item, run.due)

@@ -39,7 +39,7 @@ class ScenarioCaller:
         engine.event_bus.watch(self._on_notification)
 
     def has_answer(self, name: str) -> bool:
-        """Returns whether an earlier process confirmed the call; then it must be stored."""
+        """Returns True if an earlier process confirmed the call; then it must be stored."""
         return name in self._answered
 
     async def call_once(self, name: str, call: Callable[[], Awaitable[object]]) -> None:

@@ -1,8 +1,8 @@
 """The format of feed entries, which all stores share, and the pages of changes built from entries.
 
-An entry is the text of one commit. It holds a letter and an id for each execution that the commit
-changed. A commit with more than ENTRY_CHANGES_MAX changes has several entries, so that a limit on
-the number of entries also limits the size of the feed.
+An entry is the text of one commit. The text holds a letter and an id for each execution that the
+commit changed. A commit with more than ENTRY_CHANGES_MAX changes has several entries, so that a
+limit on the number of entries also limits the size of the feed.
 
 A position of a reader holds the id of an entry, its checksum, and the number of its changes that
 were read. If a store still has an entry with this id and checksum, it also has every later entry.

@@ -1,6 +1,7 @@
 """Functions that all mailboxes share.
 
-They compute the partition of a command, and build the error for an execution of a deleted workflow.
+The functions compute the partition of a command, and build the error for an execution of a deleted
+workflow.
 """
 
 import zlib

@@ -29,7 +29,7 @@ It returns fewer only if there are no more.
 
 
 def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
-    """Returns whether the header matches; ignores `after` and `limit`."""
+    """Returns True if the header matches; ignores `after` and `limit`."""
     return (
         (not criteria.states or header.state in criteria.states)
         and criteria.workflow in (None, header.workflow)
@@ -51,7 +51,7 @@ def _contains_text(header: ExecutionHeader, text: str) -> bool:
 
 
 def is_unindexed(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter uses labels or text, which no database index covers."""
+    """Returns True if the filter uses labels or text, which no database index covers."""
     return bool(criteria.labels or criteria.text)
 
 
@@ -129,7 +129,7 @@ async def count_by_scan(
 
 
 def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
-    """Returns whether the letter matches; ignores `after` and `limit`."""
+    """Returns True if the letter matches; ignores `after` and `limit`."""
     return (
         criteria.queue in (None, letter.queue)
         and criteria.workflow in (None, letter.workflow)

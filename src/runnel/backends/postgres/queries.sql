@@ -29,8 +29,7 @@ SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
 -- add_life: records that Redis continues after this sequence
 INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- move_cursor: moves the cursor by compare-and-set, so that each commit is archived once; also
--- returns the digests of quarantined aggregates
+-- move_cursor: moves the cursor by compare-and-set; also returns the quarantined digests
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3
 RETURNING sequence, ARRAY(SELECT DISTINCT digest FROM set_aside WHERE partition = $1);
@@ -51,8 +50,7 @@ DELETE FROM set_aside WHERE digest = ANY ($1::text[]);
 -- load_set_aside: returns the quarantined entries of a history
 SELECT body FROM set_aside WHERE digest = $1 AND kind = 'history' ORDER BY sequence, ordinal;
 
--- list_set_aside: lists the quarantined entries of aggregates in order, each aggregate's header
--- first
+-- list_set_aside: lists the quarantined entries of aggregates in order, each header first
 SELECT digest, kind, sequence, body FROM set_aside WHERE digest = ANY ($1::text[])
 ORDER BY sequence, kind, ordinal;
 
@@ -163,8 +161,7 @@ WHERE commands.execution_id = given.execution_id
     AND commands.key = given.key
     AND applied_at IS NULL;
 
--- apply_all_commands: marks the commands of final executions as applied, because they can have no
--- effect
+-- apply_all_commands: marks all commands of final executions as applied
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 
@@ -174,8 +171,7 @@ WHERE partition = $1 AND applied_at IS NULL
     AND (SELECT state FROM executions WHERE executions.id = commands.execution_id)
         NOT IN ('PENDING', 'RUNNING');
 
--- take_unapplied: lists the commands to send again because they had no effect; the pause before the
--- next attempt doubles each time
+-- take_unapplied: lists commands without effect, to send them again; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(
     SELECT id FROM commands
@@ -195,16 +191,14 @@ SELECT version FROM definitions WHERE hash = $1 AND version > 0;
 -- lock_definitions: serializes the assignment of versions of one name
 SELECT pg_advisory_xact_lock(hashtextextended('runnel definition ' || $1::text, 0));
 
--- add_definition: stores a definition under the next version of its name, even if the same
--- definition was deleted
+-- add_definition: stores a definition under the next version of its name, even if it was deleted
 INSERT INTO definitions (hash, name, version, document)
 SELECT $1::text, $2::text, coalesce(max(abs(version)), 0) + 1, $3::bytea
 FROM definitions WHERE name = $2::text
 ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
 
--- delete_versions: marks all versions of a name as deleted; executions still read their definition
--- by hash
+-- delete_versions: marks all versions of a name as deleted; executions still read theirs by hash
 UPDATE definitions SET version = -version WHERE name = $1 AND version > 0;
 
 -- list_workflows: lists the newest version of each workflow, by name
@@ -234,8 +228,7 @@ FROM (SELECT (
 ) AS body) AS aside
 LEFT JOIN executions ON id = $1;
 
--- list_headers: lists the newest headers after a position; reads the index once per state, then
--- merges
+-- list_headers: lists the newest headers after a position; reads the index per state, then merges
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -286,8 +279,7 @@ WHERE parent_id = $1
 ORDER BY created_at DESC, id DESC
 LIMIT $5;
 
--- list_labelled: lists the newest headers with the given labels after a position, and counts them
--- up to a limit
+-- list_labelled: lists the newest headers with labels after a position; counts them up to a limit
 WITH matching AS MATERIALIZED (
     SELECT id, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -344,8 +336,7 @@ WHERE id >= $1 AND id < $2 AND ($3 OR strpos(id, '.') = 0)
 ORDER BY id
 LIMIT $4;
 
--- load_history: returns the history entries of one execution in order, after a number of skipped
--- entries
+-- load_history: returns the history entries of one execution in order, after skipped entries
 SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal OFFSET $2;
 
 -- list_nodes: lists the nodes of one execution, by id and item
@@ -429,8 +420,7 @@ ORDER BY aggregate_id, sequence, ordinal;
 -- list_limits: lists the concurrency keys of a partition that have holders or waiters
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: lists root executions that ended in a state before a time and have no active
--- children
+-- take_finished: lists root executions that ended in a state before a time, without active children
 SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
     AND NOT EXISTS (

@@ -126,7 +126,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 def format_redis_location(address: str, prefix: str, host: str) -> str:
     """Returns the location of a Redis as text for users.
 
-    `host` is the name of this machine. It is added to an address that only this machine can use.
+    `host`, the name of this machine, is added to an address that only this machine can use.
     """
     is_local = address.startswith("/") or address.rpartition(":")[0] in LOOPBACK
     machine = f" on {host}" if is_local and host else ""

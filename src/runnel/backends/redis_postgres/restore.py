@@ -127,12 +127,12 @@ def _decode_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
             yield from decode_entry(data).events
 
 
-# The maximum number of bytes that one script call writes.
+# The maximum number of entries and of bytes that one script call writes.
 PART_ENTRIES_MAX = 1_000
 PART_BYTES_MAX = 1_000_000
 JOURNAL_PAGE_SIZE = 500
 SCAN_BATCH_SIZE = 1_000
-# This batch size is small, because a command can hold an input of 256 kB.
+# A page of commands is small, because one command can hold an input of 256 kB.
 COMMAND_PAGE_SIZE = 100
 
 
@@ -209,8 +209,8 @@ class ArchiveRestorer:
             common_sequence = min(common_sequence, claimed.branched_at)
         is_other = common_sequence < lease.sequence
         if is_other:
-            # The whole journal is deleted, including unarchived commits that precede both
-            # incarnations.
+            # The whole journal is deleted, including commits that both incarnations share and that
+            # are not archived yet.
             common_sequence = min(common_sequence, claimed.sequence)
         is_behind = claimed.sequence > common_sequence or is_other
         if is_behind:

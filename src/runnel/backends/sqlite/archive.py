@@ -181,7 +181,7 @@ class SqliteArchive:
 
 
 def _has_unindexed(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter has a condition that the SQL statement can't check."""
+    """Returns True if the filter has a condition that the SQL statement can't check."""
     return is_unindexed(criteria) or criteria.parent is not None
 
 

@@ -85,8 +85,8 @@ class MessageDelivery:
     def write(self, db: sqlite3.Connection, outgoing: OutgoingCommands) -> StoredMessages:
         """Stores the commands and returns the stored rows.
 
-        The result has the new rows of each partition in order. They follow earlier rows of other
-        processes that are not yet in the inbox of the partition.
+        The result has the new rows of each partition in order. The new rows follow earlier rows of
+        other processes that are not yet in the inbox of the partition.
         """
         creations = [
             (row[0], command)

@@ -1,7 +1,7 @@
 -- Acquires a partition that is free, or whose lease has not changed since its owner was declared
 -- dead.
--- ARGV: the three `judged` arguments describe the lease of the dead owner; `judged_owner` is '' for a
--- free partition. `archive` is '' for a new owner without an archive.
+-- ARGV: the three `judged` arguments describe the lease of the dead owner. `judged_owner` is '' for
+-- a free partition. `archive` is '' for a new owner without an archive.
 -- Returns {1, epoch, sequence, cursor}; {0, owner} if the lease is held; {2} if the store is paired
 -- with another archive.
 local partition, layout = unpack(KEYS)
