@@ -1,4 +1,6 @@
-"""A cancelled execution stops: only clean-up nodes start, and running code is stopped."""
+"""Checks that a cancelled execution stops: only clean-up nodes start, and running code
+is stopped.
+"""
 
 from runnel.core.events import (
     Event,
@@ -21,7 +23,7 @@ class CancellationCheck(InvariantCheck):
         super().__init__(truth)
         self._cancelled: set[str] = set()
         self._orphans: dict[str, bool] = {}
-        """Children whose parent stopped waiting for them, and whether that was forced."""
+        """Children whose parent stopped waiting for them, by id; True after a forced cancel."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionClosing) and event.outcome is ExecutionState.CANCELLED:
@@ -51,7 +53,9 @@ class CancellationCheck(InvariantCheck):
         self._orphans[run.detail] = execution.is_abrupt
 
     def on_commit(self, step: CommitStep) -> None:
-        """Checks that a child is cancelled by the same commit, as both share a partition."""
+        """Checks that the commit that cancels a parent also cancels its children, in the same
+        partition.
+        """
         orphans, self._orphans = self._orphans, {}
         if self.truth.cuts_commits:
             return

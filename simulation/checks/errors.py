@@ -1,4 +1,4 @@
-"""The errors of a node, its execution and its parent name the cause."""
+"""Checks that the errors of a node, its execution and its parent name the cause."""
 
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import ExecutionState, NodeState

@@ -1,4 +1,4 @@
-"""Each inbox entry takes effect exactly once, in the commit that consumes it."""
+"""Checks that each inbox entry takes effect exactly once, in the commit that consumes it."""
 
 from runnel.core.commands import (
     Command,

@@ -1,4 +1,6 @@
-"""Concurrency keys, slots of executions and workers, and rates stay within their limits."""
+"""Checks that concurrency keys, slots of executions and workers, and rates stay within their
+limits.
+"""
 
 from collections import Counter
 
@@ -24,7 +26,7 @@ class LimitCheck(InvariantCheck):
         self._token_times: dict[str, list[float]] = {}
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """Checks that one interval has at most `burst` tokens, for any number of workers."""
+        """Checks that all workers together get at most `burst` tokens in one interval."""
         token_times = self._token_times.setdefault(tag, [])
         token_times.append(at)
         if (
@@ -60,7 +62,7 @@ class LimitCheck(InvariantCheck):
             raise self.make_violation(f"{worker} runs {token} twice at once")
 
     def _check_rate(self, tag: str | None) -> None:
-        """Checks that code with a rate limit starts only with a due token."""
+        """Checks that code with a rate limit starts only after its rate token is due."""
         if tag is None:
             return
         rates = self.truth.rates
@@ -72,7 +74,10 @@ class LimitCheck(InvariantCheck):
             )
 
     def _check_slots(self, execution: Execution) -> None:
-        """Counts used slots from the states of nodes and items, not from the engine's counter."""
+        """Checks the number of used slots.
+
+        Counts the states of nodes and items, not the engine's counter.
+        """
         if execution.outcome is not None:
             return
         slots = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
@@ -85,7 +90,10 @@ class LimitCheck(InvariantCheck):
             raise self.make_violation(f"{execution.id} uses {used} of {slots} slots")
 
     def _check_keys(self) -> None:
-        """Counts holders from the executions, not from the aggregate of the key."""
+        """Checks the number of holders of each key.
+
+        Counts tasks of executions, not the state of the key.
+        """
         in_flight: Counter[str] = Counter()
         limits: dict[str, int] = {}
         for execution in self.truth.executions.values():

@@ -1,4 +1,4 @@
-"""Without faults, orchestrators share partitions evenly, and partitions then stay."""
+"""Checks that orchestrators share partitions evenly in runs without faults, and then keep them."""
 
 from collections import Counter
 

@@ -24,12 +24,12 @@ from runnel.ports.store import ExecutionHeader
 HeaderReader = Callable[[PagePosition, int], Awaitable[Sequence[ExecutionHeader]]]
 """Returns at most the given number of headers after a position, newest first.
 
-It returns fewer only if there are no more.
+A reader returns fewer headers only if there are no more.
 """
 
 
 def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
-    """Returns True if the header matches; ignores `after` and `limit`."""
+    """Returns True if the header matches the filter; ignores `after` and `limit`."""
     return (
         (not criteria.states or header.state in criteria.states)
         and criteria.workflow in (None, header.workflow)
@@ -129,7 +129,7 @@ async def count_by_scan(
 
 
 def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
-    """Returns True if the letter matches; ignores `after` and `limit`."""
+    """Returns True if the dead letter matches the filter; ignores `after` and `limit`."""
     return (
         criteria.queue in (None, letter.queue)
         and criteria.workflow in (None, letter.workflow)

@@ -43,7 +43,7 @@ class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "runnel"
     call_timeout_s: float = 10.0
-    """A call that takes longer fails, and so does a connection attempt."""
+    """A call or a connection attempt that takes longer fails."""
     connections_max: int = 10
 
 

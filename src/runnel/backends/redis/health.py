@@ -31,14 +31,14 @@ class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_max_bytes: int
     clock_ahead_s: float
     partitions: int | None
-    """None before the first Runnel process has opened the store."""
+    """The number of partitions; None before the first Runnel process has opened the store."""
     incarnation: str | None
-    """The name of the archive that it belongs to; None if it has no archive."""
+    """The name of the archive that is paired with this Redis; None if it has no archive."""
     identity: str | None = None
-    """The name under which its archive knows this Redis; None if it has no archive."""
+    """The name of this Redis in its archive; None if it has no archive."""
     address: str = ""
     journal_starts: Mapping[int, int] = {}
-    """The first commit in the journal of each partition that has one."""
+    """The first commit in the journal of each partition that has a journal."""
 
 
 class RedisHealth:

@@ -67,7 +67,7 @@ class PendingCommandImport:
         count = int(await self._pool.call("HGET", self._keys.layout, "partitions") or 0)
         for partition in range(count):
             async for _ in self._read_pages(partition):
-                """Only checks that every message can be read."""
+                """This loop only checks that every message can be read."""
         last_recorded: dict[int, str] = {}
         for partition in range(count):
             async for last, commands in self._read_pages(partition):
