@@ -129,7 +129,10 @@ def _describe_node(node: Node) -> str:
 
 
 def _select_last_lines(run: SimulationRun) -> list[str]:
-    """Returns the last lines of the trace that concern the executions named in the violation."""
+    """Returns the last lines of the trace.
+
+    If the violation names executions, leaves out the others.
+    """
     problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
     unnamed = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
@@ -145,8 +148,8 @@ SEEDS_PER_CHUNK = 25
 # A run with less activity than this is inconclusive.
 STEPS_MIN = 50
 COMMITS_MIN = 1
-# The minimum count of each feature per 100 seeds. Each fault must occur FAULTS_PER_HUNDRED_MIN
-# times per 100 seeds.
+# The minimum of each counter per 100 seeds. Each fault must occur FAULTS_PER_HUNDRED_MIN times per
+# 100 seeds.
 PER_HUNDRED_MIN = {
     "takeovers": 20,
     "refused_commits": 5,
@@ -185,7 +188,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.SHARED_VALUE: 25,
     Feature.FAULT_FREE: 1,
 }
-# These faults have no effect if their target does not exist at that time.
+# Faults that have no effect if their target does not exist at the planned time.
 OPTIONAL_FAULTS = frozenset(
     {
         Fault.CLAIM_ANSWER_LOST,

@@ -44,7 +44,7 @@ INLINE_BYTES_MAX = 100
 SHARED_BYTES_MAX = 20
 # The restart delay of a worker that a task has crashed.
 RESTART_DELAY_S = 1.0
-# The log event of a repair by the watchdog, which means that the engine has a bug.
+# Log events that mean that the engine has a bug, for example a repair by the watchdog.
 _BUG_EVENTS = frozenset(
     {names.COMMAND_POISONED, names.MESSAGE_UNREADABLE, names.EXECUTION_REPAIRED}
 )

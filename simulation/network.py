@@ -34,8 +34,8 @@ FAULT_ODDS = {
     Fault.DUPLICATE: 0.03,
     Fault.DELAY: 0.02,
 }
-# The odds of a long delay for a rare call. The delay tests something only if the worker acts during
-# it.
+# The name of a rare call, and the probability of its delay. The delay tests something only if the
+# worker acts during it.
 LOSS_VERDICT_CALL = "lose_worker_tasks"
 LOSS_VERDICT_DELAY_ODDS = 0.9
 
@@ -81,7 +81,7 @@ class Network:
         limit: asyncio.TimerHandle | None = None
         if name not in BLOCKING_CALLS and not self.is_healed:
             loop = asyncio.get_running_loop()
-            limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no answer in time")
+            limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no response in time")
         try:
             return await answer
         except asyncio.CancelledError:

@@ -1,6 +1,4 @@
-"""A simple reference implementation of an execution, which evaluates all nodes after
-each change.
-"""
+"""A simple reference of an execution, which evaluates every node again after each change."""
 
 from runnel.core.states import FINAL_NODE_STATES
 from runnel.core.states import NodeState as S
@@ -8,10 +6,7 @@ from runnel.core.workflow import CLEAN_UP_RULES, OnFailure, RunWhen, Workflow
 
 
 class ReferenceExecution:
-    """A reference execution that starts nodes as soon as possible and has no retries.
-
-    `settle` records how a node ended.
-    """
+    """Starts each node as soon as possible, without retries. `settle` records how a node ended."""
 
     def __init__(self, workflow: Workflow, false_conditions: set[str]) -> None:
         self.workflow = workflow

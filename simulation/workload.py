@@ -38,7 +38,7 @@ def make_work_config(
 ) -> dict[str, Json]:
     """Returns the script of a node.
 
-    The node first fails `fails` times with a transient error. Then it fails permanently if
+    The node first fails `fails` times with a transient error. Then the node fails permanently if
     `is_bad`, or succeeds if not. `of` has templates whose values determine the output. `skips`
     skips the node, or every second item of a map. `kills` is the number of workers that the node
     crashes first. `bad_children` is the number of child executions of the node that fail

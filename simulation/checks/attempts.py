@@ -59,7 +59,8 @@ class AttemptCheck(InvariantCheck):
             self._reasons[key] += 1
         elif event.attempt > 1 + self._reasons[key]:
             raise self.make_violation(
-                f"{key} has attempt {event.attempt} with only {self._reasons[key]} reasons"
+                f"{key} has attempt {event.attempt} after only "
+                f"{self._reasons[key]} retries, losses and waits"
             )
         if isinstance(event, RetryPlanned):
             self._check_retry(execution, event)
@@ -70,7 +71,7 @@ class AttemptCheck(InvariantCheck):
         retries_max = execution.graph.nodes[index].node.retry.max_retries
         if run is not None and run.failures >= retries_max:
             raise self.make_violation(
-                f"{execution.id}/{event.node} is retried after {retries_max} retries"
+                f"{execution.id}/{event.node} is retried after its maximum of {retries_max} retries"
             )
 
     def _check_not_given_up_early(self, execution: Execution, event: NodeFailed) -> None:

@@ -36,14 +36,16 @@ class CancellationCheck(InvariantCheck):
         compiled = execution.graph.nodes[execution.graph.index[event.node]]
         if not compiled.is_clean_up or execution.is_abrupt:
             raise self.make_violation(
-                f"{execution.id}/{event.node} starts after {execution.outcome}"
+                f"{execution.id}/{event.node} starts "
+                f"after the execution closed as {execution.outcome}"
             )
 
     def _check_force(self, execution: Execution, event: ExecutionClosing) -> None:
         order = self.truth.orders.get(execution.id)
         if order is not None and event.is_abrupt is not order.is_forced:
             raise self.make_violation(
-                f"{execution.id} is cancelled, is_abrupt is {event.is_abrupt}"
+                f"{execution.id} is cancelled with is_abrupt {event.is_abrupt}, "
+                f"expected {order.is_forced}"
             )
 
     def _note_child(self, execution: Execution, event: NodeCancelled) -> None:

@@ -1,4 +1,4 @@
-"""Checks that each task that failed for good has one dead letter, and that there are no others."""
+"""Checks that each finally failed task has one dead letter, and that no other letter exists."""
 
 from collections import Counter
 
@@ -31,7 +31,8 @@ class DeadLetterCheck(InvariantCheck):
             letters = Counter(letters.keys())
         if letters != expected:
             raise self.make_violation(
-                f"{dict(letters - expected)} too many, {dict(expected - letters)} missing"
+                f"unexpected dead letters: {dict(letters - expected)}, "
+                f"missing dead letters: {dict(expected - letters)}"
             )
 
     def _find_failures(self, execution: Execution) -> list[NodeFailed]:

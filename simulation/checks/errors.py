@@ -29,7 +29,7 @@ class ErrorMessageCheck(InvariantCheck):
             type_, message = predict_error(node)
             if run.error.type != type_ or message not in run.error.message:
                 raise self.make_violation(
-                    f"{execution.id}/{node.id} is {run.error}, expected {type_}"
+                    f"{execution.id}/{node.id} has the error {run.error}, expected {type_}"
                 )
         is_child = node.child is not None and node.for_each is None
         child = self.truth.executions.get(run.detail) if is_child else None
@@ -37,7 +37,7 @@ class ErrorMessageCheck(InvariantCheck):
             cause = child.error.message[:_SHOWN_CHARS]
             if cause not in run.error.message:
                 raise self.make_violation(
-                    f"{execution.id}/{node.id} is {run.error}, expected {cause}"
+                    f"{execution.id}/{node.id} has the error {run.error}, expected {cause}"
                 )
 
     def _check_execution(self, execution: Execution) -> None:

@@ -70,7 +70,7 @@ class ReferenceCheck(InvariantCheck):
             if _is_node_end(event):
                 self._settle(execution, reference, event)
             elif isinstance(event, ExecutionClosing) and _is_from_outside(event):
-                # This is also the case if only the output was not stored yet.
+                # The execution may already have an outcome, with only its output not stored yet.
                 result = result or reference.outcome or event.outcome
                 if event.is_abrupt:
                     reference.force()
@@ -86,7 +86,9 @@ class ReferenceCheck(InvariantCheck):
     ) -> None:
         if reference.state[event.node] is not NodeState.RUNNING:
             state = reference.state[event.node]
-            raise self.make_violation(f"{execution.id}/{event.node} settles, expected {state}")
+            raise self.make_violation(
+                f"{execution.id}/{event.node} settles, but the reference expects {state}"
+            )
         if isinstance(event, NodeSkipped):
             reference.skip(event.node)
         else:

@@ -55,7 +55,7 @@ class LimitCheck(InvariantCheck):
     ) -> None:
         running = self.truth.running_handlers[worker]
         if len(running) > self.truth.concurrency:
-            raise self.make_violation(f"{worker} runs {len(running)} at once: {running}")
+            raise self.make_violation(f"{worker} runs {len(running)} tasks at once: {running}")
         self._check_rate(invocation.rate_limit_tag)
         # After a rollback, a task may run again before its first run is stopped.
         if running.count(token) > 1 and not self.truth.was_rolled_back:

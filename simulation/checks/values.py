@@ -78,7 +78,10 @@ class ComputedValueCheck(InvariantCheck):
             return
         output = self._decode(event.output)
         if [*output] != ["slept_seconds"] or output["slept_seconds"] < node.config["seconds"]:
-            raise self.make_violation(f"{execution.id}/{event.node}: {output} of {node.config}")
+            raise self.make_violation(
+                f"the sleep {execution.id}/{event.node} returns {output}, "
+                f"its config is {node.config}"
+            )
         self._model.sleeps[execution.id, event.node] = output
 
     def _check_key(self, execution: Execution, event: NodeWaits) -> None:

@@ -82,7 +82,7 @@ def _count_entries(client: Redis, key: str, command: str) -> int:
     return sum(_execute(client, command, name) for name in names)
 
 
-# Any: the type of the answer depends on the command.
+# The result is Any, because the type of the reply depends on the command.
 def _execute(client: Redis, *command: bytes | str | int) -> Any:
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py's gap
 

@@ -24,7 +24,7 @@ from simulation.crash_points.storage import CrashPointStorage, DataDirStorage
 from simulation.crash_points.verdict import Snapshot, find_problems, read_snapshots
 
 DEADLINE_S = 20.0
-# The sweep stops after this number of problems, because a broken engine fails at many crash points.
+# The sweep stops after this number of failed crash points, because a broken engine fails at many.
 BAD_POINTS_MAX = 3
 EARLY_ENDS_MAX = 3
 # Sockets are not copied: no process listens on them.

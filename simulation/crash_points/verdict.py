@@ -138,8 +138,8 @@ def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
 def _find_wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
     """Yields a sentence for each node that never ran, or ran more than one extra time per crash.
 
-    A node that fails before it succeeds may run less often than in an undisturbed run, because
-    attempts that were issued but never started count as attempts.
+    A node that fails before it succeeds may run less often than in an undisturbed run. The reason
+    is that an attempt that was issued but never started counts too.
     """
     expected = _count_by_key(map(_replace_root, undisturbed.runs))
     actual = _count_by_key(map(_replace_root, end.runs))

@@ -39,9 +39,9 @@ class MemoryBlobs:
 class FileBlobs:
     """Stores each blob in one file, which holds the length of the key, the key and the data.
 
-    File names are hashes, because users choose parts of the keys. A key can therefore never lead
-    out of the folder, exceed the length of a file name, or collide with a key that differs only by
-    case.
+    File names are hashes, because users choose parts of the keys. A key can therefore never point
+    outside the folder or exceed the length of a file name. It also can't collide with a key that
+    differs only by case.
 
     A file name begins with the hash of the key's group, which is the part of the key before its
     first slash. Deleting the blobs of an execution therefore reads no other blobs.

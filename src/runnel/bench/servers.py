@@ -105,7 +105,7 @@ async def connect_postgres(postgres_url: str) -> AsyncIterator[Any]:
         finally:
             await connection.close(timeout=CALL_TIMEOUT_S)
     except DRIVER_ERRORS as error:
-        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
+        raise StoreError(f"PostgreSQL: {str(error) or 'no response in time'}") from error
 
 
 # Removes all data that a measurement has left on servers of the user.

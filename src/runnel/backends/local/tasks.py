@@ -1,7 +1,7 @@
 """The task queue of a store that keeps its tasks in the memory of this process.
 
-This module also has token buckets, a result cache, request windows, the list of orchestrators, and
-those methods of the Store port that need only the state in memory.
+This module also has token buckets, a result cache, request windows and the list of orchestrators.
+Its class LocalStore has those methods of the Store port that need only this state.
 """
 
 from collections import OrderedDict, deque

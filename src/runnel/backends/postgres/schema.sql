@@ -1,8 +1,8 @@
 -- The current schema, for a new database. The files in migrations/ bring an older database to the
 -- same state. Times are seconds since the epoch, exactly as the engine computed them.
 
--- The only row holds the name of this pair of Redis and PostgreSQL, its number of partitions, the
--- id that its Redis stores for itself, and the addresses of that Redis.
+-- The only row holds the name of this pair of Redis and PostgreSQL and its number of partitions.
+-- The row also holds the id and the addresses of the Redis.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,

@@ -1,5 +1,5 @@
 -- COPY writes the rows of a batch into these tables, then one statement merges them into the
--- archive. asyncpg takes 4 ms to check an array of 3,000 texts; COPY needs no checks. Each
+-- archive. COPY needs no checks, while asyncpg takes 4 ms to check an array of 3,000 texts. Each
 -- connection has its own temporary tables.
 CREATE TEMPORARY TABLE staged_headers (
     id text,

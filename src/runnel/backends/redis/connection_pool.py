@@ -166,7 +166,7 @@ class RedisConnectionPool:
         expected_run_id: str | None = None,
         is_large: bool = False,
     ) -> Reply:
-        """Runs a script by its hash, and loads it first if the server does not know it.
+        """Runs a script by its hash, and loads the script first if the server does not have it.
 
         The server has not run an unknown script, so sending the script again is safe.
         """

@@ -63,8 +63,8 @@ class RedisPostgresMailbox:
 
     Callers that arrive during a transaction share the next transaction. An error means that no
     command was recorded, unless the reply to the transaction was lost. Once the commands are
-    recorded, an unreachable Redis is not an error: the owner of the partition sends recorded
-    commands that have had no effect again.
+    recorded, an unreachable Redis is not an error. The owner of the partition later sends the
+    recorded commands that have had no effect.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 The database stores partitions, histories, executions, definitions, timers, messages, dead letters,
 records and rate buckets.
 
-Only the memory of the process that owns a partition holds queued and claimed tasks, reports that no
-commit has consumed, and concurrency keys with their messages. If that process dies, the next owner
+The process that owns a partition keeps some data only in memory: queued and claimed tasks,
+unconsumed reports, and concurrency keys with their messages. If that process dies, the next owner
 detects that these tasks are unknown and issues them again. Keeping tasks in memory halves the
 writes of every task. The price is a repeated attempt after a crash.
 

@@ -245,7 +245,7 @@ class SqliteLeases:
         """
         partition = acquired.lease.partition
         if self._acquiring.get(partition) != acquired.lease.nonce:
-            return  # the caller was cancelled meanwhile
+            return  # the caller was cancelled during the write
         self._discard_owned(partition)
         inbox = LocalInbox()
         inbox.put_rows(acquired.messages)

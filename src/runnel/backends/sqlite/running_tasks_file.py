@@ -146,8 +146,8 @@ def _map_new(path: Path) -> mmap.mmap | None:
     """Creates and maps the file; returns None if that fails.
 
     Without the file, tasks run without being recorded, as if all slots were used. The function
-    writes the whole file instead of only setting its size, because a write into a hole of a mapped
-    file kills the process when the disk is full.
+    writes the whole file instead of only setting its size. A write into a hole of a mapped file
+    would kill the process when the disk is full.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
