@@ -11,7 +11,8 @@ from runnel.core.workflow import Workflow
 from simulation.faults import Fault
 from simulation.workload import WorkflowGenerator, add_endless_node, list_signals
 
-# All faults occur within this time. After it, all faults are repaired, and all executions must end.
+# All faults occur within this time. After this time, all faults are repaired, and all executions
+# must end.
 FAULT_PHASE_S = 15.0
 SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0

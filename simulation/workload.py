@@ -65,7 +65,8 @@ def is_skipped(config: dict[str, Json], item: int | None) -> bool:
 def is_permanent_failure(config: dict[str, Json], execution_id: str) -> bool:
     """Returns True if the node fails permanently in this execution.
 
-    A script can require this for every execution, or only for the first child executions of a node.
+    A script can make the node fail in every execution, or only in the first child executions of a
+    node.
     """
     bad_children = cast("int", config.get("bad_children", 0))
     is_child = "." in execution_id

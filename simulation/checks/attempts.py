@@ -1,4 +1,4 @@
-"""Checks that each attempt has a reason, stays within the retry limit, and that each failure counts
+"""Checks that each attempt has a reason and is within the retry limit, and that failures count
 once.
 """
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from simulation.commit_log import InvariantCheck
 
-# The first orchestrator takes all partitions and then gives up one after the other.
+# The first orchestrator takes all partitions, and then gives up one partition after the other.
 MOVES_MAX = 2
 
 

@@ -82,7 +82,7 @@ def sweep(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepR
 
 
 def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
-    """Runs the scenario once per crash point, at which one call fails instead of the process.
+    """Runs the scenario once per crash point, and makes one call fail there.
 
     The call is not made, or its response is lost. The process must continue. Use this sweep only
     for storage that can be unreachable.

@@ -1,6 +1,6 @@
 """Processor time and memory of processes, and a description of the machine.
 
-The figures of processes come from /proc. On systems without /proc they are missing.
+The figures of processes come from /proc. Systems without /proc have no such figures.
 """
 
 import os

@@ -250,7 +250,7 @@ class _LoadGenerator:
     async def send(self, waiter: CompletionWaiter, per_s: float, seconds: float) -> Figures:
         """Submits the diamonds and waits for all of them.
 
-        Returns the memory after a sixth of the time.
+        Returns the memory use that was measured after a sixth of the time.
         """
         clock = self.deployment.clock
         self.started = clock.monotonic()

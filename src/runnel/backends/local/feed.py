@@ -20,7 +20,7 @@ TRIM_BATCH_SIZE = 1_000
 
 
 class ChangeLog:
-    """The last feed entries, numbered in order.
+    """The change feed of a store in memory, which holds the last entries, numbered in order.
 
     `incarnation` is an id that distinguishes this log from the log of another store.
     """

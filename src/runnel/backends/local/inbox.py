@@ -44,7 +44,10 @@ class LocalInbox:
         self._append(InboxEntry(position=self._next_position(), command=command), row)
 
     def put_raw(self, body: bytes, row: int = NO_ROW) -> None:
-        """Adds a message in its stored form; an unreadable message keeps its position."""
+        """Adds a message in its stored form.
+
+        An unreadable message becomes an entry without a command.
+        """
         position = self._next_position()
         try:
             entry = InboxEntry(position=position, command=decode_message(body))
@@ -170,7 +173,7 @@ class LocalTimers:
     def due(self, now: float, *, limit: int) -> Sequence[TimerRecord]:
         """Returns the due timers, earliest first.
 
-        Does not remove them: a timer stays until it is cleared.
+        A returned timer stays set until it is cleared.
         """
         entries: list[tuple[float, int, TimerRecord]] = []
         while len(entries) < limit:

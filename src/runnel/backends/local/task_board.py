@@ -64,7 +64,8 @@ class ReadyQueues:
     def __init__(self) -> None:
         # Only non-empty queues, in the order in which they are served.
         self._queues: dict[str, OrderedDict[TaskToken, TaskEntry]] = {}
-        # A dict, because the iteration order of a set of objects differs between runs.
+        # The waiters are in a dict, because the iteration order of a set of objects differs between
+        # runs.
         self._waiters: dict[Waiter, None] = {}
 
     def push(self, entry: TaskEntry) -> None:
@@ -147,8 +148,8 @@ DeliverCommand = Callable[[int, Command], None]
 class WorkerEntry:
     """The state of one worker on the board.
 
-    `dropped` maps the token of each task that the worker must still be told to stop to a flag. The
-    flag is True after one heartbeat that did not list the token. `is_listed` becomes True with the
+    `dropped` has the tokens of tasks that the worker must still be told to stop. The value of a
+    token is True after one heartbeat that did not list the token. `is_listed` becomes True with the
     first heartbeat, or with the first claim that returned a task.
     """
 
@@ -216,7 +217,9 @@ class TaskBoard:
             worker.wakeup.set()
 
     def drop_partition(self, partition: int) -> None:
-        """Drops all tasks of the partition; workers that run one are notified to stop."""
+        """Drops all tasks of the partition, and notifies the workers that run one of
+        these tasks.
+        """
         self._trackers.pop(partition, None)
         tokens = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in tokens:

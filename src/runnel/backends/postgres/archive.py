@@ -48,7 +48,7 @@ CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
-    """Lists and counts executions.
+    """Lists and counts executions in PostgreSQL.
 
     A text search scans executions from the newest on. SCANNED_EXECUTIONS_MAX rows take 80 ms.
 

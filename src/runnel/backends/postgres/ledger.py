@@ -29,7 +29,7 @@ REFUSED = "refused"
 
 
 class CursorClaim(msgspec.Struct, frozen=True):
-    """How far a partition is archived.
+    """The state of the archive cursor of one partition.
 
     `branched_at` is the sequence after which a later incarnation of Redis continued. None means
     that there was no later incarnation, so every commit in Redis is valid.
@@ -133,8 +133,9 @@ class PostgresLedger:
     ) -> Sequence[Row]:
         """Records the commands and blobs in one transaction.
 
-        The transaction is necessary even for the single statement. Without it, a server that did
-        not respond in time could run the statement later, although the caller got an error.
+        The transaction is necessary even for the single statement. Without a transaction, a server
+        that did not respond in time could run the statement later, although the caller got an
+        error.
         """
         async with self._database.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(SQL["record"], *values)

@@ -59,14 +59,14 @@ SELECT aggregate_id, body FROM set_aside
 WHERE partition = $1 AND kind = 'history' AND substr(aggregate_id, 1, 6) = 'limit:'::bytea
 ORDER BY sequence, ordinal;
 
--- list_ids_set_aside: lists the aggregates of a partition that are quarantined after a commit
+-- list_ids_set_aside: lists the aggregates of a partition with entries quarantined after a commit
 SELECT DISTINCT aggregate_id FROM set_aside WHERE partition = $1 AND sequence > $2;
 
--- delete_set_aside: deletes the quarantined entries of a tree
+-- delete_set_aside: deletes the quarantined entries of an execution and its descendants
 DELETE FROM set_aside WHERE aggregate_id = convert_to($1, 'UTF8')
     OR (aggregate_id >= convert_to($2, 'UTF8') AND aggregate_id < convert_to($3, 'UTF8'));
 
--- put_headers: inserts headers, or updates the mutable columns of existing ones
+-- put_headers: inserts headers, or updates the mutable columns of existing headers
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -132,7 +132,7 @@ WITH stored AS MATERIALIZED (
 )
 SELECT execution_id, kind FROM recorded UNION ALL SELECT hash, 'refused' FROM refused;
 
--- put_nodes: merges node rows; a new attempt (queued_at) starts without a worker
+-- put_nodes: merges node rows; a row with queued_at starts a new attempt and replaces the worker
 INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
     queued_at, started_at, finished_at, error
@@ -182,7 +182,7 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING id, body;
 
--- mark_unreadable: keeps a command that can't be read, but does not send it again
+-- mark_unreadable: marks a command that can't be read, so that it is kept but not sent again
 UPDATE commands SET problem = $2 WHERE id = $1;
 
 -- get_version: returns the version of a stored definition that was not deleted
@@ -386,7 +386,7 @@ DELETE FROM blobs WHERE key >= $1 AND key < $2;
 -- list_blobs: lists blob keys in a range
 SELECT key FROM blobs WHERE key >= $1 AND key < $2 ORDER BY key;
 
--- list_touched: lists the executions of a partition that were changed after a commit
+-- list_touched: lists the executions of a partition that changed after the given commit
 SELECT DISTINCT aggregate_id FROM audit_log WHERE partition = $1 AND sequence > $2;
 
 -- list_known: returns those of the given root executions that exist
@@ -431,19 +431,19 @@ WHERE is_root AND state = $1 AND finished_at < $2
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- delete_nodes: deletes the node rows of a tree
+-- delete_nodes: deletes the node rows of an execution and its descendants
 DELETE FROM node_executions WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_audit_log: deletes the histories of a tree
+-- delete_audit_log: deletes the histories of an execution and its descendants
 DELETE FROM audit_log WHERE aggregate_id = $1 OR (aggregate_id >= $2 AND aggregate_id < $3);
 
--- delete_commands: deletes the commands of a tree
+-- delete_commands: deletes the commands of an execution and its descendants
 DELETE FROM commands WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_dead_letters: deletes the dead letters of a tree
+-- delete_dead_letters: deletes the dead letters of an execution and its descendants
 DELETE FROM dead_letters WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_executions: deletes the headers of a tree
+-- delete_executions: deletes the headers of an execution and its descendants
 DELETE FROM executions WHERE id = $1 OR (id >= $2 AND id < $3);
 
 -- get_record: returns one record with its revision

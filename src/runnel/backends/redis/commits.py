@@ -92,8 +92,9 @@ def build_commit_args(
 
 
 def increment_position(position: InboxPosition) -> str:
-    """Returns the lowest position after this one, because XTRIM MINID keeps the entry at its
-    argument.
+    """Returns the lowest position after this one.
+
+    A trim needs this position, because XTRIM MINID keeps the entry at its argument.
     """
     milliseconds, _, number = position.partition("-")
     return f"{milliseconds}-{int(number) + 1}"

@@ -74,7 +74,7 @@ class RedisJournal:
         return messages
 
     async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
-        """Removes the messages for which `is_dropped` returns True from the inbox.
+        """Removes from the inbox the messages for which `is_dropped` returns True.
 
         The new owner of the partition calls this before it reads the inbox.
         """

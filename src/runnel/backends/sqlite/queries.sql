@@ -1,4 +1,4 @@
--- add_partition: adds a partition; an existing one is not changed
+-- add_partition: adds a partition, unless it exists
 INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
 
 -- list_partitions: lists all partitions, lowest first
@@ -25,7 +25,7 @@ UPDATE partitions SET owner = '', nonce = '' WHERE partition = ? AND epoch = ? A
 UPDATE partitions SET sequence = sequence + 1
 WHERE partition = ? AND epoch = ? AND nonce = ? AND sequence = ?;
 
--- has_work: returns whether a free partition has work for a new owner
+-- has_work: returns 1 if a free partition has work for a new owner
 SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
     OR EXISTS (
         SELECT 1 FROM executions WHERE state IN ('PENDING', 'RUNNING') AND partition = ?1
@@ -50,7 +50,7 @@ INSERT INTO executions (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
--- put_header: inserts a header, or updates the mutable columns of an existing one
+-- put_header: inserts a header, or updates the mutable columns of the existing header
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -258,17 +258,17 @@ LIMIT :limit;
 -- list_tree: lists an execution and all its descendants
 SELECT id FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
--- delete_histories: deletes the histories of a tree
+-- delete_histories: deletes the histories of an execution and its descendants
 DELETE FROM history
 WHERE aggregate_id = :root OR (aggregate_id >= :first AND aggregate_id < :end);
 
--- delete_letters: deletes the dead letters of a tree
+-- delete_letters: deletes the dead letters of an execution and its descendants
 DELETE FROM dead_letters
 WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
     OR (json_extract(CAST(body AS TEXT), '$.token[0]') >= :first
         AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end);
 
--- delete_executions: deletes the headers of a tree
+-- delete_executions: deletes the headers of an execution and its descendants
 DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
 -- get_record: returns one record with its revision

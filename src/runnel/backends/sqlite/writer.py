@@ -305,7 +305,7 @@ class SqliteWriter:
     def _roll_back(self) -> None:
         """Rolls the transaction back, so that other processes can write.
 
-        If this fails, `_begin` tries again.
+        If the rollback fails, `_begin` tries again.
         """
         with suppress(sqlite3.Error):
             if self._db.in_transaction:

@@ -85,8 +85,7 @@ for at = HISTORIES[1], HISTORIES[2], 2 do
   end
 end
 
--- All headers are written with one call, because separate calls would need a line in the
--- append-only file each.
+-- All headers are written with one call, because each call adds a command to the append-only file.
 local headers, running_ids, other_ids, ended = {}, {}, {}, {f = {}, c = {}}
 for at = HEADERS[1], HEADERS[2], 4 do
   local id, header, created_at, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
