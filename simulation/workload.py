@@ -348,5 +348,5 @@ def _is_small(node: Node) -> bool:
 
 
 def _find_ancestors(parents: tuple[NodeId, ...], earlier: list[Node]) -> set[NodeId]:
-    """Returns the ids of the parents and of all nodes before them."""
+    """Returns the ids of the parents and of their direct parents."""
     return {*parents, *(up for node in earlier if node.id in parents for up in node.dependencies)}

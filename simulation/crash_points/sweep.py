@@ -62,7 +62,8 @@ class SweepOptions:
     """Options of a sweep.
 
     A process that takes longer than `deadline_s` counts as hanging. Only every `stride`-th crash
-    point is tried. An even number would try only the points before calls.
+    point is tried. An even number would skip either all points before calls or all points after
+    calls.
     """
 
     storage: CrashPointStorage = field(default_factory=DataDirStorage)

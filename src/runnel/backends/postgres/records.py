@@ -11,7 +11,10 @@ from runnel.ports.records import Record
 
 
 class PostgresRecords:
-    """Implements the Records port. Keys are stored as UTF-8 bytes, so they can hold any text."""
+    """Implements the Records port.
+
+    Keys are stored as UTF-8 bytes, so they can hold any text and sort by bytes.
+    """
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database

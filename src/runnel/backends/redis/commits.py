@@ -171,7 +171,7 @@ async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskTo
 
 
 async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
-    """Returns the age in seconds of the oldest unconsumed entry; 0 if there is none."""
+    """Returns the age in seconds of the oldest unconsumed entry, or 0 if the inbox is empty."""
     first = await pool.call("XRANGE", key, "-", "+", "COUNT", 1)
     if not first:
         return 0.0

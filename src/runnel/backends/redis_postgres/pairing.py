@@ -200,7 +200,8 @@ class Pairing:
     ) -> str:
         """Stores the layout in Redis; first records the messages of a Redis that had no archive.
 
-        The messages of a refused Redis are not recorded, because another store may run them.
+        The messages of a refused Redis are not recorded. That Redis may still run them, and the
+        archive would run them a second time.
         """
         recorded: Mapping[int, str] = {}
         for _ in range(ADOPT_ROUNDS_MAX):

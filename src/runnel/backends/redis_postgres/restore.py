@@ -348,8 +348,8 @@ class ArchiveRestorer:
     async def _resend_unapplied(self, lease: Lease) -> None:
         """Sends recorded commands again that have had no effect and are not in the inbox.
 
-        Only the restore sends them without delay, because Redis may have lost messages of the
-        inbox. The archiver reports unreadable commands.
+        The commands are sent at once, because only this process knows that Redis may have lost
+        messages. The archiver reports unreadable commands.
         """
         unread: set[bytes] | None = None
         after = 0
