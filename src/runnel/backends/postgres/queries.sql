@@ -29,7 +29,7 @@ SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
 -- add_life: records that Redis continues after this sequence
 INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- move_cursor: moves the cursor by compare-and-set; also returns the quarantined digests
+-- move_cursor: archives a commit once by compare-and-set; also returns the quarantined digests
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3
 RETURNING sequence, ARRAY(SELECT DISTINCT digest FROM set_aside WHERE partition = $1);
@@ -161,7 +161,7 @@ WHERE commands.execution_id = given.execution_id
     AND commands.key = given.key
     AND applied_at IS NULL;
 
--- apply_all_commands: marks all commands of final executions as applied
+-- apply_all_commands: marks commands of final executions, which can have no effect, as applied
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 

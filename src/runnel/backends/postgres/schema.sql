@@ -1,5 +1,6 @@
 -- The current schema, for a new database. The files in migrations/ bring an older database to the
--- same state. Times are seconds since the epoch, exactly as the engine computed them.
+-- same state. Times are seconds since the epoch, as in every other store, exactly as the engine
+-- computed them.
 
 -- The only row holds the name of this pair of Redis and PostgreSQL and its number of partitions.
 -- The row also holds the id and the addresses of the Redis.

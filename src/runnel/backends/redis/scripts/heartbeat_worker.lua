@@ -19,7 +19,8 @@ end
 redis.call('HSET', workers, worker, redis.call('INCR', heartbeat_counter))
 redis.call('HSET', worker_info, worker, redis.call('TIME')[1] .. ' ' .. info)
 if is_draining then
-  redis.call('HDEL', waiting, worker)  -- a draining worker sends no further claim
+  -- A draining worker has cancelled its last claim and sends no further claim.
+  redis.call('HDEL', waiting, worker)
 end
 if first_unread ~= '' then
   redis.call('XTRIM', dropped, 'MINID', '=', first_unread)
