@@ -1,4 +1,6 @@
-"""The command `python -m simulation --seed 0 --count 1000`; it exits with 1 if a check failed."""
+"""The command `python -m simulation --seed 0 --count 1000`, which exits with 1 if a
+check failed.
+"""
 
 import argparse
 import os

@@ -14,7 +14,7 @@ from simulation.server import SimulatedServer
 
 
 class SimulatedBackend:
-    """The ports of the store for one simulated process."""
+    """The backend of one simulated process: it calls the ports of the store over the network."""
 
     def __init__(
         self, process: SimulatedProcess, network: Network, server: SimulatedServer
@@ -30,7 +30,7 @@ class SimulatedBackend:
         self.feed: Feed = cast("Feed", _RemotePort(connection, "feed"))
 
     async def claim_home_partition(self, owner: str) -> int:
-        """Returns 0: the execution id alone determines the partition."""
+        """Returns 0, which has no effect: the execution id alone determines the partition."""
         return 0
 
     async def close(self) -> None:
@@ -47,7 +47,10 @@ class _StoreConnection:
 
     async def call(self, part: str, name: str, *args: Any, **named: Any) -> Any:
         def operate() -> Awaitable[Any]:
-            """Looks the method up on arrival, because a rollback may have replaced the store."""
+            """Calls the method of the port.
+
+            Looks the method up on arrival, because a rollback may have replaced the store.
+            """
             method: Callable[..., Awaitable[Any]] = getattr(
                 getattr(self.server.instance, part), name
             )
@@ -57,7 +60,7 @@ class _StoreConnection:
 
 
 class _RemotePort:
-    """Stands for the port `part`: each attribute calls the method of that name in the store."""
+    """A proxy of the port `part`: each attribute calls the method of the same name in the store."""
 
     def __init__(self, connection: _StoreConnection, part: str) -> None:
         self._connection = connection
@@ -72,13 +75,13 @@ class _RemotePort:
 
 class _RemoteTasks(_RemotePort):
     def begin(self, token: TaskToken) -> None:
-        """Does nothing: the store survives the death of a worker."""
+        """Does nothing: the store has recorded the start and survives the death of a worker."""
 
 
 class _RemoteStore(_RemotePort):
-    """Caches constant values and values that only the owner changes, as a real client does.
+    """A proxy of the Store port that caches constants and values that only the owner changes.
 
-    The reader of an inbox keeps its own position, so a lost answer loses no entry.
+    The reader of an inbox keeps its own position, so a lost response loses no entry.
     """
 
     def __init__(self, connection: _StoreConnection) -> None:

@@ -1,7 +1,8 @@
-"""Simulated callers: they submit, signal and cancel executions, and wait for their end.
+"""Simulated callers, which submit, signal and cancel executions, and wait for their end.
 
-A caller keeps its commands. It sends each one until the store accepts it, and again after the store
-was rolled back. In a real deployment, the table of commands does this.
+A caller keeps its commands. The caller sends each command until the store accepts it, and sends all
+commands again after a rollback of the store. In a real deployment, the table of commands in
+PostgreSQL has this role.
 """
 
 import asyncio
@@ -46,7 +47,10 @@ class SimulatedCallers:
         return all(queue.is_sent for queue in self._command_queues)
 
     async def run(self, orders: tuple[ExecutionOrder, ...]) -> None:
-        """Runs until it is cancelled, because a rollback may require sending commands again."""
+        """Sends the commands of all orders and waits for the executions.
+
+        Runs until it is cancelled, because after a rollback all commands must be sent again.
+        """
         self._command_queues = [_CommandQueue(order) for order in orders]
         async with asyncio.TaskGroup() as group:
             for order, queue in zip(orders, self._command_queues, strict=True):
@@ -54,12 +58,14 @@ class SimulatedCallers:
                 group.create_task(self._wait_for_end(order))
 
     def resend_all(self) -> None:
-        """Sends all commands again; the store ignores those that it still has."""
+        """Sends all commands again. The store ignores the commands that it still has."""
         for queue in self._command_queues:
             queue.restart()
 
     async def _send_commands(self, queue: "_CommandQueue") -> None:
-        """Sends the commands in order, because a signal needs an existing execution."""
+        """Sends the commands of one execution in order, because a signal needs an existing
+        execution.
+        """
         clock = self.process.clock
         while True:
             await queue.has_more.wait()

@@ -1,4 +1,6 @@
-"""Runs many seeds, shrinks failing plans, and checks that faults and features really occurred."""
+"""Runs many seeds, shrinks the plans of failed runs, and checks that faults and
+features occurred.
+"""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +19,10 @@ SHRINK_RUNS_MAX = 150
 
 
 def shrink(run: SimulationRun) -> SimulationRun:
-    """Removes parts of the plan, one at a time, while the same check still fails."""
+    """Returns the run of a smaller plan that fails the same check.
+
+    Removes parts of the plan, one at a time, as long as the same check fails.
+    """
     runs_left = SHRINK_RUNS_MAX
     is_smaller = True
     while is_smaller:
@@ -42,7 +47,7 @@ def _is_same_violation(tried: SimulationRun, original: SimulationRun) -> bool:
 
 
 def _generate_smaller_plans(plan: SimulationPlan) -> Iterator[SimulationPlan]:
-    """Yields plans with one part removed, large parts first."""
+    """Yields copies of the plan with one part removed, large parts first."""
     if len(plan.orders) > 1:
         for order in plan.orders:
             yield replace(plan, orders=tuple(other for other in plan.orders if other is not order))
@@ -124,7 +129,10 @@ def _describe_node(node: Node) -> str:
 
 
 def _select_last_lines(run: SimulationRun) -> list[str]:
-    """Returns the last lines of the trace, without executions that the violation does not name."""
+    """Returns the last lines of the trace.
+
+    If the violation names executions, leaves out the others.
+    """
     problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
     unnamed = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
@@ -137,10 +145,11 @@ def _select_last_lines(run: SimulationRun) -> list[str]:
 
 
 SEEDS_PER_CHUNK = 25
-# A seed needs at least this much activity to be conclusive.
+# A run with less activity than this is inconclusive.
 STEPS_MIN = 50
 COMMITS_MIN = 1
-# A campaign needs at least these counts, and FAULTS_PER_HUNDRED_MIN per fault, per 100 seeds.
+# The minimum of each counter per 100 seeds. Each fault must occur FAULTS_PER_HUNDRED_MIN times per
+# 100 seeds.
 PER_HUNDRED_MIN = {
     "takeovers": 20,
     "refused_commits": 5,
@@ -179,7 +188,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.SHARED_VALUE: 25,
     Feature.FAULT_FREE: 1,
 }
-# These faults have no effect if their target does not exist at that time.
+# Faults that have no effect if their target does not exist at the planned time.
 OPTIONAL_FAULTS = frozenset(
     {
         Fault.CLAIM_ANSWER_LOST,
@@ -213,7 +222,9 @@ class CampaignResult:
         self.inconclusive_seeds += other.inconclusive_seeds
 
     def find_rare_features(self) -> list[str]:
-        """Lists faults and features that occurred too rarely; empty below a hundred seeds."""
+        """Returns the faults and features that occurred too rarely; empty for less than a hundred
+        seeds.
+        """
         if self.seeds < HUNDRED:
             return []
         counts = self.tally.counts()
@@ -262,7 +273,7 @@ def run_campaign(first: int, count: int, *, processes: int) -> Iterator[Campaign
 
 
 def _explain_inconclusive(run: SimulationRun) -> list[str]:
-    """Explains why a seed proves nothing: a planned fault did not occur, or too little happened."""
+    """Returns the reasons why a run proves nothing: missing faults, or too little activity."""
     problems = [
         f"{fault} was planned and never happened"
         for fault in sorted(run.plan.faults - OPTIONAL_FAULTS)

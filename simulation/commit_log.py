@@ -1,4 +1,4 @@
-"""Follows every commit of the simulated store, keeps the true state, and runs the checks."""
+"""Follows every commit of the simulated store, computes the correct state, and runs the checks."""
 
 from bisect import bisect_right, insort
 from collections import Counter
@@ -22,7 +22,7 @@ from simulation.faults import InvariantViolation, RunStatistics
 from simulation.plan import ExecutionOrder, SimulationPlan
 from simulation.server import SimulatedServer, StoreObserver, StreamInbox, get_stream_inbox
 
-# Tolerance for sums of floats.
+# The tolerance for rounding errors in sums of floats.
 ROUNDING_S = 1e-6
 
 
@@ -31,16 +31,19 @@ class HandlerInvocation:
     """The arguments that user code received when it started."""
 
     template_values: Json
-    """The resolved templates of its config."""
+    """The resolved templates of the task's config."""
     inputs: dict[str, Json]
     execution_input: Json
     rate_limit_tag: str | None
-    """The rate limit of its task."""
+    """The rate limit of the task."""
     idempotency_key: str
 
 
 class RateTokens:
-    """Counts issued rate tokens and code that started with them; a rollback changes neither."""
+    """Counts issued rate tokens, and starts of code that used a token.
+
+    A rollback changes neither count.
+    """
 
     def __init__(self) -> None:
         self.started: Counter[str] = Counter()
@@ -73,7 +76,10 @@ class CommitStep:
 
 
 class InvariantCheck:
-    """Checks one invariant. A new instance replaces it after a rollback of the store."""
+    """The base class of checks.
+
+    Each check covers one invariant; a rollback of the store creates a new instance.
+    """
 
     name = ""
 
@@ -92,7 +98,10 @@ class InvariantCheck:
         """Runs after the store issued a rate token."""
 
     def on_tasks_lost(self, record: WorkerRecord, *, counter: int, lost_count: int) -> None:
-        """Runs after the store took `lost_count` tasks from a worker judged dead as `record`."""
+        """Runs after the store took `lost_count` tasks from a worker that was declared dead.
+
+        `record` is the state of the worker on which the declaration is based.
+        """
 
     def on_handler_started(
         self, worker: str, token: TaskToken, invocation: "HandlerInvocation"
@@ -125,7 +134,10 @@ WriteTrace = Callable[[str], None]
 
 
 class GroundTruth(StoreObserver):
-    """The true state of all executions. The store notifies it; `server` is set after creation."""
+    """The correct state of all executions, computed from the notifications of the store.
+
+    `server` is set after creation.
+    """
 
     server: SimulatedServer
 
@@ -161,7 +173,9 @@ class GroundTruth(StoreObserver):
         return get_stream_inbox(self.server.state, partition)
 
     def find_run(self, token: TaskToken) -> NodeRun | None:
-        """Returns the current node or item; None for an item that is settled or has not started."""
+        """Returns the node or item of the token; None for an item that is settled or has not
+        started.
+        """
         execution = self.executions.get(token.execution_id)
         if execution is None:
             return None
@@ -231,7 +245,10 @@ class GroundTruth(StoreObserver):
                     pass
 
     def record_violation(self, violation: InvariantViolation) -> None:
-        """Keeps the first violation, because later ones usually follow from it."""
+        """Stores the first violation.
+
+        Ignores later violations, because they usually follow from the first.
+        """
         self.violation = self.violation or violation
 
     def handler_started(self, worker: str, token: TaskToken, invocation: HandlerInvocation) -> None:
@@ -260,7 +277,7 @@ class GroundTruth(StoreObserver):
             self.record_violation(InvariantViolation("simulator", f"a checker raised {error!r}"))
 
     def _make_hooks(self) -> dict[str, list[Callable[..., None]]]:
-        """Lists the methods per hook that checks override; most checks override few of them."""
+        """Returns the methods to call for each hook: only those that a check overrides."""
         checks = self._make_checks(self)
         return {
             name: [

@@ -44,14 +44,17 @@ INLINE_BYTES_MAX = 100
 SHARED_BYTES_MAX = 20
 # The restart delay of a worker that a task has crashed.
 RESTART_DELAY_S = 1.0
-# A repair by the watchdog means that the engine has a bug.
+# Log events that mean that the engine has a bug, for example a repair by the watchdog.
 _BUG_EVENTS = frozenset(
     {names.COMMAND_POISONED, names.MESSAGE_UNREADABLE, names.EXECUTION_REPAIRED}
 )
 
 
 class SimulatedDeployment:
-    """Processes by index, first orchestrators, then workers. An index may have no live process."""
+    """The processes of a deployment by index: first orchestrators, then workers.
+
+    An index may have no live process.
+    """
 
     def __init__(
         self, plan: SimulationPlan, network: Network, truth: GroundTruth, skew: Random | None
@@ -102,7 +105,7 @@ class SimulatedDeployment:
             self._processes[index].deliver(self._stops[index].set)
 
     def revive(self, index: int) -> None:
-        """Makes the process of this index run: resumes a paused one, replaces an ended one."""
+        """Resumes the process of this index if it is paused, and replaces it if it has ended."""
         process = self._processes.get(index)
         if process is None or process.has_ended or self._stops[index].is_set():
             self.kill(index)
@@ -113,7 +116,7 @@ class SimulatedDeployment:
             process.resume()
 
     def check_processes(self) -> None:
-        """Raises InvariantViolation if a process ended with an error of its own."""
+        """Raises InvariantViolation if a process ended with an error that was not injected."""
         for process in self._processes.values():
             if process.failure is not None:
                 raise InvariantViolation("alive", f"{process.name} died of {process.failure!r}")

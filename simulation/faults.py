@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """A kind of fault. Stored plans contain these values: do not change them."""
+    """A kind of fault. Do not change the values, because stored plans contain them."""
 
     CRASH = "crash"
     PAUSE = "pause"
@@ -23,7 +23,7 @@ class Fault(StrEnum):
 
 
 class Feature(StrEnum):
-    """A feature of the engine that a campaign must use often enough to prove that it works."""
+    """A feature of the engine, which a campaign must use often enough to test it."""
 
     JOIN = "joins"
     MAP = "maps"

@@ -31,7 +31,7 @@ from simulation.faults import Feature
 
 
 class FeatureCounter(InvariantCheck):
-    """Counts features and checks nothing. Commits that a rollback loses count too."""
+    """Counts the engine features that commits use, including commits that a rollback loses."""
 
     name = "features"
 

@@ -1,4 +1,6 @@
-"""Invariants of an execution after every command, for tests and the simulation."""
+"""Checks invariants that must hold after every command of an execution, for tests and the
+simulation.
+"""
 
 from runnel.core.agenda import Agenda
 from runnel.core.events import Wait

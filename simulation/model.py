@@ -1,7 +1,7 @@
 """A model that computes every expected value from the plan's inputs and the final node states.
 
-The model reads no output that the engine has stored. It has its own template rules, which cover
-only the forms that simulated workflows use.
+The model reads no output that the engine has stored. The model has its own template rules, which
+cover only the templates of simulated workflows.
 """
 
 import json
@@ -20,14 +20,17 @@ from simulation.workload import WORK, compute_output, is_skipped
 Lookup = Callable[[str], Json]
 
 MISSING = object()
-"""The output of a node that has none."""
+"""The output of a node without an output."""
 
 _TEMPLATE = re.compile(r"\{\{ (.+) \}\}")
 _EXPRESSION = re.compile(r"(\w+)(?:\.(\w+))?(?: \| default\((.+)\))?")
 
 
 class ValueModel:
-    """Computes expected values. The checks record consumed signals, child ids and sleep outputs."""
+    """Computes the expected inputs and outputs.
+
+    The checks record consumed signals, child ids and sleep outputs in the model.
+    """
 
     def __init__(
         self, orders: Mapping[str, ExecutionOrder], executions: Mapping[str, Execution]
@@ -66,7 +69,7 @@ class ValueModel:
         return list(items)
 
     def compute_output(self, execution: Execution, node: Node) -> Json:
-        """Returns the expected output; MISSING for a node that has not completed."""
+        """Returns the expected output of a node; MISSING for a node that has not completed."""
         if execution.nodes[execution.graph.index[node.id]].state is not NodeState.COMPLETED:
             return MISSING
         key = (execution.id, node.id)
@@ -130,7 +133,7 @@ def resolve(config: Json, lookup: Lookup) -> Json:
 
 
 def evaluate(expression: str, lookup: Lookup) -> Json:
-    """Evaluates `a`, `a.b` and `a | default(…)` with a literal."""
+    """Evaluates an expression of the form `a`, `a.b` or `a | default(literal)`."""
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise ValueError(f"the model does not know the expression {expression}")

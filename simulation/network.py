@@ -1,4 +1,4 @@
-"""The network between processes and the store: it delays, repeats, reorders and drops calls."""
+"""The network between processes and the store, which delays, repeats, reorders and drops calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,13 +16,14 @@ T = TypeVar("T")
 LATENCY_S = 0.0005
 JITTER_S = 0.05
 DELAY_S_MAX = 3.0
-# The time that a caller waits for an answer.
+# The time that a caller waits for a response.
 CALL_TIMEOUT_S = 1.0
 
-# After this time, an enabled fault that has not occurred yet occurs at the next chance.
+# After this time, an enabled fault that has not occurred yet is injected into the next possible
+# call.
 FORCED_AFTER_S = 2.0
 
-# Operations that may block in the store; it executes all others at once.
+# The operations that may block in the store. The store executes all other operations at once.
 BLOCKING_CALLS = frozenset({"claim", "read_after", "wait_dropped", "read"})
 
 # The probability of each fault per call, while the fault is enabled.
@@ -33,13 +34,17 @@ FAULT_ODDS = {
     Fault.DUPLICATE: 0.03,
     Fault.DELAY: 0.02,
 }
-# This call is rare. It proves something only if the worker acts while the call is delayed.
+# The name of a rare call, and the probability of its delay. The delay tests something only if the
+# worker acts during it.
 LOSS_VERDICT_CALL = "lose_worker_tasks"
 LOSS_VERDICT_DELAY_ODDS = 0.9
 
 
 class Network:
-    """Carries calls. Without latency and faults, a call is executed and answered at once."""
+    """Carries calls from processes to the store.
+
+    Without latency and faults, a call is executed at once and its response returns at once.
+    """
 
     def __init__(
         self,
@@ -61,10 +66,13 @@ class Network:
     async def call(
         self, process: SimulatedProcess, name: str, operation: Callable[[], Awaitable[T]]
     ) -> T:
-        """Raises StoreError if no answer arrives; the store may still have executed the call."""
+        """Calls an operation of the store and returns its result.
+
+        Raises StoreError if no response arrives; the store may still have executed the call.
+        """
         process.check_alive()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # Chosen now, because the calls of a killed process end in an arbitrary order.
+        # The value is drawn now, because the calls of a killed process end in an arbitrary order.
         is_noticed = self._rng.random() < 0.5
         call = _StoreCall(process, name, operation, answer, is_hangup_noticed=is_noticed)
         self._send(call)
@@ -73,7 +81,7 @@ class Network:
         limit: asyncio.TimerHandle | None = None
         if name not in BLOCKING_CALLS and not self.is_healed:
             loop = asyncio.get_running_loop()
-            limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no answer in time")
+            limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no response in time")
         try:
             return await answer
         except asyncio.CancelledError:
@@ -127,7 +135,9 @@ class Network:
             _call_after(self._choose_latency_s(), settle, outcome)
 
     def _hang_up(self, call: "_StoreCall") -> None:
-        """Ends the call in the store, if the store notices that the caller hung up."""
+        """Cancels the call in the store, if the store notices that the caller closed the
+        connection.
+        """
         if call.is_hangup_noticed:
             for task in call.server_tasks:
                 task.cancel()
@@ -150,7 +160,10 @@ class Network:
             self._latest_arrivals[process] = arrives
 
     def _should_inject(self, fault: Fault, *, odds: float | None = None) -> bool:
-        """Returns True by chance. The first occurrence is forced after FORCED_AFTER_S."""
+        """Returns True at random.
+
+        After FORCED_AFTER_S, returns True if the fault has not occurred yet.
+        """
         if self.is_healed or fault not in self._faults:
             return False
         is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > FORCED_AFTER_S
@@ -161,7 +174,7 @@ class Network:
 
 
 def _run_at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Runs the coroutine without a separate task: 51 ms per seed instead of 55."""
+    """Runs the coroutine without a separate task. A seed then takes 51 ms instead of 55 ms."""
     try:
         work.send(None)
     except StopIteration:
@@ -179,8 +192,8 @@ def _call_after(seconds: float, callback: Callable[[Any], None], argument: objec
 class _StoreCall:
     """One call to the store.
 
-    `server_tasks` are its executions in the store: none, one, or two for a duplicate.
-    `is_hangup_noticed` means that the store notices if the caller hangs up.
+    `server_tasks` are the asyncio tasks that execute the call in the store: none, one, or two for a
+    duplicate. `is_hangup_noticed` means that the store notices if the caller closes the connection.
     """
 
     def __init__(
@@ -201,7 +214,7 @@ class _StoreCall:
 
     @property
     def is_settled(self) -> bool:
-        """True if the caller has an answer or has given up."""
+        """True if the caller has a response or has stopped waiting."""
         return self._answer.done()
 
     def succeed(self, result: object) -> None:

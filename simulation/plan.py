@@ -11,17 +11,19 @@ from runnel.core.workflow import Workflow
 from simulation.faults import Fault
 from simulation.workload import WorkflowGenerator, add_endless_node, list_signals
 
-# All faults occur in this time. Then everything is repaired, and all executions must end.
+# All faults occur within this time. After this time, all faults are repaired, and all executions
+# must end.
 FAULT_PHASE_S = 15.0
 SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
-# The share of seeds without faults. They reveal wasted work and delays.
+# The share of seeds without faults. Seeds without faults reveal wasted work and delays.
 FAULT_FREE_SHARE = 0.08
 # A process that is silent for this time counts as dead.
 FAILURE_DETECTION_S = 3.0
-# The maximum number of tasks of one execution in flight, whatever its own limit.
+# The maximum number of tasks of one execution in flight, even if its own limit is higher.
 WINDOW = 3
-# High enough that no task reaches the crash-loop limit, unless a plan sets a lower value.
+# The default crash-loop limit, which is so high that no task reaches it. A plan can set a lower
+# limit.
 LOSSES_MAX = 10_000
 
 
@@ -35,9 +37,9 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution: when it is submitted, signalled and cancelled.
+    """One planned execution, with the times of its submit, signals and cancel.
 
-    With `start_at` it is held until that time, and `start_input` may replace its input.
+    With `start_at` the execution is held until that time, and `start_input` may replace its input.
     """
 
     execution_id: ExecutionId
@@ -49,7 +51,7 @@ class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
     start_at: float | None = None
     start_input: dict[str, Json] | None = None
     is_forced: bool = False
-    """Whether the cancel skips clean-up nodes."""
+    """True if the cancel skips clean-up nodes."""
     repeats_signals: bool = False
 
     @property
@@ -77,13 +79,17 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_fault_free(self) -> bool:
-        """True without any fault or crashing task; then no work may be wasted."""
+        """True if the plan has no fault and no task that crashes workers.
+
+        Such a run must not waste work.
+        """
         return not self.faults and not any(
             _can_kill_workers(order.workflow) for order in self.orders
         )
 
 
-# Faults of processes and the store, not of single calls: maximum count, shortest, longest.
+# The faults of processes and of the store, with their maximum count and their shortest and longest
+# duration. Faults of single calls are not listed.
 _TIMED_FAULTS: dict[Fault, tuple[int, float, float]] = {
     Fault.CRASH: (4, 0.1, 4.0),
     Fault.PAUSE: (3, 0.5, 9.0),
@@ -98,8 +104,8 @@ _TIMED_FAULTS: dict[Fault, tuple[int, float, float]] = {
 def make_plan(seed: int) -> SimulationPlan:
     """Returns the plan of a seed.
 
-    Each seed enables some of the faults, because all of them together hide what few would show.
-    One seed in twelve enables none and must not waste any work.
+    Each seed enables only some of the faults, because all faults together would hide bugs that a
+    few faults reveal. One seed in twelve enables none and must not waste any work.
     """
     rng = Random(f"plan {seed}")
     is_fault_free = rng.random() < FAULT_FREE_SHARE
@@ -139,7 +145,11 @@ def _plan_faults(rng: Random, faults: frozenset[Fault], processes: int) -> tuple
 
 
 def _choose_duration_s(rng: Random, shortest: float, longest: float) -> float:
-    """Chooses a duration, often near the failure timeout, so that a verdict crosses a heartbeat."""
+    """Returns a random duration of a fault.
+
+    The duration is often near the failure timeout. A process is then declared dead just before its
+    next heartbeat.
+    """
     if longest > FAILURE_DETECTION_S + 1.5 and rng.random() < 0.5:
         return rng.uniform(FAILURE_DETECTION_S, FAILURE_DETECTION_S + 1.5)
     return rng.uniform(shortest, longest)

@@ -14,10 +14,10 @@ EPOCH = 1_700_000_000.0
 
 
 class SimulatedProcess:
-    """A process of the deployment. All timers and answers reach its code through `deliver`.
+    """A process of the deployment. All timers and responses reach its code through `deliver`.
 
-    A paused process does nothing, and gets everything that it missed when it resumes. A dead
-    process gets nothing, and calls of its remaining code are cancelled.
+    A paused process does nothing. When it resumes, it gets all timers and responses that it missed.
+    A dead process gets nothing, and calls of its remaining code are cancelled.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, *, skew_s: float = 0.0) -> None:
@@ -43,7 +43,10 @@ class SimulatedProcess:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that ended its code; only an injected fault may end a process."""
+        """The error that ended the code of the process, or None.
+
+        Only an injected fault may end a process.
+        """
         main = self._main
         if main is None or not main.done() or main.cancelled() or self.is_dead:
             return None
@@ -73,13 +76,19 @@ class SimulatedProcess:
             self._main.cancel()
 
     def check_alive(self) -> None:
-        """Raises CancelledError if the process is dead; only its `finally` blocks still run."""
+        """Raises CancelledError if the process is dead.
+
+        In a dead process, only `finally` blocks still run.
+        """
         if self.is_dead:
             raise asyncio.CancelledError
 
 
 class ProcessClock(AlarmClock):
-    """The virtual clock of one process. Its wall clock may be wrong, its monotonic clock not."""
+    """The virtual clock of one process.
+
+    Its wall time may be wrong, but its monotonic time is correct.
+    """
 
     def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
@@ -123,20 +132,20 @@ class ProcessClock(AlarmClock):
             handle.cancel()
 
 
-# An event loop on virtual time: it never sleeps, its clock jumps to the next timer.
+# An event loop on virtual time. The loop never sleeps: its clock jumps to the next timer.
 
-# Far more loop turns than normal at one virtual time: the maximum in 300 seeds was 14.
+# The maximum number of loop turns at one virtual time. The highest number in 300 seeds was 14.
 TURNS_MAX = 20_000
 
 
 class StandstillError(Exception):
-    """Virtual time no longer advances: a deadlock, or a busy loop."""
+    """Raised if virtual time no longer advances, because of a deadlock or a busy loop."""
 
 
 class _VirtualSelector(selectors.BaseSelector):
-    """Advances the virtual clock instead of sleeping.
+    """A selector that advances the virtual clock instead of sleeping.
 
-    The only registered file is the loop's own wake-up pipe, and nothing writes to it.
+    The only registered file is the wake-up pipe of the event loop, and nothing writes to it.
     """
 
     def __init__(self) -> None:
@@ -167,7 +176,10 @@ class _VirtualSelector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs ready callbacks in order, then jumps to the next timer. Each run is identical."""
+    """An event loop that runs ready callbacks in order, then jumps to the time of the next timer.
+
+    Each run of the same seed is identical.
+    """
 
     def __init__(self) -> None:
         self._virtual_selector = _VirtualSelector()

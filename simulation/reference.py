@@ -1,4 +1,4 @@
-"""A simple reference of an execution: it evaluates every node again after each change."""
+"""A simple reference of an execution, which evaluates every node again after each change."""
 
 from runnel.core.states import FINAL_NODE_STATES
 from runnel.core.states import NodeState as S
@@ -6,7 +6,7 @@ from runnel.core.workflow import CLEAN_UP_RULES, OnFailure, RunWhen, Workflow
 
 
 class ReferenceExecution:
-    """Starts nodes as soon as possible. `settle` records how a node ended. It has no retries."""
+    """Starts each node as soon as possible, without retries. `settle` records how a node ended."""
 
     def __init__(self, workflow: Workflow, false_conditions: set[str]) -> None:
         self.workflow = workflow
@@ -25,7 +25,7 @@ class ReferenceExecution:
         self._advance()
 
     def cancel(self, outcome: str = "CANCELLED") -> None:
-        """Ends the execution from outside: by a cancel, or with FAILED by its timeout."""
+        """Ends the execution by a cancel, or with the outcome FAILED by its timeout."""
         if self.outcome is None and self.result is None:
             self._close(outcome)
             self._advance()

@@ -26,13 +26,14 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import Commit, CommitLimits, InboxEntry, InboxPosition, Lease, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 
-# The inbox of a partition as a stream: positions only grow, and the reader keeps its position.
+# The inbox of a partition as a stream. Positions only grow, and the reader keeps its own position.
 
 
 class PositionCounter:
-    """The next position. All copies of an inbox share it, so a rollback reuses no position.
+    """Counts the positions of an inbox.
 
-    Redis uses the time of day for its stream ids, with the same effect.
+    All copies of an inbox share one counter, so a position is never used again after a rollback.
+    The stream ids of Redis contain the time of day, which has the same effect.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,10 @@ class PositionCounter:
 
 
 class StreamInbox(LocalInbox):
-    """An inbox that keeps entries until a commit consumes them. Each lease reads all of them."""
+    """An inbox that keeps entries until a commit consumes them.
+
+    The owner of each new lease reads all of them.
+    """
 
     def __init__(self, positions: PositionCounter | None = None) -> None:
         super().__init__()
@@ -57,7 +61,7 @@ class StreamInbox(LocalInbox):
         return [entry for entry in self.entries if int(entry.position) > start][:limit]
 
     def read_up_to(self, position: InboxPosition | None) -> list[InboxEntry]:
-        """Returns the entries that consuming `position` removes."""
+        """Returns the entries that a commit removes when it consumes `position`."""
         end = -1 if position is None else int(position)
         return [entry for entry in self.entries if int(entry.position) <= end]
 
@@ -73,7 +77,9 @@ class StreamInbox(LocalInbox):
         del self.entries[:consumed_count]
 
     def put(self, command: Command, row: int = NO_ROW) -> None:
-        """Adds a command through the codec, so that fields without a stored form are lost."""
+        """Adds an encoded and decoded copy of the command, so that fields that are not stored are
+        lost.
+        """
         self.put_raw(encode_message(command), row)
 
     def list_reported_tokens(self) -> set[TaskToken]:
@@ -95,7 +101,10 @@ _decode_task = msgspec.json.Decoder(TaskMessage).decode
 
 
 class StoreObserver:
-    """Is notified of every action of the store. An error that it raises ends the simulation."""
+    """An observer that the store notifies of every action.
+
+    An error that the observer raises ends the simulation.
+    """
 
     def on_lease_acquired(self, lease: Lease, *, expected: LeaseRecord | None) -> None: ...
 
@@ -110,10 +119,12 @@ class StoreObserver:
     def on_worker_declared_dead(
         self, record: WorkerRecord, *, counter: int, lost_count: int
     ) -> None:
-        """The store took `lost_count` tasks from the worker with the heartbeat `counter`."""
+        """Runs after the store took `lost_count` tasks from the worker with the heartbeat
+        `counter`.
+        """
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """The store issued a rate token for a task that may start at `at`."""
+        """Runs after the store issued a rate token for a task that may start at `at`."""
 
     def on_restored(self) -> None: ...
 
@@ -169,7 +180,9 @@ class StreamStore(MemoryStore):
 
 
 class ObservedTasks(LocalTaskQueue):
-    """A task queue that encodes tasks, as for workers in other processes, and notifies."""
+    """A task queue that encodes tasks, as for workers in other processes, and notifies the
+    observer.
+    """
 
     observer: StoreObserver
 
@@ -217,7 +230,7 @@ class ObservedTasks(LocalTaskQueue):
 
 
 class StoreInstance:
-    """The ports of the store over one state. A rollback creates a new instance."""
+    """The ports of the store for one state. A rollback creates a new instance."""
 
     def __init__(
         self,
@@ -276,7 +289,10 @@ class SimulatedServer:
         )
 
     def serve(self, work: Awaitable[None], on_lost: Callable[[], None]) -> "asyncio.Task[None]":
-        """Runs `work` as a task. If the store is rolled back first, `on_lost` is called."""
+        """Runs `work` as an asyncio task.
+
+        Calls `on_lost` if the store is rolled back before `work` is done.
+        """
 
         async def body() -> None:
             await work
@@ -290,7 +306,7 @@ class SimulatedServer:
         return copy_state(self.state)
 
     def has_changed_since(self, earlier: MemoryState) -> bool:
-        """Returns whether a rollback to `earlier` would lose a commit or a message."""
+        """Returns True if a rollback to `earlier` would lose a commit or a message."""
         return any(
             current.sequence != former.sequence
             or get_stream_inbox(self.state, current.number).entries
@@ -312,7 +328,10 @@ class SimulatedServer:
         self.observer.on_restored()
 
     def void_leases(self, state: MemoryState) -> None:
-        """Invalidates all leases. Their records stay until they are judged dead."""
+        """Invalidates all leases.
+
+        The records of the leases stay until their owners are declared dead.
+        """
         for partition in state.partitions:
             if partition.lease is not None:
                 nonce = self._ids.nonce()

@@ -21,7 +21,7 @@ from runnel.core.workflow import (
     Workflow,
 )
 
-# The config of a simulated node is a script, so that its end is known in advance.
+# The config of a simulated node is a script, so that the result of the node is known in advance.
 
 WORK = "work"
 LARGE_CHARS = 200
@@ -38,10 +38,10 @@ def make_work_config(
 ) -> dict[str, Json]:
     """Returns the script of a node.
 
-    The node first fails `fails` times with a transient error. Then it fails permanently if
-    `is_bad`, and succeeds otherwise. Further keys: `of` has templates whose values determine the
-    output. `skips` skips the node or every other item. `kills` is the number of workers that it
-    crashes first. `bad_children` is the number of attempts of its child execution that fail
+    The node first fails `fails` times with a transient error. Then the node fails permanently if
+    `is_bad`, or succeeds if not. `of` has templates whose values determine the output. `skips`
+    skips the node, or every second item of a map. `kills` is the number of workers that the node
+    crashes first. `bad_children` is the number of child executions of the node that fail
     permanently.
     """
     return {"takes": takes_s, "fails": fails, "bad": is_bad, "large": is_large, **more}
@@ -63,7 +63,11 @@ def is_skipped(config: dict[str, Json], item: int | None) -> bool:
 
 
 def is_permanent_failure(config: dict[str, Json], execution_id: str) -> bool:
-    """Returns whether a node fails permanently: always, or in the first children of a node."""
+    """Returns True if the node fails permanently in this execution.
+
+    A script can make the node fail in every execution, or only in the first child executions of a
+    node.
+    """
     bad_children = cast("int", config.get("bad_children", 0))
     is_child = "." in execution_id
     attempt = int(execution_id.rpartition(".")[2]) if is_child else 0
@@ -96,14 +100,14 @@ def predict_state(node: Node, execution_id: str, *, items: int | None) -> NodeSt
 
 SIGNALS = ("go", "ahead")
 NODES_MAX = 6
-# The second limit is so slow that most tasks are deferred instead of waiting in their worker.
+# The second rate limit is so slow that most tasks are deferred instead of waiting in their worker.
 RATE_LIMITS = {
     "api": RateLimit(rate_per_second=2.0, burst=1),
     "slow": RateLimit(rate_per_second=0.4, burst=1),
 }
 KEY_LIMITS = {"one": 1, "two": 2}
 MISSING_OUTPUT = "none"
-# The default is more frequent, because few graphs would otherwise run to their end.
+# The default rule is listed several times, because with other rules few graphs run to their end.
 _RULES = (*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT, RunWhen.DEFAULT)
 
 
@@ -141,7 +145,9 @@ class WorkflowGenerator:
         )
 
     def _make_output(self, nodes: list[Node]) -> Json:
-        """Returns the `output` of a workflow; None for the outputs of the last nodes."""
+        """Returns the `output` of a workflow; None means that the outputs of the last nodes are
+        used.
+        """
         if self._rng.random() < 0.5:
             return None
         output_ids = [node.id for node in nodes if self._rng.random() < 0.7]
@@ -176,7 +182,9 @@ class WorkflowGenerator:
         return self._make_work_node(fields, earlier, is_limited=is_limited, depth=depth)
 
     def _make_condition(self, parents: tuple[NodeId, ...]) -> str | None:
-        """Returns a false condition, or a true one that reads an output."""
+        """Returns a false condition, a true condition that reads an output, or None for no
+        condition.
+        """
         rng = self._rng
         if not parents or rng.random() < 0.7:
             return None
@@ -195,7 +203,9 @@ class WorkflowGenerator:
         }
 
     def _make_child_node(self, fields: dict[str, Any], parents: list[Node]) -> Node:
-        """Returns a node with a child workflow and a small input; a large one is refused."""
+        """Returns a node with a child workflow and a small input, because the engine refuses a
+        large input.
+        """
         rng = self._rng
         config: dict[str, Json] = {
             "n": "{{ input.n }}",
@@ -286,7 +296,7 @@ class WorkflowGenerator:
 def add_endless_node(workflow: Workflow, *, in_child: bool = False) -> Workflow:
     """Adds a node whose code runs until it is cancelled, for an execution that will be cancelled.
 
-    Children get such a node too, unless they are clean-up nodes, which run after the cancel.
+    Child workflows get such a node too, except those of clean-up nodes, which run after the cancel.
     """
     nodes = tuple(
         replace(node, child=add_endless_node(node.child))
@@ -321,7 +331,9 @@ def _make_endless_child() -> Node:
 
 
 def list_signals(workflow: Workflow) -> list[str]:
-    """Returns the names of the signals that the workflow waits for, without its children."""
+    """Returns the names of the signals that the workflow itself waits for, without
+    child workflows.
+    """
     return [
         str(node.config["signal"]) for node in workflow.nodes if node.handler == "wait_for_signal"
     ]
@@ -336,5 +348,5 @@ def _is_small(node: Node) -> bool:
 
 
 def _find_ancestors(parents: tuple[NodeId, ...], earlier: list[Node]) -> set[NodeId]:
-    """Returns the parents and their parents."""
+    """Returns the ids of the parents and of their direct parents."""
     return {*parents, *(up for node in earlier if node.id in parents for up in node.dependencies)}

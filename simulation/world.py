@@ -1,4 +1,4 @@
-"""Runs one plan: builds the deployment, injects the faults, and checks the end."""
+"""Runs one plan: builds the deployment, injects the faults, and checks the final state."""
 
 import asyncio
 import hashlib
@@ -25,11 +25,11 @@ from simulation.server import SimulatedServer
 RECOVERY_S_MAX = 400.0
 # The time for releases, stops and heartbeats after the last execution has ended.
 QUIET_S = 4.0
-# A caller that waits for an execution of another process polls every few seconds.
+# The additional time for callers, which poll executions of other processes every few seconds.
 WAITERS_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.5
 DEFAULT_LIMITS = CommitLimits()
-# So small that single decisions are split into several commits.
+# Commit limits that are so small that single decisions are split into several commits.
 SMALL_LIMITS = CommitLimits(commands=4, writes=6, size_bytes=4_000)
 
 
@@ -139,7 +139,10 @@ class _Simulation:
             self._check_caller_states()
 
     def _check_caller_states(self) -> None:
-        """Checks that callers received the actual final states, for a store without rollbacks."""
+        """Checks that callers received the actual final states.
+
+        Skips runs in which the store was rolled back.
+        """
         for execution_id, reported_state in self._callers.final_states.items():
             state = self._truth.executions[execution_id].state
             if reported_state != state:
@@ -179,7 +182,7 @@ class _Simulation:
             self._inject_process_fault(fault)
 
     def _inject_process_fault(self, fault: PlannedFault) -> None:
-        """Injects a fault into a process. It counts only if the process is running."""
+        """Injects a fault into a process. The fault counts only if the process is running."""
         loop, deployment = asyncio.get_running_loop(), self._deployment
         process = deployment.find_process(fault.target)
         self._run.tally.faults[fault.fault] += process is not None and not process.has_ended
@@ -204,7 +207,7 @@ class _Simulation:
     def _on_simulator_error(
         self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]
     ) -> None:
-        """Records an error of the simulator as a violation, so that it does not hide others."""
+        """Records an error of the simulator as a violation, so that the error is reported."""
         self._truth.record_violation(
             InvariantViolation("simulator", f"{context.get('exception') or context}")
         )

@@ -1,4 +1,4 @@
-"""The invariants of the simulation, one per file. Most of them are checked after every step."""
+"""The invariants of the simulation, one per file. Most invariants are checked after every step."""
 
 from simulation.checks.attempts import AttemptCheck
 from simulation.checks.cancelled import CancellationCheck

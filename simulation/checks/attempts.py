@@ -1,4 +1,6 @@
-"""Attempts stay within their limits: each has a reason, and each failure counts once."""
+"""Checks that each attempt has a reason and is within the retry limit, and that failures count
+once.
+"""
 
 from collections import Counter
 
@@ -9,7 +11,7 @@ from runnel.core.ids import NO_ITEM, TaskToken
 from simulation.commit_log import CommitStep, GroundTruth, HandlerInvocation, InvariantCheck
 
 _REASONS = (RetryPlanned, TaskWasLost, NodeWaits)
-# Errors that a retry may help.
+# The types of errors that are retried.
 _TRANSIENT_ERRORS = ("ConnectionError", "TaskTimeoutError")
 
 
@@ -26,14 +28,18 @@ class AttemptCheck(InvariantCheck):
     def on_handler_started(
         self, worker: str, token: TaskToken, invocation: HandlerInvocation
     ) -> None:
-        """Checks that code runs once per nonce, unless a rollback has lost its start."""
+        """Checks that the code of a task runs once per nonce, unless a rollback has
+        lost its start.
+        """
         if token in self._started and not self.truth.was_rolled_back:
             raise self.make_violation(f"{worker} runs the code of {token} a second time")
         self._started.add(token)
         self._check_key(token, invocation.idempotency_key)
 
     def _check_key(self, token: TaskToken, key: str) -> None:
-        """Checks that all attempts of a node or item share a key that no other one has."""
+        """Checks that all attempts of a node or item share an idempotency key that no other node
+        has.
+        """
         position = (token.execution_id, token.node_id, token.item)
         first_key = self._keys.setdefault(position, key)
         first_position = self._owners_of_keys.setdefault(key, position)
@@ -53,7 +59,8 @@ class AttemptCheck(InvariantCheck):
             self._reasons[key] += 1
         elif event.attempt > 1 + self._reasons[key]:
             raise self.make_violation(
-                f"{key} has attempt {event.attempt} with only {self._reasons[key]} reasons"
+                f"{key} has attempt {event.attempt} after only "
+                f"{self._reasons[key]} retries, losses and waits"
             )
         if isinstance(event, RetryPlanned):
             self._check_retry(execution, event)
@@ -64,11 +71,14 @@ class AttemptCheck(InvariantCheck):
         retries_max = execution.graph.nodes[index].node.retry.max_retries
         if run is not None and run.failures >= retries_max:
             raise self.make_violation(
-                f"{execution.id}/{event.node} is retried after {retries_max} retries"
+                f"{execution.id}/{event.node} is retried after its maximum of {retries_max} retries"
             )
 
     def _check_not_given_up_early(self, execution: Execution, event: NodeFailed) -> None:
-        """Checks that a node fails only after all retries that may help. Skips maps."""
+        """Checks that a node fails only after all its retries are used.
+
+        Skips maps and permanent errors.
+        """
         index = execution.graph.index[event.node]
         run, policy = execution.run(index, event.item), execution.graph.nodes[index].node.retry
         is_map = index in execution.maps and event.item == NO_ITEM

@@ -1,4 +1,6 @@
-"""A cancelled execution stops: only clean-up nodes start, and running code is stopped."""
+"""Checks that a cancelled execution stops: only clean-up nodes start, and running code
+is stopped.
+"""
 
 from runnel.core.events import (
     Event,
@@ -21,7 +23,7 @@ class CancellationCheck(InvariantCheck):
         super().__init__(truth)
         self._cancelled: set[str] = set()
         self._orphans: dict[str, bool] = {}
-        """Children whose parent stopped waiting for them, and whether that was forced."""
+        """Children whose parent stopped waiting for them, by id; True after a forced cancel."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionClosing) and event.outcome is ExecutionState.CANCELLED:
@@ -34,14 +36,16 @@ class CancellationCheck(InvariantCheck):
         compiled = execution.graph.nodes[execution.graph.index[event.node]]
         if not compiled.is_clean_up or execution.is_abrupt:
             raise self.make_violation(
-                f"{execution.id}/{event.node} starts after {execution.outcome}"
+                f"{execution.id}/{event.node} starts "
+                f"after the execution closed as {execution.outcome}"
             )
 
     def _check_force(self, execution: Execution, event: ExecutionClosing) -> None:
         order = self.truth.orders.get(execution.id)
         if order is not None and event.is_abrupt is not order.is_forced:
             raise self.make_violation(
-                f"{execution.id} is cancelled, is_abrupt is {event.is_abrupt}"
+                f"{execution.id} is cancelled with is_abrupt {event.is_abrupt}, "
+                f"expected {order.is_forced}"
             )
 
     def _note_child(self, execution: Execution, event: NodeCancelled) -> None:
@@ -51,7 +55,9 @@ class CancellationCheck(InvariantCheck):
         self._orphans[run.detail] = execution.is_abrupt
 
     def on_commit(self, step: CommitStep) -> None:
-        """Checks that a child is cancelled by the same commit, as both share a partition."""
+        """Checks that the commit that cancels a parent also cancels its children, in the same
+        partition.
+        """
         orphans, self._orphans = self._orphans, {}
         if self.truth.cuts_commits:
             return

@@ -1,4 +1,4 @@
-"""There is one dead letter for each task that no retry can help, and no other."""
+"""Checks that each finally failed task has one dead letter, and that no other letter exists."""
 
 from collections import Counter
 
@@ -27,15 +27,19 @@ class DeadLetterCheck(InvariantCheck):
             (letter.token.execution_id, letter.token.node_id, letter.token.item)
             for letter in self.truth.server.state.dead_letters
         )
-        if self.truth.cuts_commits:  # the second part of a decision may repeat a letter
+        if self.truth.cuts_commits:  # a decision split over two commits may repeat a letter
             letters = Counter(letters.keys())
         if letters != expected:
             raise self.make_violation(
-                f"{dict(letters - expected)} too many, {dict(expected - letters)} missing"
+                f"unexpected dead letters: {dict(letters - expected)}, "
+                f"missing dead letters: {dict(expected - letters)}"
             )
 
     def _find_failures(self, execution: Execution) -> list[NodeFailed]:
-        """Returns the failures of attempts, without maps, which fail after one of their items."""
+        """Returns the failures of attempts.
+
+        Leaves out maps, which fail because one of their items failed.
+        """
         return [
             event
             for data in self.truth.server.state.histories[execution.id]

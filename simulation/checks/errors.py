@@ -1,4 +1,4 @@
-"""The errors of a node, its execution and its parent name the cause."""
+"""Checks that the errors of a node, its execution and its parent name the cause."""
 
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import ExecutionState, NodeState
@@ -29,7 +29,7 @@ class ErrorMessageCheck(InvariantCheck):
             type_, message = predict_error(node)
             if run.error.type != type_ or message not in run.error.message:
                 raise self.make_violation(
-                    f"{execution.id}/{node.id} is {run.error}, expected {type_}"
+                    f"{execution.id}/{node.id} has the error {run.error}, expected {type_}"
                 )
         is_child = node.child is not None and node.for_each is None
         child = self.truth.executions.get(run.detail) if is_child else None
@@ -37,7 +37,7 @@ class ErrorMessageCheck(InvariantCheck):
             cause = child.error.message[:_SHOWN_CHARS]
             if cause not in run.error.message:
                 raise self.make_violation(
-                    f"{execution.id}/{node.id} is {run.error}, expected {cause}"
+                    f"{execution.id}/{node.id} has the error {run.error}, expected {cause}"
                 )
 
     def _check_execution(self, execution: Execution) -> None:
@@ -55,7 +55,7 @@ class ErrorMessageCheck(InvariantCheck):
 
 
 def _names_cause(execution: Execution, message: str) -> bool:
-    """Returns whether the message starts with a failed node and its error."""
+    """Returns True if the message starts with a failed node and its error."""
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         cause = f"node '{compiled.node.id}' failed: {run.error}"

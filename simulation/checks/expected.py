@@ -1,4 +1,4 @@
-"""Final states equal those of the reference, for the order in which nodes settled."""
+"""Checks that final states equal those of the reference, which settles nodes in the same order."""
 
 from collections.abc import Iterable
 from typing import TypeGuard
@@ -25,10 +25,10 @@ from simulation.workload import WORK, predict_state
 
 
 class FullReferenceExecution(ReferenceExecution):
-    """The reference with skips by code and forced cancels."""
+    """The reference execution, extended by nodes that skip themselves and by forced cancels."""
 
     def skip(self, node_id: str) -> None:
-        """Settles a node whose own code skipped it."""
+        """Settles a node as skipped by its own code."""
         self.state[node_id] = NodeState.SKIPPED
         self._advance()
 
@@ -66,11 +66,11 @@ class ReferenceCheck(InvariantCheck):
         for event in events:
             if _is_node_start(event):
                 started.add(event.node)
-            reference.has_run = set(started)  # without nodes that only waited for a slot
+            reference.has_run = set(started)  # nodes that only waited for a slot are left out
             if _is_node_end(event):
                 self._settle(execution, reference, event)
             elif isinstance(event, ExecutionClosing) and _is_from_outside(event):
-                # Also if only the output was not stored yet.
+                # The execution may already have an outcome, with only its output not stored yet.
                 result = result or reference.outcome or event.outcome
                 if event.is_abrupt:
                     reference.force()
@@ -86,7 +86,9 @@ class ReferenceCheck(InvariantCheck):
     ) -> None:
         if reference.state[event.node] is not NodeState.RUNNING:
             state = reference.state[event.node]
-            raise self.make_violation(f"{execution.id}/{event.node} settles, expected {state}")
+            raise self.make_violation(
+                f"{execution.id}/{event.node} settles, but the reference expects {state}"
+            )
         if isinstance(event, NodeSkipped):
             reference.skip(event.node)
         else:
@@ -118,7 +120,11 @@ class ReferenceCheck(InvariantCheck):
                 )
 
     def _predict_state(self, execution: Execution, node: Node, run: NodeRun) -> NodeState:
-        """Returns the expected state. Other checks judge random ends, such as crash loops."""
+        """Returns the expected state of a node.
+
+        For random ends, such as crash loops, returns the actual state, because other checks cover
+        them.
+        """
         if node.handler == WAIT_FOR_SIGNAL:
             return _predict_signal_wait(node, run)
         if node.handler != WORK or (run.error is not None and run.error.type == CRASH_LOOP):
@@ -143,18 +149,18 @@ def _find_false_conditions(workflow: Workflow) -> set[str]:
 
 
 def _is_node_start(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
-    """Returns whether an attempt exists after the event: a task, sleep, child or key wait."""
+    """Returns True if the event starts an attempt: a task, a sleep, a child or a wait for a key."""
     if isinstance(event, NodeWaits):
         return event.attempt is not None and event.item == NO_ITEM
     return isinstance(event, NodeQueued | MapStarted)
 
 
 def _is_node_end(event: AnyEvent) -> TypeGuard[NodeCompleted | NodeFailed | NodeSkipped]:
-    """Returns whether the node settled by its own work, not by a rule of the graph."""
+    """Returns True if the node settled by its own work, not by a rule of the graph."""
     if isinstance(event, NodeSkipped) and event.reason is not SkipReason.BY_ITSELF:
         return False
     is_end = isinstance(event, NodeCompleted | NodeFailed | NodeSkipped)
-    return is_end and event.item == NO_ITEM  # type: ignore[union-attr]  # those three have one
+    return is_end and event.item == NO_ITEM  # type: ignore[union-attr]  # those three events have an item
 
 
 def _is_from_outside(event: ExecutionClosing) -> bool:

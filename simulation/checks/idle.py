@@ -1,4 +1,4 @@
-"""No slot of an execution stays empty while a node or item could run in it."""
+"""Checks that no slot of an execution stays empty while a node or item could use the slot."""
 
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
@@ -6,7 +6,8 @@ from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 from simulation.plan import WINDOW
 
-# A new owner first reads its inbox, then finds runnable nodes. A call takes up to 1 s.
+# The longest allowed time with an empty slot. A new owner first reads its inbox, then finds
+# runnable nodes, and each call takes up to 1 s.
 IDLE_S_MAX = 5.0
 
 
@@ -18,7 +19,10 @@ class IdleSlotCheck(InvariantCheck):
         self._idle_since: dict[tuple[str, str], float] = {}
 
     def on_commit(self, step: CommitStep) -> None:
-        """Checks for lasting empty slots; the queue for slots itself is only in memory."""
+        """Checks that no slot stays empty for too long.
+
+        The queue for slots can't be checked directly, because it is only in memory.
+        """
         now = self.truth.server.clock.monotonic()
         for id_ in {id_ for id_, _ in step.events} & self.truth.executions.keys():
             key = (id_, step.lease.nonce)
@@ -31,7 +35,10 @@ class IdleSlotCheck(InvariantCheck):
 
 
 def _is_idle(execution: Execution) -> bool:
-    """Returns whether a slot is empty. Skips executions that may be loading a large value."""
+    """Returns True if a slot is empty while a node could run.
+
+    Returns False for executions that may be loading a large value.
+    """
     if execution.state is not ExecutionState.RUNNING or execution.outcome is not None:
         return False
     if any(run.output is not None and run.output.blob is not None for run in execution.nodes):

@@ -1,4 +1,4 @@
-"""Each inbox entry takes effect exactly once, in the commit that consumes it."""
+"""Checks that each inbox entry takes effect exactly once, in the commit that consumes it."""
 
 from runnel.core.commands import (
     Command,
@@ -93,7 +93,9 @@ class InboxCheck(InvariantCheck):
             if is_report or isinstance(event, RetryPlanned):
                 key = (execution_id, event.node, event.item)  # type: ignore[union-attr]
                 if key not in reports and not self._is_child(key):
-                    raise self.make_violation(f"{type(event).__name__} of {key} without a report")
+                    raise self.make_violation(
+                        f"{type(event).__name__} of {key} occurs without a report"
+                    )
 
     def _is_child(self, key: tuple[str, NodeId, int]) -> bool:
         execution = self.truth.executions[key[0]]

@@ -1,4 +1,4 @@
-"""A join runs once, when all its parents are settled and its rule holds."""
+"""Checks that a join runs once, when all its parents are settled and its rule holds."""
 
 from runnel.core.events import Event, MapStarted, NodeQueued, NodeSkipped, NodeWaits, TaskWasLost
 from runnel.core.execution import Execution
@@ -64,7 +64,10 @@ class JoinCheck(InvariantCheck):
 
 
 def _is_rule_satisfied(execution: Execution, index: int) -> bool:
-    """Evaluates the rule independently of the engine's code."""
+    """Returns True if the rule of the join holds.
+
+    Evaluates the rule independently of the engine's code.
+    """
     compiled = execution.graph.nodes[index]
     parents = [execution.nodes[parent] for parent in compiled.parents]
     rule = compiled.node.run_when

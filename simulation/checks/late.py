@@ -1,4 +1,4 @@
-"""Waits have the requested length, and without faults they end on time."""
+"""Checks that waits have the requested length, and that they end on time in runs without faults."""
 
 from math import inf
 
@@ -17,7 +17,8 @@ from simulation.commit_log import ROUNDING_S, GroundTruth, HandlerInvocation, In
 from simulation.faults import Fault
 
 _TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP, Wait.SIGNAL})
-# The time for a few calls to the store; an owner that only polls would need seconds.
+# The maximum delay at the end of a wait: the time of a few calls to the store. An owner that only
+# polls would need seconds.
 LATE_S_MAX = 0.5
 # A task that crashed two workers restarts within 2 s, after three within 4 s, and so on.
 SUSPECT_LOSSES = 2
@@ -49,7 +50,10 @@ class LatenessCheck(InvariantCheck):
         self._started_at[worker, token] = self.truth.server.clock.monotonic()
 
     def on_handler_ended(self, worker: str, token: TaskToken) -> None:
-        """Checks the time limit of code, except with pauses, which stop the worker itself."""
+        """Checks that code ends within its time limit.
+
+        Skips runs with pauses, which stop the worker itself.
+        """
         started_at = self._started_at.pop((worker, token), None)
         if started_at is None or Fault.PAUSE in self.truth.plan.faults:
             return
@@ -69,7 +73,10 @@ class LatenessCheck(InvariantCheck):
             self._suspects.add((execution.id, event.node, event.item))
 
     def _check_due_time(self, execution: Execution, event: NodeWaits, at: float) -> None:
-        """Checks the length of a wait against the request; no other check finds a longer wait."""
+        """Checks that a wait is as long as requested.
+
+        No other check finds a wait that is too long.
+        """
         node = execution.graph.node(event.node).node
         expected_s: float | None
         if event.wait is Wait.SLEEP:

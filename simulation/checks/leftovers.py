@@ -1,4 +1,4 @@
-"""At the end there is no task, timer, message, holder of a key or open header."""
+"""Checks that no task, timer, message, holder of a key or unfinished header is left at the end."""
 
 from runnel.core.events import Event, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution

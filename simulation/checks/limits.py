@@ -1,4 +1,6 @@
-"""Concurrency keys, slots of executions and workers, and rates stay within their limits."""
+"""Checks that concurrency keys, slots of executions and workers, and rates stay within their
+limits.
+"""
 
 from collections import Counter
 
@@ -24,7 +26,7 @@ class LimitCheck(InvariantCheck):
         self._token_times: dict[str, list[float]] = {}
 
     def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        """Checks that one interval has at most `burst` tokens, for any number of workers."""
+        """Checks that all workers together get at most `burst` tokens in one interval."""
         token_times = self._token_times.setdefault(tag, [])
         token_times.append(at)
         if (
@@ -53,14 +55,14 @@ class LimitCheck(InvariantCheck):
     ) -> None:
         running = self.truth.running_handlers[worker]
         if len(running) > self.truth.concurrency:
-            raise self.make_violation(f"{worker} runs {len(running)} at once: {running}")
+            raise self.make_violation(f"{worker} runs {len(running)} tasks at once: {running}")
         self._check_rate(invocation.rate_limit_tag)
         # After a rollback, a task may run again before its first run is stopped.
         if running.count(token) > 1 and not self.truth.was_rolled_back:
             raise self.make_violation(f"{worker} runs {token} twice at once")
 
     def _check_rate(self, tag: str | None) -> None:
-        """Checks that code with a rate limit starts only with a due token."""
+        """Checks that code with a rate limit starts only after its rate token is due."""
         if tag is None:
             return
         rates = self.truth.rates
@@ -72,7 +74,10 @@ class LimitCheck(InvariantCheck):
             )
 
     def _check_slots(self, execution: Execution) -> None:
-        """Counts used slots from the states of nodes and items, not from the engine's counter."""
+        """Checks the number of used slots.
+
+        Counts the states of nodes and items, not the engine's counter.
+        """
         if execution.outcome is not None:
             return
         slots = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
@@ -85,7 +90,10 @@ class LimitCheck(InvariantCheck):
             raise self.make_violation(f"{execution.id} uses {used} of {slots} slots")
 
     def _check_keys(self) -> None:
-        """Counts holders from the executions, not from the aggregate of the key."""
+        """Checks the number of holders of each key.
+
+        Counts tasks of executions, not the state of the key.
+        """
         in_flight: Counter[str] = Counter()
         limits: dict[str, int] = {}
         for execution in self.truth.executions.values():

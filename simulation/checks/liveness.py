@@ -1,4 +1,4 @@
-"""A worker keeps its tasks if it sends a heartbeat after it was judged dead."""
+"""Checks that a worker keeps its tasks if it sends a heartbeat after it was declared dead."""
 
 from runnel.ports.workers import WorkerRecord
 from simulation.commit_log import InvariantCheck

@@ -1,4 +1,4 @@
-"""Each loss of a started task counts once, no other loss counts, and too many fail the task."""
+"""Checks that each loss of a started task counts once, and that too many losses fail the task."""
 
 from collections import Counter
 
@@ -12,7 +12,8 @@ from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 
 NodePosition = tuple[str, str, int]
 
-# The only loss that counts as a crash. A live or cleanly stopped worker was not crashed.
+# The reason of the only loss that counts as a crash: the worker of the task is dead. A task can't
+# have crashed a worker that is alive or was stopped cleanly.
 _CRASH_REASON = "its worker is dead"
 
 
@@ -23,7 +24,7 @@ class LostTaskCheck(InvariantCheck):
         super().__init__(truth)
         self._started: dict[TaskToken, str] = {}
         self._killers: set[TaskToken] = set()
-        """Tasks of workers that were judged dead while they were not draining."""
+        """Tasks of workers that were declared dead while they were not draining."""
         self._losses: Counter[NodePosition] = Counter()
 
     def on_task_started(self, worker: str, token: TaskToken) -> None:

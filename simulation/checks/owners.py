@@ -1,4 +1,6 @@
-"""Only the current owner of a partition writes, and no task starts for a former owner."""
+"""Checks that only the current owner of a partition writes, and no task starts for a
+former owner.
+"""
 
 from runnel.core.ids import TaskToken
 from runnel.core.states import IN_FLIGHT_STATES

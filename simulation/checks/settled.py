@@ -1,4 +1,4 @@
-"""A settled node, a settled item and a final execution never change."""
+"""Checks that a settled node, a settled item and a final execution never change."""
 
 from runnel.core.events import Event, NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped
 from runnel.core.execution import Execution

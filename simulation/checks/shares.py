@@ -1,10 +1,10 @@
-"""Without faults, orchestrators share partitions evenly, and partitions then stay."""
+"""Checks that orchestrators share partitions evenly in runs without faults, and then keep them."""
 
 from collections import Counter
 
 from simulation.commit_log import InvariantCheck
 
-# The first orchestrator takes all partitions and then gives up one after the other.
+# The first orchestrator takes all partitions, and then gives up one partition after the other.
 MOVES_MAX = 2
 
 

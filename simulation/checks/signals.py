@@ -1,4 +1,6 @@
-"""One node consumes a signal once, the oldest first, and does not wait for one that exists."""
+"""Checks that a signal is consumed once, oldest first, and that no node waits for a
+stored signal.
+"""
 
 from runnel.core.commands import SendSignal
 from runnel.core.events import Event, SignalConsumed, SignalReceived, Wait
@@ -37,7 +39,7 @@ class SignalCheck(InvariantCheck):
 
     def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
-            return  # the second part of the decision follows
+            return  # the second commit of a split decision follows
         self._check_order(step)
         for id_ in {id_ for id_, _ in step.events} & self._unconsumed.keys():
             execution = self.truth.executions[id_]

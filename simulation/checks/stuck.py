@@ -1,4 +1,4 @@
-"""Nothing is stuck: the store knows everything that an execution waits for."""
+"""Checks that no execution is stuck: the store has every task, timer or child that it waits for."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ class StuckExecutionCheck(InvariantCheck):
 
     def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
-            return  # the second part of a decision is only in memory
+            return  # the second commit of a split decision is only in memory
         for id_ in {id_ for id_, _ in step.events}:
             execution = self.truth.executions.get(id_)
             if execution is not None and execution.state is ExecutionState.RUNNING:
@@ -81,7 +81,7 @@ class StuckExecutionCheck(InvariantCheck):
         return True  # signals may never arrive, and the queue for slots is in memory
 
     def _has_timer(self, token: TaskToken, run: NodeRun) -> bool:
-        """Returns whether there is a timer for exactly the due time."""
+        """Returns True if the store has a timer for exactly the due time of the node or item."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
         expected = (token.execution_id, token.node_id, token.item, run.due)
@@ -116,7 +116,10 @@ class StuckExecutionCheck(InvariantCheck):
 
 
 def _list_unsettled(execution: Execution) -> list[tuple[TaskToken, NodeRun]]:
-    """Returns nodes and active items with their tokens; a map is represented by its items."""
+    """Returns the unsettled nodes with their tokens.
+
+    Returns the active items of a map instead of the map.
+    """
     attempts = [
         (execution.token(index, NO_ITEM, run), run)
         for index, run in enumerate(execution.nodes)

@@ -1,4 +1,6 @@
-"""Nothing happens too early: waits last until they are due, and due times are correct."""
+"""Checks that nothing happens too early: waits last until they are due, and due times
+are correct.
+"""
 
 from runnel.core.events import (
     Event,
@@ -24,7 +26,7 @@ JITTER_FACTOR = 1.5
 
 
 class TimerCheck(InvariantCheck):
-    """Checks due times on the clock of the current owner, because clocks differ."""
+    """Checks due times on the clock of the partition's current owner, because clocks differ."""
 
     name = "timers"
 
@@ -51,7 +53,7 @@ class TimerCheck(InvariantCheck):
                 self._check_deadline(execution, execution.graph.workflow.sla_seconds, at)
 
     def on_commit(self, step: CommitStep) -> None:
-        """Checks that a held execution does not start before it is requested."""
+        """Checks that a held execution does not start before its requested start time."""
         now = self.truth.server.clock.monotonic()
         for id_, event in step.events:
             order = self.truth.orders.get(id_) if isinstance(event, ExecutionStarted) else None

@@ -1,4 +1,4 @@
-"""Inputs of tasks and outputs of nodes and executions equal those of the model."""
+"""Checks that inputs of tasks and outputs of nodes and executions equal those of the model."""
 
 import msgspec
 
@@ -35,7 +35,7 @@ class ComputedValueCheck(InvariantCheck):
         self, worker: str, token: TaskToken, invocation: HandlerInvocation
     ) -> None:
         if not self.truth.is_current(token, self.truth.find_run(token)):
-            return  # its report will be refused
+            return  # the store will refuse the report of this task
         execution = self.truth.executions[token.execution_id]
         node = execution.graph.node(token.node_id).node
         self._check_equal(
@@ -69,13 +69,19 @@ class ComputedValueCheck(InvariantCheck):
                 )
 
     def _record_sleep(self, execution: Execution, event: NodeCompleted) -> None:
-        """Records a sleep, whose length depends on clocks but is never below the requested one."""
+        """Records the output of a sleep in the model.
+
+        The length of a sleep depends on clocks, so only its minimum is checked.
+        """
         node = execution.graph.node(event.node).node
         if node.handler != SLEEP:
             return
         output = self._decode(event.output)
         if [*output] != ["slept_seconds"] or output["slept_seconds"] < node.config["seconds"]:
-            raise self.make_violation(f"{execution.id}/{event.node}: {output} of {node.config}")
+            raise self.make_violation(
+                f"the sleep {execution.id}/{event.node} returns {output}, "
+                f"its config is {node.config}"
+            )
         self._model.sleeps[execution.id, event.node] = output
 
     def _check_key(self, execution: Execution, event: NodeWaits) -> None:

@@ -1,4 +1,4 @@
-"""Without faults no work is wasted: no task is lost, and no code runs twice."""
+"""Checks that runs without faults waste no work: no task is lost, and no code runs twice."""
 
 from collections import Counter
 
@@ -31,16 +31,19 @@ class WastedWorkCheck(InvariantCheck):
         """The number of cancelled nodes and items per rate limit."""
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
-        """Counts reports, one per run of code. The event of a failed item has no worker."""
+        """Counts the reports of each node or item: there is one report per run of code.
+
+        The event of a failed item names no worker.
+        """
         if isinstance(event, NodeCancelled):
             self._cancelled.add((execution.id, event.node, event.item))
             self._cancelled_by_tag[execution.graph.node(event.node).node.resource_tag] += 1
         is_item = isinstance(event, NodeFailed) and event.item != NO_ITEM
         is_report = is_item or (isinstance(event, _REPORT_EVENTS) and event.worker)
         if is_report or isinstance(event, RetryPlanned):
-            node = execution.graph.node(event.node).node  # type: ignore[union-attr]  # both have one
+            node = execution.graph.node(event.node).node  # type: ignore[union-attr]  # both events have a node
             if node.handler not in CORE_HANDLERS:
-                self._reported[execution.id, node.id, event.item] += 1  # type: ignore[union-attr]  # as above
+                self._reported[execution.id, node.id, event.item] += 1  # type: ignore[union-attr]  # both events have an item
 
     def on_handler_started(
         self, worker: str, token: TaskToken, invocation: HandlerInvocation

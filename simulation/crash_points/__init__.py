@@ -1,4 +1,4 @@
-"""Ends the process at every call to its store, and checks that a second process recovers.
+"""Kills a process at every call to its store, and checks that a second process recovers.
 
     from simulation.crash_points import RunJournal, Scenario
 
@@ -11,13 +11,14 @@
         return [Scenario(name="payment", workflow=workflow, handlers=handlers)]
 
 `python -m simulation.crash_points my_module:scenarios` runs each scenario once undisturbed. Then
-it runs the scenario once for every crash point: before each call to the store and after its answer.
-The process ends there abruptly, another one resumes on the same data directory, and the results are
-compared. Handlers may run again, so they should give the same result each time.
+the command runs the scenario once for every crash point: before each call to the store, and after
+the response. The process is killed there, another process resumes on the same data directory, and
+the results are compared. Handlers may run again, so they should give the same result each time.
 
 With `--redis` the processes use a private Redis server. The second process detects that the first
-one is dead, takes over its leases and issues its tasks again. With `--failed-calls` no process
-ends. One call fails instead: it is not made, or its answer is lost. The process must continue.
+process is dead, takes over its leases and issues its tasks again. With `--failed-calls` no process
+is killed. Instead one call fails: the call is not made, or its response is lost. The process must
+continue.
 """
 
 from simulation.crash_points.journal import RunJournal

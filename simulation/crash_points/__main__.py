@@ -107,7 +107,10 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _open_storage(parsed: argparse.Namespace, stack: ExitStack) -> CrashPointStorage:
-    """Opens the storage that the options name. The stack stops a private server."""
+    """Opens the storage that the options name.
+
+    A private server is stopped when `stack` is closed.
+    """
     url = parsed.redis_url
     if parsed.redis:
         url = stack.enter_context(RedisServer()).url

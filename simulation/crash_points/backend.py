@@ -27,7 +27,7 @@ T = TypeVar("T")
 class InjectedFault:
     """A fault at the crash point number `point` (from 1; None for no fault).
 
-    The process ends there if `kills_process`; otherwise only the call fails.
+    If `kills_process`, the process is killed at this point. If not, only the call fails.
     """
 
     point: int | None = None
@@ -40,9 +40,9 @@ NO_FAULT = InjectedFault()
 class CrashPointCounter:
     """Counts crash points and injects the fault at the requested one.
 
-    A call has two points: before it is made, and after its effect but before the caller gets the
-    answer. A call that is cancelled while it waits has only the first. So has a call that only
-    reads, because it changes nothing.
+    A call has two crash points: before it is made, and after its effect but before the caller gets
+    the response. A call that is cancelled while it waits has only the first point. A call that only
+    reads also has only the first point, because it changes nothing.
     """
 
     def __init__(self, journal: RunJournal, fault: InjectedFault) -> None:
@@ -68,7 +68,9 @@ class CrashPointCounter:
         return answer
 
     def disable(self) -> None:
-        """Stops failing calls, because a process that shuts down can't prove a recovery."""
+        """Stops the injection of faults, because a process that shuts down can't prove
+        a recovery.
+        """
         self._is_disabled = not self._fault.kills_process
 
     def _reach_point(self, side: str, name: str) -> None:
@@ -82,7 +84,7 @@ class CrashPointCounter:
             raise StoreError(f"{CUT_OFF_MESSAGE}: {side} {name}")
 
 
-# The frequent read-only calls; the list is not complete.
+# The names of frequent calls that only read. The list is not complete.
 _READ_ONLY_CALLS = frozenset(
     {
         "archive.get_definition",
@@ -104,7 +106,10 @@ _READ_ONLY_CALLS = frozenset(
 
 
 class CrashingBackend:
-    """Counts every asynchronous method of every port and passes all other attributes through."""
+    """A backend that counts the calls of all asynchronous methods of its ports as crash points.
+
+    All other attributes are passed through.
+    """
 
     def __init__(self, backend: Backend, points: CrashPointCounter) -> None:
         self.store: Store = _CountedPort("store", backend.store, points)
@@ -157,7 +162,8 @@ def _count_method(
 class CrashingRedisConnectionPool(RedisConnectionPool):
     """A connection pool in which every round trip is a crash point.
 
-    This is finer than the ports, because one call to a port may need several round trips.
+    This pool has more crash points than the ports, because one call to a port may need several
+    round trips.
     """
 
     def __init__(self, url: str, clock: Clock, points: CrashPointCounter) -> None:

@@ -1,4 +1,4 @@
-"""One process of a crash point: it starts the execution, or resumes one of a dead process."""
+"""One process of a crash point, which starts the execution or resumes it after a crash."""
 
 import asyncio
 import logging
@@ -30,8 +30,8 @@ POLL_INTERVAL_S = 0.005
 class StallTolerantClock(RealClock):
     """A clock on which a stall of the process counts as one short step.
 
-    Timeouts are so short here that a busy machine would make a live worker look dead. Observer and
-    observed worker are in one process, so both stall together.
+    Timeouts are so short here that on a busy machine a live worker would be declared dead. The
+    observer and the observed worker are in one process, so both stall together.
     """
 
     def __init__(self, *, step_s_max: float) -> None:
@@ -51,7 +51,8 @@ async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIter
     """Runs the engine with a reaper inside the block, then drains and closes it."""
     backend = engine.backend
     clock = StallTolerantClock(step_s_max=dead_after_s / POLLS_PER_TIMEOUT)
-    # The dead process sent fewer than two heartbeats, so its crash points are always the same.
+    # The killed process has sent fewer than two heartbeats, so its crash points are the same in
+    # every run.
     reaper = Reaper(
         backend.store,
         backend.tasks,
@@ -86,7 +87,8 @@ async def _is_sole_owner(engine: Engine, backend: Backend) -> bool:
 
 
 SUBMITTED = "submitted"
-# Only a process that resumes needs a short timeout: the first process has no dead one to detect.
+# Only a process that resumes needs a short timeout, because the first process has no dead process
+# to detect.
 DEAD_AFTER_S = 0.2
 DEAD_AFTER_S_DEFAULT = 9.0
 
@@ -101,9 +103,10 @@ async def run_first_incarnation(
 async def run_resuming_incarnation(
     scenario: Scenario, storage: CrashPointStorage, journal: RunJournal, fault: InjectedFault
 ) -> None:
-    """Takes over free partitions until the execution is final, as `runnel resume` does.
+    """Takes over free partitions and runs them until the execution is final, as `runnel resume`
+    does.
 
-    Saves a snapshot of the state after the crash, and another one of the end.
+    Saves a snapshot of the state after the crash, and another snapshot of the final state.
     """
     await _run_incarnation(scenario, storage, journal, fault, resumes=True)
 
@@ -160,7 +163,7 @@ async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
 
 
 async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
-    """Finds the execution if an earlier submit without an answer stored it; else submits it."""
+    """Submits the execution, unless an earlier submit without a response has stored it."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
     executions = page.items
     assert len(executions) <= 1, f"expected one execution, found {len(executions)}"
@@ -173,8 +176,8 @@ async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
     caller.record_answer(SUBMITTED)
 
 
-# Each incarnation is a forked process, because a fork takes only milliseconds. The parent must have
-# no threads and no event loop, because a fork copies neither.
+# Each incarnation is a forked process, because a fork takes only milliseconds. The parent must not
+# have other threads or an event loop, because a fork copies neither.
 
 EXIT_OK = 0
 EXIT_FAILED = 1

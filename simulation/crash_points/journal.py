@@ -1,6 +1,7 @@
-"""Files that outlive the processes of one crash point. One system call writes each line.
+"""Files that outlive the processes of one crash point.
 
-Nothing is buffered, so a line exists if and only if the process reached it.
+Each line is written with one system call and without a buffer. A line therefore exists if and only
+if the process reached the write.
 """
 
 import functools
@@ -22,7 +23,7 @@ AsyncHandler: TypeAlias = Callable[[Json, Context], Awaitable[Json]]
 
 class JournalFile(StrEnum):
     RUNS = "runs"
-    """One line, idempotency key and attempt, per start of a handler."""
+    """One line per start of a handler, with idempotency key and attempt."""
     ANSWERS = "answers"
     """The calls that the store has confirmed; the caller does not repeat them."""
     WARNINGS = "warnings"
@@ -51,7 +52,9 @@ class RunJournal:
         return path.read_text().splitlines() if path.exists() else []
 
     def wrap_handler(self, function: AsyncHandler) -> AsyncHandler:
-        """Returns the handler with a line in the journal at each start."""
+        """Returns a handler that writes a line to the journal at each start, then calls
+        `function`.
+        """
 
         @functools.wraps(function)
         async def call(config: Json, ctx: Context) -> Json:
@@ -65,7 +68,7 @@ class RunJournal:
 
 
 class WarningRecorder(logging.Handler):
-    """Records unexpected warnings, because each of them is a problem.
+    """A log handler that records unexpected warnings, because each of them is a problem.
 
     Two kinds are expected: the death of a worker other than `worker`, and the consequences of a
     call that was made to fail.

@@ -1,4 +1,7 @@
-"""Crash points on a Redis server. The keys of each point begin with its folder's name."""
+"""Storage of crash points on a Redis server.
+
+The keys of each crash point begin with the name of its folder.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -71,33 +74,43 @@ def _count_left_over(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, 
 
 
 def _count_entries(client: Redis, key: str, command: str) -> int:
-    """Counts the entries of a key, or of all keys with this prefix if it ends in a colon."""
+    """Returns the number of entries of a key.
+
+    A key that ends in a colon is a prefix of several keys.
+    """
     names = find_keys(client, key) if key.endswith(":") else [key]
     return sum(_execute(client, command, name) for name in names)
 
 
-# Any: the type of the answer depends on the command.
+# The result is Any, because the type of the reply depends on the command.
 def _execute(client: Redis, *command: bytes | str | int) -> Any:
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py's gap
 
 
 PARTITIONS = 2
-# In another partition than the concurrency key `k`, so that their messages cross partitions.
+# The id of an execution in another partition than the concurrency key `k`, so that their messages
+# cross partitions.
 EXECUTION_ID = "sweptexecution"
-# Only one process is alive at a time, so no other one takes the lease of a stalled process.
+# Short timeouts are safe: only one process is alive at a time, so no other process takes the lease
+# of a stalled process.
 LEASE_S = 0.1
 HEARTBEAT_INTERVAL_S = 0.02
 
 
 class FixedExecutionIds(RandomIdGenerator):
-    """Gives the same execution id in every process, so that crash points are always the same."""
+    """Generates the same execution id in every process, so that crash points are always
+    the same.
+    """
 
     def execution_id(self) -> str:
         return EXECUTION_ID
 
 
 class RedisKeyStorage:
-    """One Redis server for the whole sweep. Each point removes its keys."""
+    """The storage of a sweep on one Redis server.
+
+    The keys of each crash point are removed after it.
+    """
 
     is_shared = True
 
@@ -108,8 +121,10 @@ class RedisKeyStorage:
         return ClockAndIds(RealClock(), FixedExecutionIds())
 
     def settings(self, journal: RunJournal, *, detects_failures_fast: bool) -> Settings:
-        """Returns default times, or short ones. With default times, a process ends before its
-        first heartbeat, so its crash points are always the same.
+        """Returns settings with default timeouts, or with short ones if `detects_failures_fast`.
+
+        With default timeouts, a process ends before its first heartbeat, so its crash points are
+        always the same.
         """
         if not detects_failures_fast:
             return Settings(shutdown_timeout_s=SHUTDOWN_S)

@@ -1,4 +1,4 @@
-"""A scenario runs at every crash point: a workflow, its handlers and its caller's actions."""
+"""A scenario that runs at every crash point: a workflow, its handlers and its caller's actions."""
 
 import asyncio
 from collections import defaultdict
@@ -27,7 +27,10 @@ _REACHED_STATES = FINAL_NODE_STATES | {NodeState.WAITING}
 
 
 class ScenarioCaller:
-    """The caller of the scenario's execution. After a crash it repeats unanswered calls."""
+    """The caller of the scenario's execution.
+
+    After a crash, the caller repeats calls without a response.
+    """
 
     def __init__(self, engine: Engine, journal: RunJournal) -> None:
         self.client: StoreClient = engine.client
@@ -39,14 +42,16 @@ class ScenarioCaller:
         engine.event_bus.watch(self._on_notification)
 
     def has_answer(self, name: str) -> bool:
-        """Returns whether an earlier process confirmed the call; then it must be stored."""
+        """Returns True if an earlier process got a response to the call, so its effect must be
+        stored.
+        """
         return name in self._answered
 
     async def call_once(self, name: str, call: Callable[[], Awaitable[object]]) -> None:
-        """Makes the call unless it was confirmed before. A final execution may refuse it.
+        """Makes the call, unless an earlier process got its response.
 
-        The call must be safe to repeat: the process may have ended after its effect and before its
-        answer.
+        A final execution may refuse the call. The call must be safe to repeat, because the process
+        may have been killed after the effect of the call and before the response.
         """
         if self.has_answer(name):
             return
@@ -69,11 +74,15 @@ class ScenarioCaller:
             await self._clock.sleep(RETRY_DELAY_S)
 
     async def wait_until_reached(self, node_id: str) -> None:
-        """Waits until the node's code runs in this process, or the node waits or is settled."""
+        """Waits until the code of the node runs in this process, or until the node waits or is
+        settled.
+        """
         await self.call_until_answered(lambda: self._poll_until_reached(node_id))
 
     async def _poll_until_reached(self, node_id: str) -> None:
-        """Polls too, because a commit without an answer sends no notification."""
+        """Polls the state of the node, because a commit without a response sends no
+        notification.
+        """
         while True:
             view = await self.client.get(self.execution_id)
             if view.nodes[node_id].state in _REACHED_STATES:

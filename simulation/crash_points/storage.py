@@ -1,4 +1,4 @@
-"""The storage of the processes of a crash point."""
+"""The storage that the processes of a crash point use."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -28,8 +28,9 @@ _FINAL_EVENTS = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
 class StorageSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the store at one time.
 
-    `settled` are idempotency keys. `left_over` counts entries that no process would ever read again
-    after all executions are final and all processes have shut down.
+    `settled` are the idempotency keys of settled nodes and items. `left_over` counts entries that
+    no process would ever read again after all executions are final and all processes have shut
+    down.
     """
 
     settled: list[str]
@@ -38,14 +39,17 @@ class StorageSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedBackends(msgspec.Struct, frozen=True):
-    """Two backends of one store: the engine's calls are crash points, reads of `plain` are not."""
+    """Two backends of one store.
+
+    Calls of the engine's backend are crash points, calls of `plain` are not.
+    """
 
     instrumented: Backend
     plain: Backend
 
 
 class CrashPointStorage(Protocol):
-    """Storage with a separate place for every crash point, named by its journal."""
+    """Storage with separate data for every crash point, which is identified by its journal."""
 
     is_shared: bool
     """True if other processes must detect a dead process before its leases are free."""
@@ -64,13 +68,13 @@ class CrashPointStorage(Protocol):
     ) -> OpenedBackends: ...
 
     def summarize(self, journal: RunJournal) -> StorageSummary:
-        """Summarizes the stored data directly, without a port."""
+        """Returns a summary of the stored data, which it reads without the ports."""
 
     def copy(self, source: RunJournal, target: RunJournal) -> None:
-        """Copies the data that is not in the journal's folder."""
+        """Copies the data of a crash point that is not in the folder of its journal."""
 
     def remove(self, journal: RunJournal) -> None:
-        """Removes the data that is not in the journal's folder."""
+        """Removes the data of a crash point that is not in the folder of its journal."""
 
 
 def find_settled_keys(histories: Iterable[tuple[str, bytes]]) -> Iterator[str]:
@@ -94,7 +98,10 @@ _DEAD_LETTERS_QUERY = "SELECT count(*) FROM dead_letters"
 
 
 class DataDirStorage:
-    """SQLite in the journal's folder. The kernel frees the lease of a dead process."""
+    """Storage in SQLite, in the folder of the journal.
+
+    The kernel frees the lease of a dead process.
+    """
 
     is_shared = False
 

@@ -24,10 +24,10 @@ from simulation.crash_points.storage import CrashPointStorage, DataDirStorage
 from simulation.crash_points.verdict import Snapshot, find_problems, read_snapshots
 
 DEADLINE_S = 20.0
-# A broken engine fails at many points; the first few are enough.
+# The sweep stops after this number of failed crash points, because a broken engine fails at many.
 BAD_POINTS_MAX = 3
 EARLY_ENDS_MAX = 3
-# Sockets can't be copied, and no process listens on them.
+# Sockets are not copied: no process listens on them.
 _SOCKETS = shutil.ignore_patterns("*.sock")
 
 
@@ -43,7 +43,9 @@ class Incarnation(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class SweepReport:
-    """The result of a sweep: `calls` of an undisturbed run and the number of tried `points`."""
+    """The result of a sweep: the number of `calls` of an undisturbed run and of tried crash
+    `points`.
+    """
 
     name: str
     calls: int = 0
@@ -59,8 +61,9 @@ class SweepReport:
 class SweepOptions:
     """Options of a sweep.
 
-    A process that takes longer than `deadline_s` counts as hanging. Only every `stride`-th point is
-    tried; an even number would skip one side of the calls.
+    A process that takes longer than `deadline_s` counts as hanging. Only every `stride`-th crash
+    point is tried. An even number would skip either all points before calls or all points after
+    calls.
     """
 
     storage: CrashPointStorage = field(default_factory=DataDirStorage)
@@ -73,14 +76,17 @@ DEFAULT_OPTIONS = SweepOptions()
 
 
 def sweep(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
-    """Ends the process that starts the execution at each of its crash points."""
+    """Runs the scenario once per crash point, and kills the process that starts the execution
+    there.
+    """
     return _PointSweep(scenario, options, run_first_incarnation).run()
 
 
 def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
-    """Fails one call of the process at each point: not made, or made without an answer.
+    """Runs the scenario once per crash point, and makes one call fail there.
 
-    The process itself must continue. Only for storage that can be unreachable.
+    The call is not made, or its response is lost. The process must continue. Use this sweep only
+    for storage that can be unreachable.
     """
     return _PointSweep(scenario, options, run_first_incarnation, kills_process=False).run()
 
@@ -88,7 +94,9 @@ def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIO
 def sweep_resume(
     scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS, *, after: float
 ) -> SweepReport:
-    """Ends the first process `after` this share of its points, the second at each point."""
+    """Kills the first process `after` this share of its crash points, and the second process at
+    each of its own crash points.
+    """
     return _PointSweep(scenario, options, run_resuming_incarnation).run(after=after)
 
 
@@ -117,7 +125,9 @@ class _PointSweep:
         return self._report
 
     def _run_undisturbed(self) -> tuple[Snapshot, int] | None:
-        """Returns the end of an undisturbed run and its number of points; None if it fails."""
+        """Returns the final snapshot of an undisturbed run and its number of crash points; None if
+        the run fails.
+        """
         with self._open_journal() as journal:
             code = self._run_incarnation(run_first_incarnation, journal, NO_FAULT)
             self._report.problems += _describe_failure(code, journal)
@@ -139,10 +149,11 @@ class _PointSweep:
         return is_ended
 
     def _run_points(self, start: RunJournal, undisturbed: Snapshot) -> None:
-        """Runs each point in a copy of `start`, until several runs in a row end before their point.
+        """Runs the crash points in copies of `start`, until several runs in a row end before their
+        point.
 
-        With timers, the number of points differs slightly between runs, so one early end is not
-        enough.
+        With timers, the number of crash points differs slightly between runs. One run that ends
+        early is therefore not enough to stop.
         """
         bad_points = early_ends = 0
         for at in count(1, self._options.stride):
@@ -156,7 +167,10 @@ class _PointSweep:
                 return
 
     def _run_point(self, journal: RunJournal, at: int, undisturbed: Snapshot) -> tuple[bool, bool]:
-        """Returns whether the process reached point `at`, and whether the result is correct."""
+        """Runs one crash point.
+
+        Returns whether the process reached point `at`, and whether the result is correct.
+        """
         before = journal.read(JournalFile.POINTS)
         code = self._run_incarnation(
             self._incarnation, journal, InjectedFault(point=at, kills_process=self._kills_process)
@@ -201,7 +215,7 @@ class _PointSweep:
 
 
 def _read_counts(journal: RunJournal) -> tuple[int, int]:
-    """Returns the calls and points of the last process that ended regularly."""
+    """Returns the numbers of calls and crash points of the last process that ended regularly."""
     calls, points = journal.read(JournalFile.COUNTS)[-1].split()
     return int(calls), int(points)
 

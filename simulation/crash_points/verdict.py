@@ -21,7 +21,10 @@ ROOT_PLACEHOLDER = "ROOT"
 
 
 class Snapshot(StorageSummary, frozen=True, kw_only=True):
-    """The state at one time. `settled` and `runs` name nodes and items by idempotency key."""
+    """The state of a run at one time.
+
+    `settled` and `runs` name nodes and items by idempotency key.
+    """
 
     executions: dict[str, Json]
     runs: list[str]
@@ -66,7 +69,7 @@ def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json
     nodes = {
         node_id: {
             "state": node.state,
-            # The length of a sleep differs in each run.
+            # The output of a sleep is left out, because its length differs in each run.
             "output": None if node_id in sleeps else _shorten(node.output, root),
             "error": _shorten(node.error, root),
             "reason": _shorten(node.reason, root),
@@ -84,7 +87,10 @@ def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json
 
 
 def _shorten(value: Json, root: str) -> str:
-    """Returns the value as text, with a hash for a large one and a placeholder for the id."""
+    """Returns the value as text.
+
+    Replaces a large value by a hash, and the root id by a placeholder.
+    """
     text = (
         msgspec.json.encode(value, order="deterministic").decode().replace(root, ROOT_PLACEHOLDER)
     )
@@ -96,7 +102,7 @@ def _shorten(value: Json, root: str) -> str:
 def find_problems(
     end: Snapshot, *, crashes: Sequence[Snapshot], undisturbed: Snapshot
 ) -> list[str]:
-    """Returns one sentence per problem; `crashes` are the states after each ended process."""
+    """Returns one sentence per problem. `crashes` are the snapshots after each killed process."""
     return [
         *_find_differences("executions", undisturbed.executions, end.executions),
         *_find_differences("dead letters", undisturbed.dead_letters, end.dead_letters),
@@ -122,7 +128,7 @@ def _find_repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
 
 
 def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
-    """Finds nodes that ran again although they were settled when the process ended."""
+    """Yields a sentence for each node that ran again although it was settled before the crash."""
     before, after = _count_by_key(crash.runs), _count_by_key(end.runs)
     for key in crash.settled:
         if after[key] > before[key]:
@@ -130,10 +136,10 @@ def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
 
 
 def _find_wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
-    """Finds nodes that never ran, or ran more than one extra time per crash.
+    """Yields a sentence for each node that never ran, or ran more than one extra time per crash.
 
-    A node that fails before it succeeds may run less often than undisturbed, because attempts that
-    were issued and never started count too.
+    A node that fails before it succeeds may run less often than in an undisturbed run. The reason
+    is that an attempt that was issued but never started counts too.
     """
     expected = _count_by_key(map(_replace_root, undisturbed.runs))
     actual = _count_by_key(map(_replace_root, end.runs))

@@ -1,1 +1,1 @@
-"""Implementations of the ports; nothing outside this package asks which one it has."""
+"""Implementations of the ports. Code outside this package never checks which backend it uses."""

@@ -37,11 +37,11 @@ class MemoryBlobs:
 
 
 class FileBlobs:
-    """Stores each blob in one file: the length of the key, the key, the data.
+    """Stores each blob in one file, which holds the length of the key, the key and the data.
 
-    File names are hashes, because users choose parts of the keys. A key can therefore never lead
-    out of the folder, exceed the length of a file name, or collide with a key that differs only by
-    case.
+    File names are hashes, because users choose parts of the keys. A key can therefore never point
+    outside the folder or exceed the length of a file name. It also can't collide with a key that
+    differs only by case.
 
     A file name begins with the hash of the key's group, which is the part of the key before its
     first slash. Deleting the blobs of an execution therefore reads no other blobs.
@@ -63,8 +63,8 @@ class FileBlobs:
     async def list_written_before(self, cutoff: float) -> list[str]:
         """Returns the keys of the blobs that were last written before `cutoff`.
 
-        `cutoff` is in seconds since the epoch. Also removes temporary files from before `cutoff`: a
-        process left them when it died during a write.
+        `cutoff` is in seconds since the epoch. Also removes temporary files older than `cutoff`,
+        which a process left when it died during a write.
         """
         return await asyncio.to_thread(self._list_written_before, cutoff)
 
@@ -139,7 +139,8 @@ class FileBlobs:
     def _list_candidates(self, prefix: str) -> list[Path]:
         """Lists the files that can hold a key with this prefix.
 
-        A prefix with a slash names one group. Any other prefix can match keys of every group.
+        A prefix with a slash names one group. A prefix without a slash can match keys of every
+        group.
         """
         if "/" not in prefix:
             return list(self._folder.glob("*/*.blob"))

@@ -1,12 +1,12 @@
-"""The format of feed entries, which all stores share, and the pages that readers get from them.
+"""The format of feed entries, which all stores share, and the pages of changes built from entries.
 
-An entry is one text for one commit: a letter and an id for each execution that the commit changed.
-A commit with more than ENTRY_CHANGES_MAX changes has several entries, so that a limit on the number
-of entries also limits their total size.
+An entry is the text of one commit. The text holds a letter and an id for each execution that the
+commit changed. A commit with more than ENTRY_CHANGES_MAX changes has several entries, so that a
+limit on the number of entries also limits the size of the feed.
 
-A position holds the id of an entry, the number of its changes that were read, and its checksum. If
-a store still has an entry with this id and checksum, it also has every later entry. Readers need no
-other check to detect a store that was trimmed, wiped, rolled back or replaced.
+A position of a reader holds the id of an entry, its checksum, and the number of its changes that
+were read. If a store still has an entry with this id and checksum, it also has every later entry.
+Readers need no other check to detect a store that was trimmed, wiped, rolled back or replaced.
 """
 
 import re
@@ -23,10 +23,10 @@ from runnel.ports.store import Commit
 ENTRIES_MAX = 10_000
 # A full feed holds at most 10 MB of ids. The Lua scripts use the same number.
 ENTRY_CHANGES_MAX = 50
-# The maximum number of entries that one page is built from.
+# The maximum number of entries in one page.
 PAGE_ENTRIES_MAX = 100
-# Prefix of an entry that holds no changes but marks a gap. A reader whose position is before it
-# must read everything again.
+# Prefix of an entry that holds no changes but marks a gap. A reader whose position is before the
+# gap must read the state of all executions again.
 GAP_MARKER = "!"
 
 _SEPARATOR = "\n"  # no id contains it
@@ -63,7 +63,7 @@ class FeedOffset(NamedTuple):
 def build_commit_entries(commit: Commit) -> list[str]:
     """Returns the feed entries for the executions that the commit changes.
 
-    Every commit calls this function. It takes 0.15 µs per change.
+    Every commit calls this function, which takes 0.15 µs per change.
     """
     letters = dict.fromkeys([record.aggregate_id for record in commit.histories], _NO_STATE_CODE)
     for header in commit.headers:
@@ -106,7 +106,7 @@ def build_feed_page(
 ) -> FeedPage | None:
     """Builds the page of changes after `offset`; `entries` begin with the entry of `offset`.
 
-    Returns None if that entry is missing or different, or if the next entry marks a gap.
+    Returns None if the entry of `offset` is missing or different, or if the next entry marks a gap.
     """
     if not entries or not _is_same_entry(offset, entries[0]):
         return None

@@ -1,6 +1,7 @@
 """Functions that all mailboxes share.
 
-They compute the partition of a command, and the error for an execution of a deleted workflow.
+The functions compute the partition of a command, and build the error for an execution of a deleted
+workflow.
 """
 
 import zlib
@@ -14,8 +15,8 @@ from runnel.errors import NotFoundError
 def route_by_hash(aggregate_id: str, partitions: int) -> int:
     """Returns the partition of an execution or concurrency key.
 
-    The result is the same in every process and version. Child executions have the partition of
-    their root.
+    The result is the same in every process and in every version of Runnel. A child execution is in
+    the partition of its root execution.
     """
     is_limit = aggregate_id.startswith(LIMIT_PREFIX)
     key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))

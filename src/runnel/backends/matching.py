@@ -1,4 +1,4 @@
-"""Filters and pages of executions and dead letters, for stores that have no index for them."""
+"""Filters lists of executions and dead letters and splits them into pages, without an index."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,12 +24,12 @@ from runnel.ports.store import ExecutionHeader
 HeaderReader = Callable[[PagePosition, int], Awaitable[Sequence[ExecutionHeader]]]
 """Returns at most the given number of headers after a position, newest first.
 
-It returns fewer only if there are no more.
+A reader returns fewer headers only if there are no more.
 """
 
 
 def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
-    """Returns whether the header matches; ignores `after` and `limit`."""
+    """Returns True if the header matches the filter; ignores `after` and `limit`."""
     return (
         (not criteria.states or header.state in criteria.states)
         and criteria.workflow in (None, header.workflow)
@@ -51,7 +51,7 @@ def _contains_text(header: ExecutionHeader, text: str) -> bool:
 
 
 def is_unindexed(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter uses labels or text, which no database index covers."""
+    """Returns True if the filter uses labels or text, which no database index covers."""
     return bool(criteria.labels or criteria.text)
 
 
@@ -64,16 +64,16 @@ def get_page_position(header: ExecutionHeader) -> PagePosition:
 
 
 def find_page_start(criteria: ExecutionFilter) -> PagePosition:
-    """Returns the position that the page starts after.
+    """Returns the position after which the page starts.
 
-    Raises InputError if `after` is not a valid cursor.
+    Raises InputError if the `after` of the filter is not a valid cursor.
     """
     after = NEWEST_POSITION if criteria.after is None else decode_cursor(criteria.after)
     return min(after, (criteria.created_before, ""))
 
 
 def build_header_page(headers: Sequence[ExecutionHeader], criteria: ExecutionFilter) -> HeaderPage:
-    """Builds the page from all matching headers after its start.
+    """Builds the page from the matching headers after the start of the page.
 
     If there are more headers than the limit, the page has a `next` cursor.
     """
@@ -92,7 +92,7 @@ async def scan_headers(
 ) -> HeaderPage:
     """Reads headers in chunks of `chunk_size` until the page is full or all headers are read.
 
-    Stops after `scanned_max` headers; the page may then have fewer headers than its limit.
+    Stops after `scanned_max` headers, even if the page has fewer headers than its limit.
     """
     position = find_page_start(criteria)
     matching: list[ExecutionHeader] = []
@@ -129,7 +129,7 @@ async def count_by_scan(
 
 
 def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
-    """Returns whether the letter matches; ignores `after` and `limit`."""
+    """Returns True if the dead letter matches the filter; ignores `after` and `limit`."""
     return (
         criteria.queue in (None, letter.queue)
         and criteria.workflow in (None, letter.workflow)
@@ -154,5 +154,5 @@ def build_letter_page(
 
 
 def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:
-    """Returns the sort key of the letter; a newer letter has a larger key."""
+    """Returns the sort key of the dead letter; a newer letter has a larger key."""
     return letter.rejected_at, encode(letter)

@@ -10,7 +10,10 @@ _NAMED_STATEMENT = re.compile(r"^-- (\w+): [^\n]+\n(.+?);$", re.MULTILINE | re.D
 
 
 def load_named_statements(path: Path) -> dict[str, str]:
-    """Reads pairs of a `-- name: purpose` line and a statement that ends with `;` at a line end."""
+    """Returns the statements of a file by name.
+
+    In the file, each statement follows a line `-- name: purpose` and ends with `;` at a line end.
+    """
     text = path.read_text(encoding="utf-8")
     return {match[1]: match[2] for match in _NAMED_STATEMENT.finditer(text)}
 

@@ -1,5 +1,5 @@
 """Benchmarks of Runnel through its public client, with handlers that do nothing.
 
-For `runnel bench` and for `make bench` of the repository. The workloads are described
-in `docs/explanation/performance.md`.
+`runnel bench` and `make bench` of the repository use this package.
+`docs/explanation/performance.md` describes the workloads.
 """

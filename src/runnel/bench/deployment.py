@@ -19,7 +19,8 @@ from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
 from runnel.settings.variables import VARIABLES
 
-# The pause between two reads of the feed. The end of a run is noticed at most so much later.
+# The pause between two reads of the feed. The end of an execution is noticed with at most this
+# delay.
 FEED_PAUSE_S = 0.005
 FEED_PAGE_LIMIT = 1_000
 FEED_WAIT_S = 5.0
@@ -27,7 +28,7 @@ LOOKUP_BATCH = 50
 
 
 class WrongEndError(RunnelError):
-    """A measured execution did not complete, so its time is not a figure."""
+    """Raised if a measured execution did not complete, so that its time is not reported."""
 
     code = "wrong_end"
 
@@ -38,7 +39,7 @@ class WrongEndError(RunnelError):
 
 
 class CompletionWaiter(Protocol):
-    """Waits for the ends of executions."""
+    """Waits until executions are completed."""
 
     async def wait_until_completed(self, execution_id: ExecutionId) -> float:
         """Returns the monotonic time at which this process noticed the end.
@@ -48,7 +49,7 @@ class CompletionWaiter(Protocol):
 
 
 class BenchmarkDeployment(Protocol):
-    """A deployment that is ready, and that only this measurement uses."""
+    """A deployment that is ready for a measurement, and that no other program uses."""
 
     client: StoreClient
     clock: Clock
@@ -56,14 +57,16 @@ class BenchmarkDeployment(Protocol):
     def watch_completions(
         self, *, pause_s: float = 0.0
     ) -> AbstractAsyncContextManager[CompletionWaiter]:
-        """Watches executions submitted in the block; notices an end up to `pause_s` later."""
+        """Yields a waiter for executions that the block submits; it notices an end up to `pause_s`
+        later.
+        """
 
     def pids(self) -> Mapping[str, Sequence[int]]:
         """Returns the process ids by role; this process is included if it runs a role."""
 
 
 def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
-    """Raises WrongEndError."""
+    """Raises WrongEndError if `state` is not COMPLETED."""
     if state is not ExecutionState.COMPLETED:
         raise WrongEndError(execution_id, state)
 
@@ -80,7 +83,7 @@ async def run_all(deployment: BenchmarkDeployment, workflow: Workflow, count: in
 async def run_one(
     deployment: BenchmarkDeployment, workflow: Workflow, input_: Json = None
 ) -> float:
-    """Returns the seconds from the submit to the end of one execution."""
+    """Runs one execution; returns the seconds from its submit to its end."""
     async with deployment.watch_completions() as ends:
         started = deployment.clock.monotonic()
         return (
@@ -92,7 +95,7 @@ async def run_one(
 async def run_sequentially(
     deployment: BenchmarkDeployment, workflow: Workflow, count: int
 ) -> list[float]:
-    """Runs one execution after another; returns the seconds of each."""
+    """Runs one execution after another; returns the duration of each in seconds."""
     async with deployment.watch_completions() as ends:
         seconds = []
         for _ in range(count):
@@ -104,11 +107,11 @@ async def run_sequentially(
 
 
 class FeedCompletionWaiter:
-    """Reads the feed once for all executions.
+    """Waits for the completion of many executions with one reader of the feed.
 
-    To wait for each of 2,000 executions would take 4,000 reads of the measured store. The pause
-    after each page makes the next page larger: with 4 slots, a read for each commit took 15 % of
-    the processor time of the deployment.
+    Waiting for each of 2,000 executions separately would take 4,000 reads of the measured store. A
+    pause after each page makes the next page larger. Without the pause, with 4 slots, a read for
+    each commit took 15 % of the processor time of the deployment.
     """
 
     def __init__(self, stores: StoreSession, pause_s: float) -> None:
@@ -181,7 +184,7 @@ def clean_environment(
 ) -> dict[str, str]:
     """Returns the environment of this process without settings of Runnel, updated by `environ`.
 
-    A process with this environment runs the same code of Runnel from any working directory. It can
+    A process with this environment runs the same code of Runnel from any working directory, and can
     import modules from the folders `import_from`.
     """
     kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}

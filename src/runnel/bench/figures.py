@@ -1,4 +1,4 @@
-"""Figures of a measurement by name, and their percentiles, medians and spreads."""
+"""The figures of a measurement by name, and functions for percentiles, medians and spreads."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ Figures: TypeAlias = dict[str, float]
 
 
 def compute_percentile(values: Sequence[float], fraction: float) -> float:
-    """Returns the smallest value that is not below `fraction` of all values."""
+    """Returns the smallest of the values that is at least as large as `fraction` of all values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 

@@ -1,6 +1,6 @@
-"""The machine of a measurement: processor time and memory of processes, and a description.
+"""Processor time and memory of processes, and a description of the machine.
 
-The figures of processes come from /proc. Systems without /proc do not have them.
+The figures of processes come from /proc. Systems without /proc have no such figures.
 """
 
 import os
@@ -17,17 +17,17 @@ PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "as
 
 
 def read_resident_mb(pid: int | str = "self") -> float | None:
-    """Returns the current memory of a process; None if it can't be read."""
+    """Returns the resident memory of a process in MB, or None if it can't be read."""
     return _read_status_mb(pid, "VmRSS:")
 
 
 def read_peak_mb(pid: int | str = "self") -> float | None:
-    """Returns the peak memory of a process; None if it can't be read."""
+    """Returns the peak resident memory of a process in MB, or None if it can't be read."""
     return _read_status_mb(pid, "VmHWM:")
 
 
 def read_cpu_s(pids: Iterable[int]) -> float:
-    """Returns the sum of the user and system time of the processes."""
+    """Returns the sum of the user and system time of the processes, in seconds."""
     return sum(map(_read_process_cpu_s, pids))
 
 
@@ -49,7 +49,10 @@ def _read_status_mb(pid: int | str, name: str) -> float | None:
 
 
 def describe_machine() -> dict[str, str | int | float]:
-    """`load` is the average of the last minute: figures of a busy machine are less reliable."""
+    """Returns the versions, the system, the processor and the load of this machine.
+
+    `load` is the load average of the last minute: figures of a busy machine are less reliable.
+    """
     return {
         "runnel": runnel.__version__,
         "python": platform.python_version(),

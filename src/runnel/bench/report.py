@@ -1,4 +1,4 @@
-"""The request of a benchmark, its repetitions, and its report as text or JSON."""
+"""Checks the options of a benchmark, repeats the measurement, and reports it as text or JSON."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,11 +15,11 @@ from runnel.errors import InputError
 from runnel.settings.model import Durability
 from runnel.settings.variables import hide_password
 
-# The request: options of the command line, checked.
+# The request, which holds the checked options of the command line.
 
 BenchmarkBackend: TypeAlias = Literal["memory", "sqlite", "redis"]
 
-# Workloads with code of their own: default count, its unit, and a description.
+# The default count, its unit and a description of each workload that has its own code.
 SPECIAL_WORKLOADS = {
     "start": (5, "starts", "'runnel run' of three nodes in a new data directory, from a shell"),
     "takeover": (5, "kills", "time from the kill of an orchestrator until another owns its work"),
@@ -27,17 +27,17 @@ SPECIAL_WORKLOADS = {
 }
 WORKLOAD_NAMES = (*STANDARD_WORKLOADS, *SPECIAL_WORKLOADS)
 SERVER_WORKLOADS = frozenset({"takeover", "archive"})
-# All executions are in memory at once, and each worker is a process: larger numbers would exhaust
-# the machine before an error is reported.
+# The maximum values of options. All executions are in memory at once, and each worker is a process.
+# Larger numbers would exhaust the machine before an error is reported.
 COUNT_MAX = 100_000
 CONCURRENCY_MAX = 10_000
 WORKERS_MAX = 64
-# Options that a workload does not accept.
+# The options that each workload does not accept.
 _FIXED_OPTIONS = {"start": ("concurrency", "repetitions"), "takeover": ("concurrency", "workers")}
 
 
 class BenchmarkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked request. `redis_url` None starts private servers."""
+    """A checked request for a benchmark. If `redis_url` is None, private servers are started."""
 
     workload: str
     backend: BenchmarkBackend
@@ -58,7 +58,7 @@ class BenchmarkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line; None means not given."""
+    """The options of `runnel bench`. None means that the option is not given."""
 
     backend: str | None = None
     durability: str | None = None
@@ -71,7 +71,7 @@ class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
-    """Raises InputError."""
+    """Returns the checked request; raises InputError if an option is not valid for the workload."""
     if workload not in WORKLOAD_NAMES:
         raise InputError(f"expected a workload ({', '.join(WORKLOAD_NAMES)}), got '{workload}'")
     _check_sizes(workload, options)
@@ -160,14 +160,14 @@ RATE_FIGURE = "executions_per_s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The median of each figure, and its minimum and maximum."""
+    """The result of a measurement: the median, minimum and maximum of each figure."""
 
     figures: Figures
     spread: dict[str, tuple[float, float]]
 
 
 async def _settle_at_once() -> None:
-    """For a deployment that has no work left when the last execution has ended."""
+    """Does nothing, for a deployment without background work after the last execution."""
 
 
 async def measure(
@@ -178,7 +178,10 @@ async def measure(
     repetitions: int,
     settle: Callable[[], Awaitable[None]] = _settle_at_once,
 ) -> Measured:
-    """`settle` waits for background work after a run, so that the next run is not slowed down."""
+    """Repeats the workload and returns the medians and spreads of its figures.
+
+    `settle` waits for background work after a run, so that the next run is not slowed down.
+    """
     runs: list[Figures] = []
     await warm_up(deployment)
     for _ in range(repetitions):
@@ -210,7 +213,10 @@ _UNIT_PATTERNS = (
 
 
 def build_document(request: BenchmarkRequest, measured: Measured) -> dict[str, Any]:
-    """Returns the output of `runnel bench --json`; a rate that the workload lacks is null."""
+    """Returns the output of `runnel bench --json`.
+
+    A rate that the workload does not measure is null.
+    """
     return {
         "workload": request.workload,
         "backend": request.backend,
@@ -273,7 +279,7 @@ def order_figures(measured: Measured) -> list[tuple[str, float]]:
 
 
 def format_label(name: str) -> str:
-    """Returns `edge, ms, p50` for `edge_ms_p50`."""
+    """Returns the name of a figure for people: `edge, ms, p50` for `edge_ms_p50`."""
     for pattern, unit in _UNIT_PATTERNS:
         label, count = re.subn(pattern, unit, name)
         if count:
@@ -282,7 +288,7 @@ def format_label(name: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Rounds to three significant digits, but keeps all digits before the point."""
+    """Returns the number with three significant digits; all digits before the point are kept."""
     size = abs(value)
     for least, digits in ((100, 0), (10, 1), (1, 2)):
         if size >= least:

@@ -30,7 +30,7 @@ StorageMode: TypeAlias = Literal["memory", "process", "power"]
 
 
 class EmbeddedDeployment:
-    """An engine in this process."""
+    """A deployment that consists of an engine in this process."""
 
     def __init__(self, engine: Engine) -> None:
         self.client: StoreClient = engine.client
@@ -45,7 +45,9 @@ class EmbeddedDeployment:
 
 
 class ClientCompletionWaiter:
-    """Waits with the client, which the engine notifies without a read of the store."""
+    """Waits for executions with the client, which the engine notifies without a read of
+    the store.
+    """
 
     def __init__(self, client: StoreClient, clock: Clock) -> None:
         self._client = client
@@ -103,7 +105,10 @@ THREE_NODE_WORKFLOW = {
 
 
 async def measure_cold_starts(clock: Clock, count: int) -> Figures:
-    """Uses a new data directory for each start. Nothing else should run meanwhile."""
+    """Measures `count` cold starts of `runnel run`, each with a new data directory.
+
+    No other program should run on the machine during the measurement.
+    """
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
         file = Path(folder) / "three.json"
         file.write_text(json.dumps(THREE_NODE_WORKFLOW), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Measurements on servers: standard workloads, and those that kill or pause a process."""
+"""Measurements with Redis and PostgreSQL: the standard workloads, and workloads that kill or pause
+a process.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -57,7 +59,7 @@ async def measure_special_workload(
     return summarize_runs(runs)
 
 
-# Killed orchestrators and workers.
+# Workloads that kill orchestrators and workers.
 
 LEASE_S = 3.0
 HEARTBEAT_TIMEOUT_S = 3.0
@@ -88,7 +90,8 @@ async def _measure_takeover(deployment: ServerDeployment, number: int) -> float:
 
 
 async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figures:
-    """Kills two workers with -9 once a tenth of the diamonds have ended, and starts them again.
+    """Kills two workers with SIGKILL once a tenth of the diamonds have ended, and starts them
+    again.
 
     A node takes 50 ms, so that every slot is busy when its worker is killed.
     """
@@ -121,7 +124,7 @@ async def measure_killed_workers(servers: BenchmarkServers, count: int) -> Figur
     }
 
 
-# Executions that were submitted while the orchestrator was paused.
+# Workloads whose executions are submitted while the orchestrator is paused.
 
 PAUSED_ORCHESTRATOR = "orchestrator-0"
 BACKLOG_POLL_S = 0.1
@@ -130,7 +133,10 @@ DIAMOND_NODES = 4
 
 
 async def measure_backlog(deployment: ServerDeployment, count: int) -> Figures:
-    """Measures without the cost of the submits: the orchestrator is paused during them."""
+    """Measures how fast a backlog of submitted executions runs.
+
+    The orchestrator is paused during the submits, so the result does not include their cost.
+    """
     ids = await _submit_while_paused(deployment, count)
     return {"backlog_per_s": count / await _measure_drain(deployment, ids)}
 
@@ -138,7 +144,8 @@ async def measure_backlog(deployment: ServerDeployment, count: int) -> Figures:
 async def measure_archive_down(deployment: ServerDeployment, count: int) -> Figures:
     """Measures a backlog while PostgreSQL is stopped, then counts the archived executions.
 
-    They are submitted before, because a submit returns only when PostgreSQL has stored it.
+    The executions are submitted before PostgreSQL is stopped, because a submit returns only when
+    PostgreSQL has stored it.
     """
     postgres = deployment.servers.postgres
     if postgres is None:
@@ -174,9 +181,10 @@ async def _measure_drain(deployment: ServerDeployment, ids: Sequence[ExecutionId
 async def _count_missing(
     servers: BenchmarkServers, ids: Sequence[ExecutionId], clock: Clock
 ) -> int:
-    """Counts the executions that the archive does not have as completed, with all nodes.
+    """Returns the number of executions that are not archived as completed, with all their nodes.
 
-    Returns 0 as soon as the archive has all of them, otherwise the number after CATCH_UP_TIMEOUT_S.
+    Returns 0 as soon as the archive has all executions, or the number that is missing after
+    CATCH_UP_TIMEOUT_S.
     """
     schema = quote_identifier(servers.name)
     query = (

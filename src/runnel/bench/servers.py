@@ -1,4 +1,4 @@
-"""Redis, PostgreSQL and the processes of a measurement; servers are private or the user's."""
+"""Redis, PostgreSQL and the processes of a measurement, on private servers or those of the user."""
 
 import asyncio
 import sys
@@ -41,8 +41,8 @@ NAME_PREFIX = "runnel-bench-"
 class BenchmarkServers(msgspec.Struct, frozen=True, kw_only=True):
     """The servers of a measurement.
 
-    `name` is the unique prefix of all keys, and the schema of all tables. `redis` and `postgres`
-    are set if the servers are private.
+    `name` is the unique prefix of all keys in Redis, and the schema of all tables in PostgreSQL.
+    `redis` and `postgres` are set if the servers are private.
     """
 
     redis_url: str
@@ -69,7 +69,8 @@ def open_servers(
 ) -> Iterator[BenchmarkServers]:
     """Starts private servers with production settings, unless `redis_url` is given.
 
-    Their files are on disk. Redis syncs every second, PostgreSQL with each transaction.
+    The files of private servers are on disk. Redis runs fsync every second, and PostgreSQL with
+    each transaction.
     """
     name = f"{NAME_PREFIX}{nonce}"
     if redis_url is not None:
@@ -104,10 +105,10 @@ async def connect_postgres(postgres_url: str) -> AsyncIterator[Any]:
         finally:
             await connection.close(timeout=CALL_TIMEOUT_S)
     except DRIVER_ERRORS as error:
-        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
+        raise StoreError(f"PostgreSQL: {str(error) or 'no response in time'}") from error
 
 
-# Removal of all data that a measurement has left on servers of the user.
+# Removes all data that a measurement has left on servers of the user.
 
 SCAN_COUNT = 1_000
 
@@ -115,8 +116,8 @@ SCAN_COUNT = 1_000
 async def remove_traces(servers: BenchmarkServers, clock: Clock) -> int:
     """Removes all keys and tables of the measurement; returns the number of keys.
 
-    If a server does not answer, the data on the other one is removed. Then StoreError names the
-    data that is left.
+    If one server does not respond, the data on the other server is still removed. The raised
+    StoreError names the remaining data.
     """
     try:
         return await _remove_keys(servers, clock)
@@ -163,14 +164,17 @@ def _build_leftover_error(kind: str, leftovers: str, error: StoreError) -> Store
 
 # Orchestrators and workers as child processes, which can be killed, paused and replaced.
 #
-# They are killed when this process ends, whatever its reason: a clean shutdown is not needed.
+# The child processes are killed when this process ends for any reason. The child processes need no
+# clean shutdown.
 
 LOG_LINES = 5
 PROCESS_POLL_INTERVAL_S = 0.5
 
 
 class ProcessFleet:
-    """Child processes by name. `commands` has the arguments of `python -m` for each name.
+    """The child processes of a measurement, by name.
+
+    `commands` has the arguments of `python -m` for each name.
 
     The processes can import modules from the folders `import_from`.
     """
@@ -221,7 +225,7 @@ class ProcessFleet:
         return {name: process.pid for name, process in self._processes.items()}
 
     def find_ended(self) -> Mapping[str, str]:
-        """Returns the names and last log lines of processes that have ended by themselves."""
+        """Returns the processes that have ended by themselves: names and last log lines."""
         return {
             name: "\n".join(
                 self._log_path(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -234,7 +238,7 @@ class ProcessFleet:
     async def watch(self, clock: Clock) -> AsyncIterator[None]:
         """Raises ServerFailedError in an ExceptionGroup if a process ends by itself.
 
-        Otherwise the caller would wait without end for the work of that process.
+        Without this check, the caller would wait forever for the work of that process.
         """
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(clock))
@@ -290,7 +294,9 @@ class DeploymentLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerDeployment:
-    """Orchestrators and workers on servers, and a client of them in this process."""
+    """Orchestrators and workers with Redis or with Redis and PostgreSQL, and a client in this
+    process.
+    """
 
     def __init__(
         self, stores: StoreSession, fleet: ProcessFleet, servers: BenchmarkServers
@@ -307,7 +313,10 @@ class ServerDeployment:
         return FeedCompletionWaiter(self._stores, pause_s).follow_feed()
 
     def pids(self) -> Mapping[str, Sequence[int]]:
-        """Leaves out this process: the submitting process of a user would be on another machine."""
+        """Returns the process ids by role.
+
+        This process is left out, because the client of a user would be on another machine.
+        """
         pids_by_role: dict[str, list[int]] = {}
         for name, pid in self.fleet.pids().items():
             pids_by_role.setdefault(name.partition("-")[0], []).append(pid)
@@ -336,7 +345,9 @@ class ServerDeployment:
 async def open_server_deployment(
     servers: BenchmarkServers, layout: DeploymentLayout
 ) -> AsyncIterator[ServerDeployment]:
-    """Starts all processes and warms them up; afterwards removes all data from servers of users."""
+    """Starts all processes and warms them up; at the end, removes all data from servers of the
+    user.
+    """
     environ = _build_settings_environment(servers, layout)
     settings = read_settings(clean_environment(environ))
     roles = {
@@ -357,7 +368,7 @@ async def open_server_deployment(
                     yield deployment
         finally:
             if not servers.is_private:
-                await stores.backend.close()  # a cancelled submit may still be in flight
+                await stores.backend.close()  # also ends a cancelled submit that is still in flight
                 await remove_traces(servers, stores.clock)
 
 
@@ -383,7 +394,7 @@ ARCHIVE_TIMEOUT_S = 120.0
 
 
 async def settle(*parts: BenchmarkServers) -> None:
-    """Waits until the archive has all executions; `parts` are on the same PostgreSQL."""
+    """Waits until the archive has all executions; all `parts` use the same PostgreSQL server."""
     postgres_url = parts[0].postgres_url
     if postgres_url is not None:
         await wait_until_archived(postgres_url, [part.name for part in parts], RealClock())
@@ -392,8 +403,8 @@ async def settle(*parts: BenchmarkServers) -> None:
 async def wait_until_archived(postgres_url: str, schemas: Collection[str], clock: Clock) -> None:
     """Waits until all executions in these schemas are final; raises StoreError after a timeout.
 
-    The archive lags when the last execution ends: of 2,000 diamonds, 600 to 2,000 were not archived
-    yet, and it took 0.8 to 1.1 s to archive them.
+    The archive lags when the last execution ends. Of 2,000 diamonds, 600 to 2,000 were not archived
+    at that time, and archiving them took 0.8 to 1.1 s.
     """
     final = [state.value for state in FINAL_EXECUTION_STATES]
     end = clock.monotonic() + ARCHIVE_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""The measured workflows, and their handlers, which do nothing.
+"""The measured workflows and their handlers. The handlers do nothing.
 
 A worker loads the handlers with `--app runnel.bench.workflows:handlers`.
 """
@@ -17,7 +17,8 @@ from runnel.engine.clock import RealClock
 NAP_S = 0.05
 CHAIN_NODES = 20
 FAN_WIDTH = 1_000
-# Forty layers of fifty nodes. Each node has three parents in the previous layer, a few have four.
+# The large graph has forty layers of fifty nodes. Each node has three parents in the previous
+# layer; a few nodes have four.
 LAYERS, LAYER_NODES = 40, 50
 PARENT_OFFSETS: tuple[int, ...] = (0, 1, 7)
 FOURTH_PARENT_OFFSET, FOURTH_PARENT_NODES = 13, 150
@@ -30,7 +31,7 @@ async def noop(_config: Json, _ctx: Context) -> None:
 
 
 async def nap(_config: Json, _ctx: Context) -> None:
-    """Takes NAP_S, so that the handler is running when its worker is killed."""
+    """Sleeps for NAP_S seconds, so that the handler is running when its worker is killed."""
     await RealClock().wait(asyncio.Event(), NAP_S)
 
 
@@ -41,19 +42,19 @@ handlers.register("nap", nap)
 
 @cache
 def build_diamond() -> Workflow:
-    """Builds four nodes: a, then b and c, then d."""
+    """Returns a workflow of four nodes: a, then b and c, then d."""
     return _build_workflow("diamond", _DIAMOND_EDGES)
 
 
 @cache
 def build_napping_diamond() -> Workflow:
-    """Builds a diamond of nodes that take NAP_S each: see `nap`."""
+    """Returns a diamond of nodes that take NAP_S seconds each."""
     return _build_workflow("napping", _DIAMOND_EDGES, handler="nap")
 
 
 @cache
 def build_chain() -> Workflow:
-    """Builds CHAIN_NODES nodes in a row."""
+    """Returns a workflow of CHAIN_NODES nodes in a row."""
     return _build_workflow(
         "chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(CHAIN_NODES)}
     )
@@ -61,14 +62,14 @@ def build_chain() -> Workflow:
 
 @cache
 def build_fan(width: int = FAN_WIDTH) -> Workflow:
-    """Builds one node, `width` nodes after it, and one node after all of these."""
+    """Returns a workflow of one node, `width` nodes after it, and one node after all of these."""
     middle = [f"b{number}" for number in range(width)]
     return _build_workflow("fan", {"a": [], **{node: ["a"] for node in middle}, "z": middle})
 
 
 @cache
 def build_large_graph() -> Workflow:
-    """Builds 2,000 nodes with 6,000 edges."""
+    """Returns a workflow of 2,000 nodes with 6,000 edges."""
     edges: dict[str, Sequence[str]] = {}
     for layer in range(LAYERS):
         for number in range(LAYER_NODES):
@@ -82,14 +83,14 @@ def build_large_graph() -> Workflow:
 
 @cache
 def build_map() -> Workflow:
-    """Builds a map over the list `items` of the input."""
+    """Returns a workflow with a map over the list `items` of the input."""
     node: Json = {"id": "each", "handler": "noop", "for_each": "input.items"}
     return read_document({"name": "map", "nodes": [node]}, source="map")
 
 
 @cache
 def build_signal_wait() -> Workflow:
-    """Builds a workflow that waits for the signal `go`, then runs one node."""
+    """Returns a workflow that waits for the signal `go`, then runs one node."""
     nodes: Json = [
         {"id": "ok", "handler": "wait_for_signal", "config": {"signal": "go"}, "dependencies": []},
         {"id": "after", "handler": "noop", "dependencies": ["ok"]},

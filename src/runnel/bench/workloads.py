@@ -1,4 +1,7 @@
-"""The workloads. Each one submits executions with the public client and measures their time."""
+"""The workloads of the benchmarks.
+
+Each workload submits executions with the public client and measures their time.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,13 +38,13 @@ from runnel.ports.archive import ExecutionFilter
 SMALL_MAP_ITEMS = 1_000
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 600.0
-# So many submits are in flight that a single one does not slow down the others.
+# The number of submits in flight, so large that one slow submit does not slow down the others.
 SUBMIT_BATCH = 500
 HISTORIES_READ_MAX = 20
 
 
 async def measure_diamonds(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """Measures from the first submit to the last end, with all diamonds submitted at once."""
+    """Submits all diamonds at once; measures the time from the first submit to the last end."""
     before = _read_cpu_by_role(deployment)
     seconds = await run_all(deployment, build_diamond(), count)
     used = {name: used_s - before[name] for name, used_s in _read_cpu_by_role(deployment).items()}
@@ -53,9 +56,10 @@ async def measure_diamonds(deployment: BenchmarkDeployment, count: int) -> Figur
 
 
 async def measure_chains(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """Runs one chain at a time. Measures the time per node, and the time of a hop.
+    """Runs one chain at a time; measures the time per node and the time per hop.
 
-    A hop is the time between the commits that queue a node and the next one, from the history.
+    A hop is the time between the commit that queues a node and the commit that queues the next
+    node, as recorded in the history.
     """
     seconds = await run_sequentially(deployment, build_chain(), count)
     hops = await _measure_hops(deployment, build_chain(), min(count, HISTORIES_READ_MAX))
@@ -88,7 +92,9 @@ async def measure_large_graphs(deployment: BenchmarkDeployment, count: int) -> F
 
 
 async def measure_maps(deployment: BenchmarkDeployment, count: int) -> Figures:
-    """Measures time per item and memory: three maps of 1,000 items, then one of `count`."""
+    """Measures time per item and memory: runs three maps of 1,000 items, then one map of `count`
+    items.
+    """
     idle = _read_memory(deployment)
     small = [
         await run_one(deployment, build_map(), {"items": list(range(SMALL_MAP_ITEMS))})
@@ -132,7 +138,10 @@ async def measure_signal_waits(deployment: BenchmarkDeployment, count: int) -> F
 
 
 async def _wait_until_started(deployment: BenchmarkDeployment) -> None:
-    """Waits until no execution is PENDING: the start and the wait are one commit."""
+    """Waits until no execution is PENDING.
+
+    All executions then wait for their signal, because start and wait are one commit.
+    """
     pending = ExecutionFilter(workflow=build_signal_wait().name, states=(ExecutionState.PENDING,))
     end = deployment.clock.monotonic() + START_TIMEOUT_S
     while any(
@@ -158,7 +167,7 @@ async def _measure_hops(
 
 
 def _read_memory(deployment: BenchmarkDeployment, *, is_peak: bool = False) -> Figures:
-    """Returns the memory of the largest process of each role; empty without /proc."""
+    """Returns the memory of the largest process of each role; returns no figures without /proc."""
     read = read_peak_mb if is_peak else read_resident_mb
     figures: Figures = {}
     for name, pids in deployment.pids().items():
@@ -177,17 +186,17 @@ def _read_cpu_by_role(deployment: BenchmarkDeployment) -> Figures:
 LOAD_FRACTION = 0.7
 SEND_TICK_S = 0.005
 # The maximum rate is measured with this many executions always in flight, for SATURATION_S after a
-# ramp-up. A burst would give a wrong rate: on servers, most of 1,000 executions that are submitted
-# at once are archived after the last one has ended.
+# ramp-up. A burst would give a wrong rate: with PostgreSQL, most of 1,000 executions that are
+# submitted at once are archived after the last execution has ended.
 SATURATION_CONCURRENCY = 256
 SATURATION_S, RAMP_UP_S = 6.0, 2.0
 
 
 async def measure_steady_load(deployment: BenchmarkDeployment, seconds: float) -> Figures:
-    """Submits diamonds at 70 % of the maximum rate, whether earlier ones have ended or not.
+    """Submits diamonds at 70 % of the maximum rate, whether earlier diamonds have ended or not.
 
-    The latency of a diamond counts from the time at which its submit was due. Memory is that of the
-    largest process of each role, after a sixth of the time and at the end.
+    The latency of a diamond counts from the time at which its submit was due. Memory is measured
+    for the largest process of each role, after a sixth of the time and at the end.
     """
     most = await _measure_maximum_rate(deployment, min(SATURATION_S, seconds))
     per_s = LOAD_FRACTION * most
@@ -239,7 +248,10 @@ class _LoadGenerator:
         self.latencies_s: list[float] = []
 
     async def send(self, waiter: CompletionWaiter, per_s: float, seconds: float) -> Figures:
-        """Returns when all have ended; the result is the memory after a sixth of the time."""
+        """Submits the diamonds and waits for all of them.
+
+        Returns the memory use that was measured after a sixth of the time.
+        """
         clock = self.deployment.clock
         self.started = clock.monotonic()
         begin_mb: Figures = {}

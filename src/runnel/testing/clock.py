@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class AlarmClock(ABC):
-    """The waiting methods of the Clock port, for a clock that can call back at a given time."""
+    """The waiting methods of the Clock port, for fake clocks that can call back at a given time."""
 
     @abstractmethod
     def set_alarm(self, seconds: float, callback: Callable[[], None]) -> int:
@@ -50,7 +50,7 @@ class AlarmClock(ABC):
 
 
 class _AlarmTimeout:
-    """The counterpart of asyncio.timeout on a fake clock."""
+    """A context manager like asyncio.timeout, but on a fake clock."""
 
     def __init__(self, clock: AlarmClock, seconds: float) -> None:
         self._clock = clock
@@ -87,18 +87,21 @@ class _AlarmTimeout:
             self._task.cancel()
 
 
-# Iterations of the event loop in which tasks can run before and after time moves.
+# The number of iterations of the event loop in which tasks can run before and after time moves.
 SETTLE_TURNS = 30
 
 
 async def settle() -> None:
-    """Lets every task run that does not need time to pass."""
+    """Lets all tasks run until each of them waits for time to pass."""
     for _ in range(SETTLE_TURNS):
         await asyncio.sleep(0)
 
 
 class FakeClock(AlarmClock):
-    """A clock that only `advance` moves. It wakes sleeping tasks in the order they are due."""
+    """A clock that only `advance` moves.
+
+    The clock wakes sleeping tasks in the order in which they are due.
+    """
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._start = now
@@ -116,13 +119,13 @@ class FakeClock(AlarmClock):
 
     @property
     def sleepers(self) -> int:
-        """The number of tasks that wait for time to pass."""
+        """The number of tasks that wait for time to pass on this clock."""
         return len(self._alarms) - len(self._cancelled)
 
     async def wait_for_sleeper(self) -> None:
-        """Waits until a task waits for time to pass.
+        """Waits until at least one task waits for time to pass.
 
-        Use it when the task first does work in real time, for example in a thread.
+        Use this method when the task first does work in real time, for example in a thread.
         """
         while not self.sleepers:
             self._alarm_added.clear()

@@ -1,4 +1,4 @@
-"""Faults that the conformance suite injects into a backend, beyond the methods of the ports."""
+"""Harnesses that inject faults into a backend under test, beyond the methods of the ports."""
 
 import sqlite3
 from pathlib import Path
@@ -13,7 +13,10 @@ from runnel.testing.clock import FakeClock
 
 
 class Harness(Protocol):
-    """A backend under test. Its limits must be the default CommitLimits."""
+    """A backend under test, with methods that inject faults.
+
+    Its limits must be the default CommitLimits.
+    """
 
     backend: Backend
 
@@ -24,7 +27,7 @@ class Harness(Protocol):
         """Appends raw bytes to the inbox of the partition."""
 
     async def advance_time(self, seconds: float) -> None:
-        """Lets time pass on the clock of the store, which also drives its rate buckets."""
+        """Lets time pass on the clock of the store, on which its rate buckets depend."""
 
     async def trim_feed(self) -> None:
         """Removes all entries of the feed except the last."""
@@ -38,7 +41,9 @@ class MemoryHarness:
         self._clock = clock
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """Does nothing: a lease in memory stays, but its counter no longer changes."""
+        """Does nothing: the lease of a dead owner stays in memory, but its counter no longer
+        changes.
+        """
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         self._state.partitions[partition].inbox.put_raw(body)

@@ -1,6 +1,6 @@
-"""Faults of Redis, with and without PostgreSQL.
+"""Harnesses that inject faults into Redis, with and without PostgreSQL.
 
-A separate module, because it imports hiredis, which is an optional dependency.
+This module is separate because it imports hiredis, which is an optional dependency.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,9 @@ class RedisHarness:
         self._keys = backend.keys
 
     async def abandon_lease(self, lease: Lease) -> None:
-        """Does nothing: a lease on a server stays, but its counter no longer changes."""
+        """Does nothing: the lease of a dead owner stays in Redis, but its counter no longer
+        changes.
+        """
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         await self._pool.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
@@ -54,7 +56,10 @@ class ArchivedHarness(RedisHarness):
 
 
 class ArchivingStore:
-    """Archives each commit at once. All other attributes are those of the wrapped store."""
+    """A store that archives each commit at once.
+
+    All other attributes are those of the wrapped store.
+    """
 
     def __init__(self, backend: RedisPostgresBackend, clock: Clock, telemetry: Telemetry) -> None:
         self._store = backend.store

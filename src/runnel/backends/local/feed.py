@@ -20,9 +20,9 @@ TRIM_BATCH_SIZE = 1_000
 
 
 class ChangeLog:
-    """The last feed entries, numbered in order.
+    """The change feed of a store in memory, which holds the last entries, numbered in order.
 
-    `incarnation` distinguishes this log from the log of another store.
+    `incarnation` is an id that distinguishes this log from the log of another store.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -47,7 +47,9 @@ class ChangeLog:
         return FeedEntry(str(self._first + len(self._texts) - 1), self._texts[-1])
 
     def read_from(self, name: str) -> list[FeedEntry]:
-        """Returns one page of entries from the entry `name` on; empty if it is missing."""
+        """Returns one page of entries, starting with the entry `name`; empty if that entry is
+        missing.
+        """
         index = int(name) - self._first if name.isdecimal() else -1
         if index < 0:
             return []

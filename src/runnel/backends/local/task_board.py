@@ -1,4 +1,4 @@
-"""The tasks in the memory of a process, by state, and the last heartbeat of each worker."""
+"""The tasks that a process keeps in memory, by state, and the last heartbeat of each worker."""
 
 import asyncio
 from collections import OrderedDict
@@ -17,26 +17,25 @@ from runnel.core.ids import TaskToken
 from runnel.core.retry import ErrorInfo
 from runnel.ports.workers import HeartbeatReply, WorkerInfo, WorkerRecord
 
-# -- running tasks, recorded for the process that comes after a crash --------------------------
+# -- running tasks, recorded for the process that starts after a crash --------------------------
 
 NO_SLOT = -1
 
 
 class RunningTaskTracker(Protocol):
-    """Records which tasks of one partition are running.
-
-    The next process reads the record after a crash.
-    """
+    """Records which tasks of one partition run, for the process that starts after a crash."""
 
     def add(self, token: TaskToken) -> int:
-        """Records that an attempt started, and returns its slot; NO_SLOT if that failed."""
+        """Records that an attempt started; returns its slot, or NO_SLOT if it could not be
+        recorded.
+        """
 
     def remove(self, slot: int) -> None: ...
 
     def mark_clean_shutdown(self) -> None:
         """Records that the process was asked to stop.
 
-        If the process dies after this, no running task counts as the cause.
+        If the process dies after this call, no running task counts as the cause.
         """
 
 
@@ -45,7 +44,7 @@ class RunningTaskTracker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TaskEntry:
-    """A task on the board; it is queued until a worker claims it."""
+    """A task on the board. The task is queued until a worker claims it."""
 
     task: TaskMessage
     partition: int
@@ -65,7 +64,8 @@ class ReadyQueues:
     def __init__(self) -> None:
         # Only non-empty queues, in the order in which they are served.
         self._queues: dict[str, OrderedDict[TaskToken, TaskEntry]] = {}
-        # A dict, because the iteration order of a set of objects differs between runs.
+        # The waiters are in a dict, because the iteration order of a set of objects differs between
+        # runs.
         self._waiters: dict[Waiter, None] = {}
 
     def push(self, entry: TaskEntry) -> None:
@@ -79,9 +79,9 @@ class ReadyQueues:
                 waiter.event.set()
 
     def pop(self, queues: Collection[str] | None, limit: int) -> list[TaskEntry]:
-        """Takes up to `limit` tasks, one per queue in rotation.
+        """Removes and returns up to `limit` tasks, one from each queue in rotation.
 
-        A queue that was served moves to the end of the rotation.
+        A queue that has served a task moves to the end of the rotation.
         """
         taken: list[TaskEntry] = []
         while len(taken) < limit:
@@ -123,7 +123,7 @@ class ReadyQueues:
             del self._waiters[waiter]
 
     def _pop_many(self, name: str, limit: int) -> list[TaskEntry]:
-        """Takes up to `limit` tasks from the only queue that the caller serves."""
+        """Removes and returns up to `limit` tasks from the only queue that the caller serves."""
         queue = self._queues[name]
         taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
         if not queue:
@@ -146,11 +146,11 @@ DeliverCommand = Callable[[int, Command], None]
 
 @dataclass(slots=True, eq=False)
 class WorkerEntry:
-    """A worker as the board knows it.
+    """The state of one worker on the board.
 
-    `dropped` holds the tokens that the worker must still be told to stop. The value is True after
-    one heartbeat that did not list the token. `is_listed` becomes True with the first heartbeat, or
-    with the first claim that returned a task.
+    `dropped` has the tokens of tasks that the worker must still be told to stop. The value of a
+    token is True after one heartbeat that did not list the token. `is_listed` becomes True with the
+    first heartbeat, or with the first claim that returned a task.
     """
 
     counter: int
@@ -176,14 +176,15 @@ class TaskBoard:
         self._workers: dict[str, WorkerEntry] = {}
         self._dead: dict[str, WorkerRecord] = {}
         self._trackers: dict[int, RunningTaskTracker] = {}
-        # One counter for all workers: a worker that returns never shows a number that was seen
-        # before.
+        # All workers share one heartbeat counter, so a worker that returns never gets a number that
+        # was used before.
         self._heartbeats = count(1)
 
     def copy(self, deliver: DeliverCommand) -> "TaskBoard":
         """Returns a copy without the waiting workers, for a store that can be rolled back.
 
-        Trackers of running tasks are not copied: they belong to stores that keep them in a file.
+        Trackers of running tasks are not copied: only stores that record running tasks in a file
+        have them.
         """
         board = TaskBoard(deliver)
         board._heartbeats = copy(self._heartbeats)
@@ -200,7 +201,7 @@ class TaskBoard:
         return board
 
     def track_running(self, partition: int, tracker: RunningTaskTracker) -> None:
-        """Records in `tracker` which tasks of the partition are running, from now on."""
+        """Starts to record in `tracker` which tasks of the partition are running."""
         self._trackers[partition] = tracker
 
     def issue(self, partition: int, task: TaskMessage) -> None:
@@ -216,7 +217,9 @@ class TaskBoard:
             worker.wakeup.set()
 
     def drop_partition(self, partition: int) -> None:
-        """Drops all tasks of the partition; workers that run one are notified to stop."""
+        """Drops all tasks of the partition, and notifies the workers that run one of
+        these tasks.
+        """
         self._trackers.pop(partition, None)
         tokens = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in tokens:
@@ -253,10 +256,10 @@ class TaskBoard:
         return True
 
     def mark_running(self, token: TaskToken) -> None:
-        """Records that the code of the task runs from now on.
+        """Records that the code of the task starts to run now.
 
-        This can be later than `start`, because a worker runs tasks of one claim one after the
-        other.
+        The code can start later than the call of `start`, because a worker runs the tasks of one
+        claim one after the other.
         """
         entry = self._entries.get(token)
         tracker = None if entry is None else self._trackers.get(entry.partition)
@@ -268,12 +271,12 @@ class TaskBoard:
         return entry if entry is not None and entry.worker == name else None
 
     def finish(self, entry: TaskEntry, report: Command) -> None:
-        """Removes the task and delivers the report in one step."""
+        """Removes the task from the board and delivers the report, in one step."""
         self._remove(entry.task.token)
         self._deliver(entry.partition, report)
 
     def forward_report(self, entry: TaskEntry, report: Command) -> None:
-        """Delivers the report; the worker keeps the task."""
+        """Delivers a report that does not end the task; the worker keeps the task."""
         self._deliver(entry.partition, report)
 
     def beat(
@@ -319,10 +322,10 @@ class TaskBoard:
         return self.remove_worker(judged.worker, "its worker is dead", is_crash=judged.is_crash)
 
     def remove_worker(self, name: str, reason: str, *, is_crash: bool = True) -> int:
-        """Removes the worker; each task that it held becomes TaskLost.
+        """Removes the worker and reports each task that it held as TaskLost; returns their number.
 
-        Without `is_crash`, none of the tasks counts as started: a regular shutdown does not show
-        that a task kills its workers.
+        Without `is_crash`, none of the tasks counts as started, because a regular shutdown is not
+        evidence that a task kills its workers.
         """
         worker = self._workers.pop(name, None)
         if worker is None:

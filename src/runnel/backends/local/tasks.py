@@ -1,7 +1,7 @@
-"""The task queue of a store whose tasks live in this process.
+"""The task queue of a store that keeps its tasks in the memory of this process.
 
-Also holds its token buckets, result cache, request windows, list of orchestrators, and the
-methods of the Store port that need nothing else.
+This module also has token buckets, a result cache, request windows and the list of orchestrators.
+Its class LocalStore has those methods of the Store port that need only this state.
 """
 
 from collections import OrderedDict, deque
@@ -108,7 +108,7 @@ class LocalTaskQueue:
         return self._board.list_workers(self._clock.monotonic(), with_dead=with_dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        """Returns the non-empty queues; this store keeps no record of empty ones."""
+        """Returns the non-empty queues; this store keeps no record of empty queues."""
         now, ready = self._clock.now(), self._board.ready
         waiting_by_queue = ((name, ready.list_waiting(name)) for name in ready.names())
         return [
@@ -138,16 +138,17 @@ class LocalTaskQueue:
 
 # -- token buckets, each kept as one number: the time at which it will be full again -----------
 
-# A bucket that is full only after more than this was written before the clock was turned back.
+# If the fill time of a bucket exceeds the longest possible time by more than this, the clock was
+# turned back.
 CLOCK_JUMP_S_MAX = 3_600.0
 
 
 def take_rate_token(
     full_at: float, *, now: float, rate_per_second: float, burst: int, wait_s_max: float
 ) -> tuple[float, float]:
-    """Takes a token as `reserve_token` does, from a stored bucket.
+    """Takes a token from a stored bucket, as `reserve_token` does.
 
-    Detects a clock that was turned back since the bucket was stored.
+    Resets the bucket if the clock was turned back after the bucket was stored.
     """
     interval_s = 1.0 / rate_per_second
     valid_full_at = full_at if full_at - now < burst * interval_s + CLOCK_JUMP_S_MAX else now
@@ -159,9 +160,9 @@ def take_rate_token(
 def reserve_token(
     full_at: float, *, now: float, interval_s: float, burst: int, wait_s_max: float
 ) -> tuple[float, float]:
-    """Returns the seconds to wait, and the new `full_at` of the bucket.
+    """Takes one token; returns the seconds to wait for it, and the new `full_at` of the bucket.
 
-    `full_at` does not change if the wait is longer than `wait_s_max`.
+    Takes no token if the wait is longer than `wait_s_max`; `full_at` then does not change.
     """
     wait_s = max(0.0, full_at - (burst - 1) * interval_s - now)
     if wait_s > wait_s_max:
@@ -170,7 +171,7 @@ def reserve_token(
 
 
 class LocalTokenBuckets:
-    """Token buckets that are lost when the process ends."""
+    """Token buckets in memory, which are lost when the process ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -192,7 +193,8 @@ class LocalTokenBuckets:
 
 # -- cached results ----------------------------------------------------------------------------
 
-# The oldest results are evicted first; an evicted result is computed again.
+# Above this number of results, the oldest result is evicted. A node computes an evicted result
+# again.
 CACHE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -217,7 +219,7 @@ class LocalResultCache:
 
 # -- request windows ---------------------------------------------------------------------------
 
-# Above this number of callers, the one with the oldest request is forgotten.
+# Above this number of callers, the window of the caller with the oldest request is deleted.
 CALLERS_MAX = 10_000
 
 
@@ -246,8 +248,8 @@ class LocalRequestWindows:
 class LocalMembership:
     def __init__(self) -> None:
         self._counters: dict[str, int] = {}
-        # One counter for all owners: an orchestrator that returns never shows a number that was
-        # seen before.
+        # All orchestrators share one heartbeat counter, so an orchestrator that returns never gets
+        # a number that was used before.
         self._heartbeats = count(1)
 
     def copy(self) -> "LocalMembership":

@@ -1,6 +1,7 @@
 """A backend in the memory of one process, for tests, experiments and the simulation.
 
-Several orchestrators and workers can share it. All data is lost when the process ends.
+Several orchestrators and workers of the process can share the backend. All data is lost when the
+process ends.
 """
 
 from runnel.backends.blob_files import MemoryBlobs
@@ -24,7 +25,10 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class MemoryBackend:
-    """All ports in memory. Without `take_token`, rate tokens come from buckets in memory."""
+    """Implements all ports in memory.
+
+    Without `take_token`, rate tokens come from buckets in memory.
+    """
 
     def __init__(
         self,
@@ -51,9 +55,9 @@ class MemoryBackend:
         self.feed: Feed = LocalFeed(self.state.change_log, clock)
 
     async def claim_home_partition(self, owner: str) -> int:
-        """Returns the lowest free partition, or 0.
+        """Returns the lowest free partition, or 0 if no partition is free.
 
-        The id of an execution alone decides its partition.
+        The result does not affect new executions: the id of an execution decides its partition.
         """
         partitions = self.state.partitions
         free = (partition.number for partition in partitions if partition.lease is None)

@@ -39,7 +39,7 @@ class MemoryArchive:
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         """Stores the definition and returns its version.
 
-        The state keeps a deleted definition with a negative version.
+        A negative version in the state marks a deleted definition.
         """
         definitions = self._state.definitions
         if hash_ not in definitions or definitions[hash_].version < 0:

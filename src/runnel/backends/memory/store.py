@@ -29,7 +29,7 @@ from runnel.ports.store import (
     make_pending_header,
 )
 
-# -- state: only one event loop changes it, and never across an await --------------------------
+# -- state: only one event loop changes the state, and never across an await --------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class MemoryPartition:
         return current is not None and (current.epoch, current.nonce) == (lease.epoch, lease.nonce)
 
     def check_lease(self, lease: Lease) -> None:
-        """Raises FencedError unless this is the current lease."""
+        """Raises FencedError unless `lease` is the current lease of the partition."""
         if not self.is_held_by(lease):
             raise FencedError(
                 self.number, held=f"epoch {lease.epoch}", current=f"epoch {self.epoch}"
@@ -85,7 +85,7 @@ class MemoryState:
         self.partitions[partition].inbox.put(command)
 
     def send(self, commands: Sequence[Command], *, requires_definition: bool = False) -> None:
-        """Raises NotFoundError as `Mailbox.send` does."""
+        """Puts the commands into the inboxes; raises NotFoundError as `Mailbox.send` does."""
         if requires_definition:
             self._check_definitions_stored(commands)
         created_ids: list[ExecutionId] = []

@@ -1,4 +1,4 @@
-"""The archive on a PostgreSQL server: stores every commit durably and exactly once."""
+"""The archive on a PostgreSQL server, which stores every commit durably and exactly once."""
 
 from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.postgres.database import PostgresDatabase

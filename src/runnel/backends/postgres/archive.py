@@ -40,20 +40,21 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# -- lists and counts of executions: by an index, or by a scan in limited steps -----------------
+# -- lists and counts of executions, by an index or by a scan in chunks -------------------------
 
-# The number of rows that a scan reads at once. One chunk takes 8 ms, 5 of them on the event loop.
+# The number of rows that a scan reads at once. One chunk takes 8 ms, of which 5 ms block the event
+# loop.
 CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
-    """Lists and counts executions.
+    """Lists and counts executions in PostgreSQL.
 
     A text search scans executions from the newest on. SCANNED_EXECUTIONS_MAX rows take 80 ms.
 
-    Labels have an index, but it is not sorted. A search by label first scans the newest executions,
-    which is enough for a frequent label. Then it sorts all executions with the label if there are
-    not too many. Otherwise it continues the scan.
+    Labels have an index, but the index is not sorted. A search by label first scans the newest
+    executions, which is enough for a frequent label. If the page is not full, the search sorts all
+    executions with the label. If there are too many of them to sort, the search continues the scan.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -169,7 +170,7 @@ class _LabelledReader:
 
 
 def _has_relative(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter selects the few children or reruns of one execution."""
+    """Returns True if the filter selects the children or reruns of one execution, which are few."""
     return criteria.rerun_of is not None or criteria.parent is not None
 
 
@@ -242,7 +243,8 @@ class PostgresArchive:
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         quarantined = await self._database.rows("load_set_aside", compute_digest(execution_id))
-        # Quarantined entries come after all others, so the others must be counted to apply `after`.
+        # Quarantined entries come after the archived entries, so these must be counted to apply
+        # `after`.
         first = 0 if quarantined else after
         rows = await self._database.rows("load_history", replace_nul(execution_id), first)
         return [row[0] for row in (*rows, *quarantined)[after - first :]]

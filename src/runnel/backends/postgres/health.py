@@ -20,7 +20,7 @@ from runnel.backends.postgres.migrations import (
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# The first schema version that has a quarantine.
+# The first schema version with a table for quarantined entries.
 QUARANTINE_VERSION = find_migration_version("set_aside")
 # The first schema version that stores the paired Redis.
 PAIRING_VERSION = find_migration_version("redis_identity")
@@ -30,9 +30,9 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the archive.
 
     `schema_version` and `incarnation` are None before an orchestrator has opened the archive.
-    `newest_version` is the schema version of this Runnel. `clock_ahead_s` is the lead of the
-    server's clock over the local one. `quarantined` counts executions with refused entries,
-    `unreadable` counts commands.
+    `newest_version` is the schema version of this Runnel. `clock_ahead_s` is the number of seconds
+    by which the server's clock is ahead of the local clock. `quarantined` is the number of
+    executions with refused entries. `unreadable` is the number of commands that can't be decoded.
     """
 
     version: int
@@ -50,7 +50,7 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_archive_facts(url: str, options: PostgresOptions, clock: Clock) -> ArchiveFacts:
-    """Reads the facts; raises StoreError if the server can't be used."""
+    """Reads the facts about the archive; raises StoreError if the server can't be used."""
     try:
         connection = await asyncpg.connect(
             url, timeout=options.call_timeout_s, command_timeout=options.call_timeout_s

@@ -1,4 +1,4 @@
-"""Archives each commit of the journal once, and records the commands of callers."""
+"""Archives each commit of the Redis journal exactly once, and records the commands of callers."""
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,10 +29,10 @@ REFUSED = "refused"
 
 
 class CursorClaim(msgspec.Struct, frozen=True):
-    """How far a partition is archived.
+    """The state of the archive cursor of one partition.
 
-    `branched_at` is the sequence after which a later incarnation of Redis continued. It is None if
-    there was no later incarnation: then every commit in Redis is valid.
+    `branched_at` is the sequence after which a later incarnation of Redis continued. None means
+    that there was no later incarnation, so every commit in Redis is valid.
     """
 
     sequence: int
@@ -40,7 +40,7 @@ class CursorClaim(msgspec.Struct, frozen=True):
 
 
 class RecordedCommands(msgspec.Struct, frozen=True):
-    """The commands that were recorded, and the definitions whose executions were refused."""
+    """The recorded commands, and the missing definitions whose executions were refused."""
 
     commands: Sequence[Command]
     refused: frozenset[DefinitionHash]
@@ -57,9 +57,11 @@ class PostgresLedger:
         return ArchiveCursor(row[0], row[1])
 
     async def claim(self, partition: int, epoch: int, *, verified_epoch: int) -> CursorClaim:
-        """Keeps lower epochs from archiving the partition; returns how far it is archived.
+        """Prevents lower epochs from archiving the partition; returns how far the partition is
+        archived.
 
-        `verified_epoch` is the epoch that last compared Redis with the archive, as stored in Redis.
+        `verified_epoch`, which is stored in Redis, is the epoch of the owner that last compared
+        Redis with the archive.
         """
         row = await self._database.row("claim_cursor", partition, epoch)
         if row is None:
@@ -93,7 +95,10 @@ class PostgresLedger:
     async def _move_cursor(
         self, partition: int, epoch: int, after: int, upto: int
     ) -> AsyncIterator[ArchiveWriter]:
-        """Opens a transaction that moves the cursor; raises FencedError if that is not possible."""
+        """Opens a transaction that moves the cursor.
+
+        Raises FencedError if the cursor is not at `after` or has a higher epoch.
+        """
         async with self._database.transaction() as connection:
             moved = await connection.fetchrow(SQL["move_cursor"], partition, epoch, after, upto)
             if moved is None:
@@ -110,9 +115,10 @@ class PostgresLedger:
     ) -> RecordedCommands:
         """Records commands with their partitions, and lists the executions that they create.
 
-        The blobs are stored in the same transaction. Two commands can create the same execution. A
-        creation of an execution that has already ended is not recorded, because it would run again.
-        With `of_stored`, a creation from a deleted definition is not recorded either.
+        The blobs are stored in the same transaction. Two commands can create the same execution.
+        The creation of an execution that has already ended is not recorded, because the execution
+        would run again. With `of_stored`, a creation from a deleted definition is not recorded
+        either.
         """
         values = build_record_values(commands, of_stored=of_stored)
         rows = await self._record_with_blobs(blobs, values)
@@ -127,8 +133,9 @@ class PostgresLedger:
     ) -> Sequence[Row]:
         """Records the commands and blobs in one transaction.
 
-        The transaction is necessary even for the single statement. A server that was silent for too
-        long would otherwise run the statement later, although the caller got an error.
+        The transaction is necessary even for the single statement. Without a transaction, a server
+        that did not respond in time could run the statement later, although the caller got an
+        error.
         """
         async with self._database.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(SQL["record"], *values)
@@ -160,7 +167,10 @@ def _build_fenced_error(partition: int, epoch: int, cursor: ArchiveCursor) -> Fe
 
 
 def _decode_pending_command(id_: int, body: bytes) -> PendingCommand:
-    """Decodes one command; an unreadable command must not keep the others from being sent."""
+    """Decodes one command.
+
+    Does not raise for an unreadable command, so that the other commands are still sent.
+    """
     try:
         return PendingCommand(id_, decode_message(body))
     except UnreadableFormatError as error:
@@ -176,8 +186,8 @@ def build_record_values(
 ) -> Sequence[object]:
     """Returns the values of the query `record`.
 
-    It is one statement for all rows, because each further statement is a round trip that concurrent
-    callers wait for.
+    The query is one statement for all rows, because concurrent callers wait for the round trip of
+    each further statement.
     """
     headers = [
         build_header_row(partition, make_pending_header(command))
@@ -205,7 +215,7 @@ def _build_command_row(partition: int, command: Command) -> tuple[object, ...]:
 
 
 def _build_command_key(command: Command) -> str:
-    """Returns what distinguishes a command from others of its kind, as its event has it."""
+    """Returns the text that matches the command with its event, for example a signal id."""
     if isinstance(command, SendSignal):
         return replace_nul(command.signal_id)
     if isinstance(command, CancelExecution):

@@ -1,4 +1,4 @@
-"""Migrates a database to the newest schema: under a lock, with one transaction per step."""
+"""Migrates a database to the newest schema, under a lock and with one transaction per step."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ ENCODING_HINT = (
     "create one with CREATE DATABASE runnel ENCODING 'UTF8' TEMPLATE template0, and set it in "
     "POSTGRES_URL"
 )
-# An arbitrary number that every Runnel version must use.
+# The key of the advisory lock: an arbitrary number that every Runnel version must use.
 _LOCK_ID = 7_245_001
 
 

@@ -47,7 +47,7 @@ from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import ExecutionHeader
 
-# -- text and headers in the form that PostgreSQL accepts ---------------------------------------
+# -- converts text and headers to the form that PostgreSQL accepts ------------------------------
 
 
 HEADER_COLUMNS = 13
@@ -56,7 +56,7 @@ _ESCAPE_PATTERN = re.compile(r"\\[\\0]")
 
 
 def replace_nul(text: str) -> str:
-    """Replaces NUL characters, the only ones that PostgreSQL does not store in text.
+    """Replaces NUL characters, because PostgreSQL can't store them in text.
 
     The audit log keeps the original text.
     """
@@ -163,7 +163,10 @@ class NodeRow:
 
 
 class Projection:
-    """The rows that commits of one partition change. Commits are added in order; later ones win."""
+    """The rows that commits of one partition change.
+
+    A later commit overwrites the rows of earlier ones.
+    """
 
     def __init__(self, partition: int) -> None:
         self.audit_log: list[tuple[object, ...]] = []
@@ -177,7 +180,7 @@ class Projection:
         self._partition = partition
 
     def add(self, commit: JournalEntry, *, aggregate_ids: Container[str] = ALL_AGGREGATES) -> None:
-        """Adds the changes of the commit to these aggregates."""
+        """Adds those changes of the commit that concern the given aggregates."""
         for ordinal, history in enumerate(commit.histories):
             if history.aggregate_id not in aggregate_ids:
                 continue
@@ -218,8 +221,8 @@ class Projection:
     def _apply_entry(self, execution_id: str, data: bytes) -> None:
         """Applies the events of one history entry.
 
-        An entry that a later version wrote is skipped here. It is in the audit log, and the node
-        rows show it after an upgrade.
+        Skips an entry that a later Runnel version wrote. The audit log keeps that entry, and the
+        node rows show its changes after an upgrade.
         """
         try:
             entry: HistoryEntry = decode_entry(data)
@@ -264,7 +267,8 @@ class Projection:
     def _apply_taken_nodes(self, execution_id: str, event: NodesTaken, at: float) -> None:
         """Adds rows for the nodes whose results a rerun reuses.
 
-        An item has a row as soon as its map has one, as if it had completed at once.
+        Each item of a reused map gets a row together with the map, as if the item had completed at
+        once.
         """
         self.applied[execution_id, TakeOver.__name__, str(event.part)] = None
         for reused in event.taken:
@@ -300,7 +304,7 @@ def _build_letter_row(
     )
 
 
-# -- writes, inside a transaction --------------------------------------------------------------
+# -- writes rows inside a transaction -----------------------------------------------------------
 
 _LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
 _LETTER_COLUMNS = (
@@ -343,7 +347,7 @@ async def write_headers(connection: Connection, headers: Sequence[Sequence[objec
 
 
 async def write_applied(connection: Connection, batch: Projection) -> None:
-    """Marks the commands that have taken effect."""
+    """Marks the commands that have taken effect as applied."""
     if batch.applied:
         await connection.execute(SQL["apply_commands"], *transpose_rows(list(batch.applied), 3))
     if batch.ended:

@@ -1,7 +1,8 @@
 """Quarantines entries that PostgreSQL refuses, so that the other entries of a commit are archived.
 
-From the first refused entry of an aggregate on, all its entries are quarantined. The history of the
-aggregate is the audit log followed by the quarantined entries, in order.
+After PostgreSQL refuses one entry of an aggregate, all later entries of the aggregate are
+quarantined. The history of the aggregate is the audit log followed by the quarantined entries, in
+order.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ def compute_digest(aggregate_id: str) -> str:
 class ArchiveWriter:
     """Writes commits of one partition inside a transaction.
 
-    `quarantined` holds the digests of aggregates that are in quarantine already.
+    `quarantined` holds the digests of aggregates that are already in quarantine.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class ArchiveWriter:
         self._quarantined = quarantined
 
     async def write(self, commits: Sequence[JournalEntry]) -> None:
-        """Writes the commits; entries of a quarantined aggregate go to the quarantine."""
+        """Writes the commits to the archive; writes entries of a quarantined aggregate to the
+        quarantine.
+        """
         reasons = {
             id_: EARLIER_REFUSED_REASON
             for commit in commits
@@ -64,7 +67,9 @@ class ArchiveWriter:
             await self._quarantine(commit, reasons)
 
     async def write_piecemeal(self, commit: JournalEntry) -> Sequence[QuarantinedAggregate]:
-        """Writes a commit one aggregate at a time, quarantines refused ones, and returns them."""
+        """Writes a commit one aggregate at a time; quarantines and returns the refused
+        aggregates.
+        """
         refused: list[QuarantinedAggregate] = []
         reasons: dict[str, str] = {}
         for id_ in _list_ids(commit):
@@ -91,7 +96,7 @@ class ArchiveWriter:
         ]
         await self.connection.executemany(SQL["add_set_aside"], rows)
         closed = [aggregate_id for aggregate_id in commit.closed if aggregate_id in reasons]
-        if closed:  # also removes the entries that were archived before the quarantine
+        if closed:  # the statements also delete entries that were archived before the quarantine
             await self.connection.execute(
                 SQL["close_limits"], [escape_nul(aggregate_id) for aggregate_id in closed]
             )
@@ -101,7 +106,8 @@ class ArchiveWriter:
     async def _write_visible_state(self, commit: JournalEntry, ids: Container[str]) -> None:
         """Updates the header and the applied commands of a quarantined aggregate, if possible.
 
-        Lists then still show its state, and its commands are not sent again.
+        Lists of executions then still show the state of the aggregate, and its commands are not
+        sent again.
         """
         for header in commit.headers:
             if header.execution_id in ids:
@@ -116,7 +122,11 @@ class ArchiveWriter:
 
     @asynccontextmanager
     async def _savepoint(self) -> AsyncIterator[list[str]]:
-        """Runs the block in a savepoint; if it is refused, rolls back and yields the reason."""
+        """Runs the block in a savepoint.
+
+        If PostgreSQL refuses a value, rolls the block back and appends the reason to the yielded
+        list.
+        """
         problems: list[str] = []
         try:
             async with self.connection.transaction():

@@ -1,10 +1,10 @@
 -- get_meta: returns the name of the archive and its number of partitions
 SELECT incarnation, partitions FROM meta;
 
--- add_meta: stores the metadata of a new database; another process may have done so already
+-- add_meta: stores the metadata of a new database, unless another process has stored it
 INSERT INTO meta (incarnation, partitions) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- get_redis_side: returns the Redis that this archive belongs to
+-- get_redis_side: returns the Redis that is paired with this archive
 SELECT redis_id, redis_places FROM meta;
 
 -- put_redis_side: stores the paired Redis, unless another process has changed it
@@ -29,7 +29,7 @@ SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
 -- add_life: records that Redis continues after this sequence
 INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- move_cursor: archives each commit once by compare-and-set; returns quarantined digests as well
+-- move_cursor: archives a commit once by compare-and-set; also returns the quarantined digests
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3
 RETURNING sequence, ARRAY(SELECT DISTINCT digest FROM set_aside WHERE partition = $1);
@@ -40,7 +40,7 @@ DELETE FROM staged_headers;
 -- clear_staged_nodes: removes the staged nodes of one part of a commit
 DELETE FROM staged_nodes;
 
--- add_set_aside: quarantines an entry that was refused, or follows a refused one
+-- add_set_aside: quarantines an entry that was refused or that follows a refused entry
 INSERT INTO set_aside (partition, sequence, kind, ordinal, digest, aggregate_id, body, reason)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
@@ -50,7 +50,7 @@ DELETE FROM set_aside WHERE digest = ANY ($1::text[]);
 -- load_set_aside: returns the quarantined entries of a history
 SELECT body FROM set_aside WHERE digest = $1 AND kind = 'history' ORDER BY sequence, ordinal;
 
--- list_set_aside: lists the quarantined entries of aggregates in order, the header first
+-- list_set_aside: lists the quarantined entries of aggregates in order, each header first
 SELECT digest, kind, sequence, body FROM set_aside WHERE digest = ANY ($1::text[])
 ORDER BY sequence, kind, ordinal;
 
@@ -59,14 +59,14 @@ SELECT aggregate_id, body FROM set_aside
 WHERE partition = $1 AND kind = 'history' AND substr(aggregate_id, 1, 6) = 'limit:'::bytea
 ORDER BY sequence, ordinal;
 
--- list_ids_set_aside: lists the aggregates of a partition that are quarantined after a commit
+-- list_ids_set_aside: lists the aggregates of a partition with entries quarantined after a commit
 SELECT DISTINCT aggregate_id FROM set_aside WHERE partition = $1 AND sequence > $2;
 
--- delete_set_aside: deletes the quarantined entries of a tree
+-- delete_set_aside: deletes the quarantined entries of an execution and its descendants
 DELETE FROM set_aside WHERE aggregate_id = convert_to($1, 'UTF8')
     OR (aggregate_id >= convert_to($2, 'UTF8') AND aggregate_id < convert_to($3, 'UTF8'));
 
--- put_headers: inserts headers, or updates the mutable columns of existing ones
+-- put_headers: inserts headers, or updates the mutable columns of existing headers
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -86,11 +86,11 @@ ON CONFLICT (id) DO UPDATE SET
     error = excluded.error;
 
 -- record: records commands of callers and inserts the executions that they create; existing
--- executions stay unchanged. A creation of an ended execution is not recorded (Redis still knows
--- one that ends meanwhile). Rows are inserted in one order, because two callers with the same
--- executions would deadlock otherwise. Returns the recorded commands, and the required definitions
--- that are not stored. The lock on a definition makes this statement and its deletion wait for each
--- other.
+-- executions stay unchanged. The creation of an ended execution is not recorded. If an execution
+-- ends at the same time, Redis still has it and ignores the creation. Rows are inserted in a fixed
+-- order, so that two callers with the same executions do not deadlock. Returns the recorded
+-- commands, and the required definitions that are not stored. The lock on a definition makes this
+-- statement and the deletion of the definition wait for each other.
 WITH stored AS MATERIALIZED (
     SELECT hash FROM definitions WHERE hash = ANY ($19::text[]) AND version > 0 FOR SHARE
 ), refused AS (
@@ -132,7 +132,7 @@ WITH stored AS MATERIALIZED (
 )
 SELECT execution_id, kind FROM recorded UNION ALL SELECT hash, 'refused' FROM refused;
 
--- put_nodes: merges node rows; a new attempt (queued_at) starts without a worker
+-- put_nodes: merges node rows; a row with queued_at starts a new attempt and replaces the worker
 INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
     queued_at, started_at, finished_at, error
@@ -153,7 +153,7 @@ ON CONFLICT (execution_id, node_id, item) DO UPDATE SET
 -- close_limits: removes concurrency keys without holders and waiters
 DELETE FROM limit_log WHERE aggregate_id = ANY ($1::text[]);
 
--- apply_commands: marks commands as applied whose event was archived
+-- apply_commands: marks those commands as applied whose events were archived
 UPDATE commands SET applied_at = clock_timestamp()
 FROM unnest($1::text[], $2::text[], $3::text[]) AS given (execution_id, kind, key)
 WHERE commands.execution_id = given.execution_id
@@ -161,17 +161,17 @@ WHERE commands.execution_id = given.execution_id
     AND commands.key = given.key
     AND applied_at IS NULL;
 
--- apply_all_commands: marks the commands of final executions as applied; they have no effect now
+-- apply_all_commands: marks commands of final executions, which can have no effect, as applied
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 
--- apply_late_commands: marks commands that were recorded after their execution was final
+-- apply_late_commands: marks commands as applied that were recorded after their execution was final
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE partition = $1 AND applied_at IS NULL
     AND (SELECT state FROM executions WHERE executions.id = commands.execution_id)
         NOT IN ('PENDING', 'RUNNING');
 
--- take_unapplied: lists commands without effect to send again; the pause doubles each time
+-- take_unapplied: lists commands without effect, to send them again; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(
     SELECT id FROM commands
@@ -182,23 +182,23 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING id, body;
 
--- mark_unreadable: keeps a command that can't be read, but does not send it again
+-- mark_unreadable: marks a command that can't be read, so that it is kept but not sent again
 UPDATE commands SET problem = $2 WHERE id = $1;
 
--- get_version: returns the version of stored content that was not deleted
+-- get_version: returns the version of a stored definition that was not deleted
 SELECT version FROM definitions WHERE hash = $1 AND version > 0;
 
 -- lock_definitions: serializes the assignment of versions of one name
 SELECT pg_advisory_xact_lock(hashtextextended('runnel definition ' || $1::text, 0));
 
--- add_definition: stores content under the next version of its name, also if it was deleted
+-- add_definition: stores a definition under the next version of its name, even if it was deleted
 INSERT INTO definitions (hash, name, version, document)
 SELECT $1::text, $2::text, coalesce(max(abs(version)), 0) + 1, $3::bytea
 FROM definitions WHERE name = $2::text
 ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
 
--- delete_versions: hides all versions of a name; executions still find theirs by hash
+-- delete_versions: marks all versions of a name as deleted; executions still read theirs by hash
 UPDATE definitions SET version = -version WHERE name = $1 AND version > 0;
 
 -- list_workflows: lists the newest version of each workflow, by name
@@ -228,7 +228,7 @@ FROM (SELECT (
 ) AS body) AS aside
 LEFT JOIN executions ON id = $1;
 
--- list_headers: lists the newest after a position; reads the index per state, then merges
+-- list_headers: lists the newest headers after a position; reads the index per state, then merges
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -244,7 +244,7 @@ CROSS JOIN LATERAL (
 ORDER BY created_at DESC, id DESC
 LIMIT $6;
 
--- list_headers_of: lists the newest of one workflow after a position
+-- list_headers_of: lists the newest headers of one workflow after a position
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -279,7 +279,7 @@ WHERE parent_id = $1
 ORDER BY created_at DESC, id DESC
 LIMIT $5;
 
--- list_labelled: lists the newest with given labels after a position, and their limited number
+-- list_labelled: lists the newest headers with labels after a position; counts them up to a limit
 WITH matching AS MATERIALIZED (
     SELECT id, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -330,13 +330,13 @@ LEFT JOIN LATERAL (
 ) AS found ON true
 GROUP BY states.state;
 
--- find_ids: lists ids from the prefix to the last id that begins with it
+-- find_ids: lists the execution ids that begin with a prefix
 SELECT id FROM executions
 WHERE id >= $1 AND id < $2 AND ($3 OR strpos(id, '.') = 0)
 ORDER BY id
 LIMIT $4;
 
--- load_history: returns the entries of one execution in order, without the first ones
+-- load_history: returns the history entries of one execution in order, after skipped entries
 SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal OFFSET $2;
 
 -- list_nodes: lists the nodes of one execution, by id and item
@@ -346,7 +346,7 @@ WHERE execution_id = $1 AND (node_id, item) > ($2, $3)
 ORDER BY node_id, item
 LIMIT $4;
 
--- list_dead_letters: lists one page of dead letters, newest first
+-- list_dead_letters: lists one page of the dead letters that match a filter, newest first
 SELECT body FROM dead_letters
 WHERE rejected_at < $5::float8
     AND ($1::text IS NULL OR queue = $1)
@@ -358,7 +358,7 @@ WHERE rejected_at < $5::float8
 ORDER BY rejected_at DESC, body DESC
 LIMIT $8;
 
--- count_dead_letters: counts all dead letters that match
+-- count_dead_letters: counts the dead letters that match a filter
 SELECT count(*) FROM dead_letters
 WHERE rejected_at < $5::float8
     AND ($1::text IS NULL OR queue = $1)
@@ -380,16 +380,16 @@ ON CONFLICT (key) DO UPDATE SET data = excluded.data;
 -- get_blob: returns a blob by its key
 SELECT data FROM blobs WHERE key = $1;
 
--- delete_blobs: deletes blobs with keys from the prefix to the last key that begins with it
+-- delete_blobs: deletes the blobs whose keys begin with a prefix
 DELETE FROM blobs WHERE key >= $1 AND key < $2;
 
 -- list_blobs: lists blob keys in a range
 SELECT key FROM blobs WHERE key >= $1 AND key < $2 ORDER BY key;
 
--- list_touched: lists executions that were changed after a commit
+-- list_touched: lists the executions of a partition that changed after the given commit
 SELECT DISTINCT aggregate_id FROM audit_log WHERE partition = $1 AND sequence > $2;
 
--- list_known: returns those of the given roots that exist
+-- list_known: returns those of the given root executions that exist
 SELECT id FROM executions WHERE id = ANY ($1::text[]);
 
 -- list_unfinished: lists executions of a partition that are not final
@@ -420,7 +420,7 @@ ORDER BY aggregate_id, sequence, ordinal;
 -- list_limits: lists the concurrency keys of a partition that have holders or waiters
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: lists roots that ended in a state before a time and have no active children
+-- take_finished: lists root executions that ended in a state before a time, without active children
 SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
     AND NOT EXISTS (
@@ -431,19 +431,19 @@ WHERE is_root AND state = $1 AND finished_at < $2
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- delete_nodes: deletes the node rows of a tree
+-- delete_nodes: deletes the node rows of an execution and its descendants
 DELETE FROM node_executions WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_audit_log: deletes the histories of a tree
+-- delete_audit_log: deletes the histories of an execution and its descendants
 DELETE FROM audit_log WHERE aggregate_id = $1 OR (aggregate_id >= $2 AND aggregate_id < $3);
 
--- delete_commands: deletes the commands of a tree
+-- delete_commands: deletes the commands of an execution and its descendants
 DELETE FROM commands WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_dead_letters: deletes the dead letters of a tree
+-- delete_dead_letters: deletes the dead letters of an execution and its descendants
 DELETE FROM dead_letters WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
 
--- delete_executions: deletes the headers of a tree
+-- delete_executions: deletes the headers of an execution and its descendants
 DELETE FROM executions WHERE id = $1 OR (id >= $2 AND id < $3);
 
 -- get_record: returns one record with its revision
@@ -460,5 +460,5 @@ RETURNING revision;
 UPDATE records SET data = $3, revision = DEFAULT WHERE kind = $1 AND key = $2 AND revision = $4
 RETURNING revision;
 
--- delete_record: deletes a record with any revision, or with the given one
+-- delete_record: deletes a record; if a revision is given, only with that revision
 DELETE FROM records WHERE kind = $1 AND key = $2 AND ($3::bigint IS NULL OR revision = $3);

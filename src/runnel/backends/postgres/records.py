@@ -1,4 +1,4 @@
-"""Records, blobs and retention in PostgreSQL tables, which survive the loss of Redis."""
+"""Records, blobs and retention in PostgreSQL tables, so that they survive the loss of Redis."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ from runnel.ports.records import Record
 
 
 class PostgresRecords:
-    """Implements the Records port. Keys are stored as bytes: any text, in the order of UTF-8."""
+    """Implements the Records port.
+
+    Keys are stored as UTF-8 bytes, so they can hold any text and sort by bytes.
+    """
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -47,7 +50,7 @@ class PostgresRecords:
         return deleted > 0
 
     async def _read_revision(self, kind: str, key: str) -> int:
-        """Returns the current revision; it may have changed since the conflict."""
+        """Returns the current revision of a record, which may have changed since the conflict."""
         record = await self.get(kind, key)
         return 0 if record is None else record.revision
 

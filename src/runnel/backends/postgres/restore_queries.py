@@ -1,4 +1,4 @@
-"""Queries for the archived state of a partition that its Redis may have lost."""
+"""Queries for the archived state of a partition, which Redis may have lost."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
@@ -29,7 +29,7 @@ class RestoreQueries:
         self._database = database
 
     async def list_changed(self, partition: int, *, after: int) -> Sequence[ExecutionId]:
-        """Returns the executions that a commit after `after` changed."""
+        """Returns the executions that commits with a sequence above `after` changed."""
         rows = await self._database.rows("list_touched", partition, after)
         quarantined = await self._list_quarantined(partition, after=after)
         return sorted({*(ExecutionId(row[0]) for row in rows), *quarantined})
@@ -39,9 +39,9 @@ class RestoreQueries:
     ) -> Sequence[ExecutionId]:
         """Returns all executions of unfinished trees, and of the trees of `extra_ids`.
 
-        Ended children are included: their parent may not have received the result, and would create
-        them again. Quarantined executions are included as well, because lists may not show their
-        state.
+        Ended children are included, because a parent that has not received the result of a child
+        would create the child again. Quarantined executions are included as well, because their
+        headers in the table may be out of date.
         """
         unfinished = await self._database.rows("list_unfinished", partition)
         quarantined = await self._list_quarantined(partition)
@@ -55,7 +55,7 @@ class RestoreQueries:
         return sorted({*(ExecutionId(row[0]) for row in tree_rows), *quarantined})
 
     async def list_known(self, partition: int, roots: Sequence[ExecutionId]) -> set[ExecutionId]:
-        """Returns the roots that the archive has, in any state."""
+        """Returns those of the roots that the archive has, in any state."""
         known = {get_root_id(id_) for id_ in await self._list_quarantined(partition)}
         for first in range(0, len(roots), KNOWN_BATCH_SIZE):
             page = list(roots[first : first + KNOWN_BATCH_SIZE])
@@ -63,7 +63,9 @@ class RestoreQueries:
         return known
 
     async def read_executions(self, ids: Sequence[ExecutionId]) -> AsyncIterator[ArchivedExecution]:
-        """Yields the executions; quarantined entries come after those of the tables."""
+        """Yields the executions; in each history, quarantined entries come after the archived
+        entries.
+        """
         for first in range(0, len(ids), PAGE_SIZE):
             page = list(ids[first : first + PAGE_SIZE])
             histories: dict[str, list[tuple[int, bytes]]] = {}

@@ -1,9 +1,9 @@
--- The current schema, for a new database. The files in migrations/ bring an older one to the same
--- state. Times are seconds since the epoch, as in every other store, exactly as the engine computed
--- them.
+-- The current schema, for a new database. The files in migrations/ bring an older database to the
+-- same state. Times are seconds since the epoch, as in every other store, exactly as the engine
+-- computed them.
 
--- One row: the name of this pair of Redis and PostgreSQL, its number of partitions, the name that
--- its Redis has for itself, and the addresses of that Redis.
+-- The only row holds the name of this pair of Redis and PostgreSQL and its number of partitions.
+-- The row also holds the id and the addresses of the Redis.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,
@@ -19,8 +19,9 @@ CREATE TABLE cursors (
     epoch bigint NOT NULL DEFAULT 0
 );
 
--- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis
--- returns from an earlier incarnation, only its commits below all later incarnations are valid.
+-- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis is
+-- rolled back to an earlier incarnation, only those of its commits are valid that precede all later
+-- incarnations.
 CREATE TABLE lives (
     partition integer NOT NULL,
     epoch bigint NOT NULL,
@@ -28,7 +29,7 @@ CREATE TABLE lives (
     PRIMARY KEY (partition, epoch)
 );
 
--- A negative version marks a deleted definition: only its executions find it, by its hash.
+-- A negative version marks a deleted definition, which only its executions still read, by its hash.
 CREATE TABLE definitions (
     hash text PRIMARY KEY,
     name text NOT NULL,
@@ -37,7 +38,8 @@ CREATE TABLE definitions (
     UNIQUE (name, version)
 );
 
--- The collation "C" sorts by bytes: the ids of a tree are adjacent, and a prefix is a range.
+-- The collation "C" sorts by bytes, so the ids of a tree are adjacent and a prefix is a range of
+-- ids.
 CREATE TABLE executions (
     id text COLLATE "C" PRIMARY KEY,
     partition integer NOT NULL,
@@ -61,7 +63,7 @@ CREATE INDEX executions_by_workflow
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
--- An index of labels, for executions that have any. jsonb can't store NUL, which a label can
+-- An index of labels, for executions that have labels. jsonb can't store NUL, which a label can
 -- contain.
 CREATE INDEX executions_by_label ON executions
     USING gin ((replace(labels, '\u0000', '\ufffd')::jsonb) jsonb_path_ops)
@@ -71,8 +73,8 @@ CREATE INDEX executions_by_rerun ON executions (rerun_of, created_at DESC, id DE
 CREATE INDEX executions_by_parent ON executions (parent_id, created_at DESC, id DESC)
     WHERE parent_id IS NOT NULL;
 
--- Derived from the events: the last known state of each node, and of each item of a map (item -1 is
--- the node itself). A node that has not started has no row.
+-- The last known state of each node and of each item of a map, derived from the events. Item -1 is
+-- the node itself. A node that has not started has no row.
 CREATE TABLE node_executions (
     execution_id text COLLATE "C" NOT NULL,
     node_id text NOT NULL,
@@ -87,7 +89,7 @@ CREATE TABLE node_executions (
     PRIMARY KEY (execution_id, node_id, item)
 );
 
--- Append-only: the history entries of every commit, as the engine wrote them.
+-- The history entries of every commit, as the engine wrote them. This table is append-only.
 CREATE TABLE audit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -111,10 +113,10 @@ CREATE TABLE limit_log (
 
 CREATE INDEX limit_log_by_aggregate ON limit_log (aggregate_id);
 
--- Entries that PostgreSQL refused, as the engine wrote them: a history entry, a header or a dead
--- letter ('letter'). From the first refused entry of an execution on, all its entries are here. Its
--- history is the audit log followed by these entries. The id itself may be the refused value, so
--- entries are found by its digest.
+-- Quarantined entries, as the engine wrote them: history entries, headers or dead letters
+-- ('letter'). After PostgreSQL refuses one entry of an execution, all later entries of the
+-- execution are stored here. The history of the execution is the audit log followed by these
+-- entries. The id itself may be the refused value, so queries use its digest.
 CREATE TABLE set_aside (
     partition integer NOT NULL,
     sequence bigint NOT NULL,
@@ -131,7 +133,7 @@ CREATE TABLE set_aside (
 CREATE INDEX set_aside_by_digest ON set_aside (digest, sequence, ordinal);
 
 -- Commands of callers. A command is applied once an archived event shows it or its execution is
--- final. An unreadable command has a problem.
+-- final. The column `problem` is set for an unreadable command.
 CREATE TABLE commands (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     partition integer NOT NULL,
@@ -169,7 +171,7 @@ CREATE TABLE blobs (
     data bytea NOT NULL
 );
 
--- Small documents of users and services; a revision is never assigned twice.
+-- Records: small values of users and services. A revision is never assigned twice.
 CREATE TABLE records (
     kind text COLLATE "C" NOT NULL,
     key bytea NOT NULL,

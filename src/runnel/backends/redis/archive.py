@@ -32,7 +32,10 @@ LETTER_PAGE_SIZE = 500
 
 
 class RedisDeadLetters:
-    """Reads and deletes dead letters. There is no index: it scans all letters of a queue."""
+    """Reads and deletes dead letters.
+
+    Each call scans all letters of a queue, because there is no index.
+    """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
         self._pool = pool
@@ -41,7 +44,8 @@ class RedisDeadLetters:
     async def list(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> Sequence[DeadLetter]:
         """Returns one page of letters, newest first.
 
-        A stream is in the order of commits, which can differ from the order of rejection.
+        The letters are sorted here, because a stream has the order of commits, not the order in
+        which tasks were rejected.
         """
         letters: list[DeadLetter] = []
         for queue in await self._list_queues(criteria.queue):
@@ -94,7 +98,8 @@ class RedisDeadLetters:
 
 
 PAGE_SIZE = 200
-# Sorts after every text that begins with the prefix: this byte never occurs in UTF-8.
+# A prefix followed by this byte sorts after every text with the prefix, because the byte never
+# occurs in UTF-8.
 PREFIX_END = b"\xff"
 
 
@@ -144,7 +149,7 @@ class RedisArchive:
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         """Returns the versions of the workflow, newest first.
 
-        The stored list begins with the newest version; the deleted versions are at its end.
+        The list in Redis begins with the newest version and ends with the deleted versions.
         """
         key = self._keys.versions_of + name
         active_count = await self._pool.call("LLEN", key) - await self._read_deleted_version(name)
@@ -159,7 +164,7 @@ class RedisArchive:
     async def find_version(self, name: str, version: int) -> Definition | None:
         """Returns the version, or None if it does not exist or was deleted.
 
-        Version 1 is the last entry of the stored list, which Redis addresses as -1.
+        Version 1 is the last entry of the list in Redis, which has the index -1.
         """
         if version <= await self._read_deleted_version(name):
             return None
@@ -167,7 +172,7 @@ class RedisArchive:
         return None if hash_ is None else await self.get_definition(DefinitionHash(hash_.decode()))
 
     async def _read_deleted_version(self, name: str) -> int:
-        """Returns the last version that was deleted; 0 if none was."""
+        """Returns the last deleted version of the workflow, or 0 if no version was deleted."""
         return int(await self._pool.call("HGET", self._keys.deleted_versions, name) or 0)
 
     async def _read_versions(self, key: str) -> dict[str, int]:
@@ -177,7 +182,7 @@ class RedisArchive:
         }
 
     async def cache_definition(self, definition: Definition, *, ttl_s: int) -> None:
-        """Stores a definition of another archive for `ttl_s` seconds."""
+        """Stores a copy of a definition from the PostgreSQL archive for `ttl_s` seconds."""
         key = self._keys.definition + definition.hash
         version = str(definition.version)
         fields = ("name", definition.name, "version", version, "document", definition.document)
@@ -207,7 +212,10 @@ class RedisArchive:
         return entries
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """Scans executions from the newest to the oldest: the only index is by creation time."""
+        """Returns one page of headers, newest first.
+
+        Scans all executions from the newest on, because the only index is by creation time.
+        """
         return await scan_headers(self._read_headers, criteria, chunk_size=PAGE_SIZE)
 
     async def count_headers(
@@ -236,7 +244,7 @@ class RedisArchive:
         return ids[:limit]
 
 
-# -- descendants of a root, found by the prefix of their ids ------------------------------------
+# -- descendants of a root execution, looked up by the prefix of their ids ----------------------
 
 TREE_PAGE_SIZE = 500
 

@@ -21,7 +21,10 @@ from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class RedisBackend:
-    """All ports of one server: Redis 6.2 or newer, or Valkey. Use `open` to create an instance."""
+    """Implements all ports on one Redis server (6.2 or newer) or Valkey server.
+
+    Use `open` to create it.
+    """
 
     def __init__(
         self,
@@ -83,9 +86,9 @@ class RedisBackend:
         return cls(pool, keys, layout, clock=clock, ids=ids, options=options)
 
     async def claim_home_partition(self, owner: str) -> int:
-        """Returns the lowest free partition, or 0.
+        """Returns the lowest free partition, or 0 if no partition is free.
 
-        The id of an execution alone decides its partition.
+        The result does not affect new executions: the id of an execution decides its partition.
         """
         for partition in range(self.layout.partitions):
             if await self._leases.observe(partition) is None:

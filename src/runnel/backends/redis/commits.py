@@ -92,7 +92,10 @@ def build_commit_args(
 
 
 def increment_position(position: InboxPosition) -> str:
-    """Returns the lowest position after this one; XTRIM MINID keeps entries from a position on."""
+    """Returns the lowest position after this one.
+
+    A trim needs this position, because XTRIM MINID keeps the entry at its argument.
+    """
     milliseconds, _, number = position.partition("-")
     return f"{milliseconds}-{int(number) + 1}"
 
@@ -122,7 +125,7 @@ def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
     """Returns the arguments of one dead letter.
 
     The separate fields are for people who read the stream. Runnel itself reads the encoded letter.
-    The token identifies the task, because its stream entry was deleted when it was claimed.
+    The token identifies the task, because a claim deletes the stream entry of the task.
     """
     token = letter.token
     return (
@@ -142,7 +145,7 @@ def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
     )
 
 
-# -- inbox: a stream whose reader stores its own position ---------------------------------------
+# -- inbox: a stream, of which the reader stores its own position -------------------------------
 
 INBOX_PAGE_SIZE = 1_000
 
@@ -156,9 +159,9 @@ def is_after(position: InboxPosition, other: InboxPosition) -> bool:
 
 
 async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskToken]:
-    """Returns the tokens of the task results that no commit has consumed.
+    """Returns the tokens of the task reports that no commit has consumed.
 
-    Consumed entries are trimmed from the stream.
+    Reads the whole stream, because consumed entries are trimmed from it.
     """
     tokens: set[TaskToken] = set()
     async for page in pool.read_stream(key, page_size=INBOX_PAGE_SIZE):
@@ -168,7 +171,7 @@ async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskTo
 
 
 async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
-    """Returns the age in seconds of the oldest unconsumed entry; 0 if there is none."""
+    """Returns the age in seconds of the oldest unconsumed entry, or 0 if the inbox is empty."""
     first = await pool.call("XRANGE", key, "-", "+", "COUNT", 1)
     if not first:
         return 0.0
@@ -177,7 +180,7 @@ async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
 
 
 def _decode_entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
-    """Decodes one entry; an unreadable entry keeps its position."""
+    """Decodes one inbox entry. Returns an unreadable entry with its position and the problem."""
     inbox_position, body = InboxPosition(position.decode()), fields[1]
     try:
         return InboxEntry(position=inbox_position, command=decode_message(body))

@@ -1,6 +1,7 @@
-"""One connection to a Redis server, and the address that its URL names.
+"""One connection to a Redis server, and the parser of Redis URLs.
 
-Commands are sent at once. Replies arrive in the same order.
+A connection sends commands without waiting for earlier replies. Replies arrive in the order of the
+commands.
 """
 
 import asyncio
@@ -29,22 +30,22 @@ _MESSAGE = b"message"
 
 
 class RedisConnectionError(Exception):
-    """The connection can't be opened, or was lost.
+    """Raised if the connection can't be opened or was lost.
 
-    It is unknown whether the pending commands were executed.
+    The server may or may not have executed the pending commands.
     """
 
 
 def pack_command(args: tuple[Arg, ...]) -> bytes:
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # it accepts any length
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # the function accepts a tuple of any length
     return packed
 
 
 class RedisConnection(asyncio.BufferedProtocol):
     """One connection to a server; `run_id` identifies the server process since its last start.
 
-    A caller can be cancelled: its reply is discarded on arrival, and later callers still get
-    theirs. If the server does not answer within `call_timeout_s`, the connection is closed and all
+    If a caller is cancelled, its reply is discarded on arrival, and later callers still get their
+    replies. If the server does not reply within `call_timeout_s`, the connection is closed and all
     pending commands fail.
     """
 
@@ -62,8 +63,8 @@ class RedisConnection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection is closed completely."""
         self._transport: asyncio.Transport | None = None
-        # A memoryview: asyncio's TLS writes into slices of the buffer, and a bytearray slice is a
-        # copy.
+        # The buffer is a memoryview, because asyncio's TLS writes into slices of it, and a slice of
+        # a bytearray would be a copy.
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
@@ -94,7 +95,7 @@ class RedisConnection(asyncio.BufferedProtocol):
     # -- callbacks of asyncio -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # it is a stream transport
+        self._transport = transport  # type: ignore[assignment]  # asyncio passes a stream transport
         self.is_open = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -102,7 +103,7 @@ class RedisConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         reader, pending, on_reply = self._reader, self._pending, self.on_reply
-        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it accepts any buffer
+        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # `feed` accepts any buffer
         try:
             while (reply := reader.gets()) is not _INCOMPLETE:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
@@ -128,7 +129,7 @@ class RedisConnection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def _flush(self) -> None:
-        """Sends the commands of one iteration of the event loop together."""
+        """Sends all commands of one iteration of the event loop with one write."""
         unsent, self._unsent = self._unsent, []
         if self._transport is not None and self.is_open:
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
@@ -136,7 +137,10 @@ class RedisConnection(asyncio.BufferedProtocol):
     # -- timeout --------------------------------------------------------------------------------
 
     def _check_timeout(self) -> None:
-        """Checks the oldest command; one timer per `call_timeout_s` serves all commands."""
+        """Closes the connection if the reply to the oldest command is overdue.
+
+        One timer per `call_timeout_s` serves all commands.
+        """
         self._timeout_handle = None
         if not self._pending:
             return
@@ -169,7 +173,7 @@ _FALSE_VALUES = frozenset({"", "0", "f", "false", "n", "no"})
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The TLS options of a URL; each has the prefix `ssl_` there.
+    """The TLS options of a Redis URL, where each option name has the prefix `ssl_`.
 
     The certificate of the server is verified unless `cert_reqs` is `none`.
     """
@@ -197,7 +201,9 @@ TLS_OPTION_NAMES = frozenset(_TLS_PREFIX + name for name in TlsOptions.__struct_
 
 
 def parse_tls_options(options: Mapping[str, str]) -> TlsOptions:
-    """Selects the TLS options of a URL; raises ValueError for an invalid value."""
+    """Returns the TLS options among the options of a URL; raises ValueError for an
+    invalid value.
+    """
     named = {
         name.removeprefix(_TLS_PREFIX): options[name] for name in TLS_OPTION_NAMES & options.keys()
     }
@@ -206,9 +212,9 @@ def parse_tls_options(options: Mapping[str, str]) -> TlsOptions:
 
 @lru_cache(maxsize=8)
 def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """Builds the TLS context; cached, because it reads files.
+    """Returns the TLS context. The result is cached, because building it reads files.
 
-    Raises OSError or ValueError if the files can't be used.
+    Raises OSError or ValueError if the certificate files can't be used.
     """
     context = ssl.create_default_context()
     verify = _CERT_REQS[tls.cert_reqs]
@@ -229,14 +235,15 @@ def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
 # -- address -----------------------------------------------------------------------------------
 
 PORT_DEFAULT = 6379
-# A dead peer is detected after one minute instead of two hours.
+# With these keepalive options, a dead server is detected after one minute instead of two hours.
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# The options that a URL can have. Others are set here, or would change the format of replies.
+# The options that a URL can have. All other options are refused: Runnel sets them itself, or they
+# would change the format of replies.
 _URL_OPTIONS = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of a server; `path` is a Unix socket and replaces `host` and `port`."""
+    """The address of a Redis server; `path` is a Unix socket and replaces `host` and `port`."""
 
     host: str = "localhost"
     port: int = PORT_DEFAULT
@@ -259,7 +266,8 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     async def connect(self, connection: RedisConnection, *, timeout_s: float) -> None:
         """Connects to the server, and reads its run id.
 
-        Raises RedisConnectionError if it can't be reached, and hiredis.ReplyError if it refuses.
+        Raises RedisConnectionError if the server can't be reached, and hiredis.ReplyError if it
+        refuses the handshake.
         """
         is_connected = False
         try:
@@ -288,7 +296,9 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
             _enable_keepalive(transport.get_extra_info("socket"))
 
     async def _handshake(self, connection: RedisConnection) -> None:
-        """Sends all commands of the handshake at once; the first error explains the later ones."""
+        """Sends all commands of the handshake at once; raises the first error, which explains the
+        later ones.
+        """
         steps: list[tuple[str | int, ...]] = []
         if self.password is not None:
             username = () if self.username is None else (self.username,)
@@ -315,7 +325,8 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 def parse_address(url: str) -> RedisAddress:
     """Parses the URL of a Redis server.
 
-    Raises InputError without the text of the URL, because any part of it can be a password.
+    Raises InputError if the URL is not valid. The message omits the URL, because any part of it can
+    be a password.
     """
     try:
         parts = urlsplit(url)
@@ -375,9 +386,9 @@ def _enable_keepalive(sock: socket.socket) -> None:
 
 
 def _describe_error(error: OSError | ValueError, address: str) -> str:
-    """Describes the error with the text of the operating system.
+    """Describes a connection error with the text of the operating system.
 
-    asyncio says "Connect call failed" for every cause.
+    The message of asyncio is "Connect call failed" for every cause.
     """
     if not isinstance(error, OSError) or error.errno is None:
         return f"can't connect to {address}: {error}"

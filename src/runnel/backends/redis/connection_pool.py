@@ -1,7 +1,7 @@
-"""A pool of connections to one Redis server, and the Lua scripts that are called through it.
+"""A pool of connections to one Redis server, and the Lua scripts that the pool runs.
 
-Short commands share one connection; long or blocking commands get an exclusive one. No command is
-ever sent twice. Each connection knows the run id of its server.
+Short commands share one connection; long or blocking commands get an exclusive connection. The pool
+never sends a command twice. Each connection stores the run id of its server.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# -- Lua scripts by name: loaded once, called by their hash -------------------------------------
+# -- Lua scripts by name, loaded once and called by their hash ----------------------------------
 
 PRELUDE = "prelude"
-# A part of the prelude begins with its comment and ends before an empty line.
+# Each function of the prelude begins with its comment and ends before an empty line.
 _PRELUDE_PART = re.compile(r"(?:.+\n)+")
 _LOCAL_NAME = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
 
 
 class LuaScript(msgspec.Struct, frozen=True):
-    """A script and its SHA-1 hash, which EVALSHA takes.
+    """A Lua script and its SHA-1 hash, which is the argument of EVALSHA.
 
     The server keeps a loaded script until it restarts or the script cache is flushed.
     """
@@ -59,8 +59,8 @@ def load_scripts(folder: Path) -> dict[str, LuaScript]:
 def select_prelude(prelude: str, body: str) -> str:
     """Returns the parts of the prelude that a script uses, including their dependencies.
 
-    The server creates every function of a script again in each call. With the full prelude this
-    took 3.2 µs of the 5.4 that an otherwise empty script takes.
+    The server creates every function of a script again in each call. For an empty script with the
+    full prelude, this took 3.2 µs of 5.4 µs.
     """
     text = ""
     for part in reversed(_PRELUDE_PART.findall(prelude)):
@@ -71,7 +71,10 @@ def select_prelude(prelude: str, body: str) -> str:
 
 
 def make_script(name: str, text: str) -> LuaScript:
-    """Builds the script with its hash. Redis requires SHA-1 here; it does not protect anything."""
+    """Returns the script with its hash.
+
+    EVALSHA requires SHA-1, which has no security purpose here.
+    """
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return LuaScript(name, text, sha)
 
@@ -79,14 +82,14 @@ def make_script(name: str, text: str) -> LuaScript:
 SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))
 
 
-# The grace period after which this client ends a wait that the server should have ended.
+# The grace period after which this client ends a blocking call that the server should have ended.
 BLOCK_GRACE_S = 0.05
-# A longer command gets an exclusive connection: later commands would have to wait, and data that
-# the server has not read would accumulate here. The shared connection therefore holds at most
-# `calls_max` times this size.
+# A command that is longer than this gets an exclusive connection. On the shared connection, later
+# commands would have to wait for it, and unsent data would accumulate. The shared connection
+# therefore buffers at most `calls_max` times this size.
 SHARED_BYTES_MAX = 65_536
 _NO_SCRIPT = "NOSCRIPT "
-# Inside a script, older servers put other text before it.
+# Older servers put other text before this error code if the error occurs inside a script.
 _READ_ONLY = "READONLY "
 
 ConnectionFailure: TypeAlias = RedisConnectionError | hiredis.ReplyError
@@ -94,7 +97,7 @@ _FAILURES = (RedisConnectionError, hiredis.ReplyError)
 
 
 class ServerChangedError(Exception):
-    """The server restarted, or another server answers at this address."""
+    """Raised if the server restarted, or if another server has taken over its address."""
 
 
 class RedisConnectionPool:
@@ -120,7 +123,7 @@ class RedisConnectionPool:
         return str(self._address)
 
     async def run_id(self) -> str:
-        """Returns the run id of the server that currently answers."""
+        """Returns the run id of the server that currently has this address."""
         try:
             return (await self._get_shared()).run_id
         except _FAILURES as error:
@@ -136,8 +139,9 @@ class RedisConnectionPool:
     ) -> Reply:
         """Sends a command and returns its reply.
 
-        If `expected_run_id` is not the run id of the server, raises ServerChangedError and sends
-        nothing. `is_large` announces a long reply, which gets an exclusive connection.
+        If `expected_run_id` is given and the server has another run id, raises ServerChangedError
+        and sends nothing. `is_large` means that a long reply is expected; the command then gets an
+        exclusive connection.
         """
         packed = pack_command(args)
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
@@ -162,9 +166,9 @@ class RedisConnectionPool:
         expected_run_id: str | None = None,
         is_large: bool = False,
     ) -> Reply:
-        """Runs a script by its hash, and loads it first if the server does not know it.
+        """Runs a script by its hash, and loads the script first if the server does not have it.
 
-        A script that the server does not know was not run, so sending it again is safe.
+        The server has not run an unknown script, so sending the script again is safe.
         """
         script = SCRIPTS[name]
         packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
@@ -178,8 +182,8 @@ class RedisConnectionPool:
     ) -> Reply:
         """Sends a command that blocks for up to `wait_s`, and at most `block_s`.
 
-        Returns None if nothing arrived in that time. `BLOCK` and the milliseconds are inserted
-        after the first argument.
+        Returns None if nothing arrived in that time. The method inserts `BLOCK` and the
+        milliseconds after the first argument.
         """
         wait_s = min(wait_s, self.block_s)
         packed = pack_command((args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:]))
@@ -203,7 +207,7 @@ class RedisConnectionPool:
     ) -> RedisConnection:
         """Returns the connection on which `on_message` receives the messages of the channel.
 
-        Reuses `connection` if it is current; otherwise opens a new one.
+        Reuses `connection` if it leads to the current server, and opens a new connection if not.
         """
         opened: RedisConnection | None = None
         try:
@@ -216,11 +220,13 @@ class RedisConnectionPool:
             raise self._build_store_error("SUBSCRIBE", error) from error
         finally:
             if opened is not None:
-                opened.close()  # no caller knows it, and it could receive pushed tasks
+                opened.close()  # no caller has this connection, and it could receive pushed tasks
         return connection
 
     def is_current(self, connection: RedisConnection) -> bool:
-        """Returns whether the connection is open and leads to the server of the shared one."""
+        """Returns True if the connection is open and leads to the same server as the shared
+        connection.
+        """
         return connection.is_open and (
             self._shared is None or self._shared.run_id == connection.run_id
         )
@@ -259,7 +265,8 @@ class RedisConnectionPool:
     async def _send_shared(self, packed: bytes, *, expected_run_id: str | None) -> Reply:
         """Sends the command on the shared connection.
 
-        The slot is freed when the reply arrives, even if the caller was cancelled before.
+        The slot of the command is freed when the reply arrives, even if the caller was cancelled
+        earlier.
         """
         await self._call_slots.acquire()
         is_sent = False
@@ -285,8 +292,8 @@ class RedisConnectionPool:
     ) -> Reply:
         """Sends the command on an exclusive connection.
 
-        If the caller is cancelled, the connection is closed, because the server may continue the
-        command for a long time.
+        If the caller is cancelled, closes the connection, because the server may run the command
+        for a long time.
         """
         connection = await self._checkout(expected_run_id)
         is_answered = False
@@ -303,7 +310,7 @@ class RedisConnectionPool:
     async def _get_shared(self) -> RedisConnection:
         """Returns the shared connection, and opens it if necessary.
 
-        Callers that arrive while it is being opened share the result or the error.
+        Callers that arrive while the connection is being opened share the result or the error.
         """
         while self._shared is None or not self._shared.is_open:
             if self._connecting is None:
@@ -330,8 +337,8 @@ class RedisConnectionPool:
     async def _checkout(self, expected_run_id: str | None) -> RedisConnection:
         """Returns an exclusive connection from the pool, or a new one.
 
-        An idle connection may lead to a server that has restarted. A new connection shows the
-        current run id.
+        An idle connection may lead to a server that has restarted. If its run id is not the
+        expected one, opens a new connection to get the current run id.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -355,10 +362,10 @@ class RedisConnectionPool:
         return connection
 
     def _build_store_error(self, command: str, error: ConnectionFailure) -> StoreError:
-        """Builds the error, and closes connections that most likely fail as well.
+        """Returns the StoreError for a failure, and closes connections that would fail as well.
 
-        The next command opens a new connection. A read-only server was replaced by another one, so
-        all connections to it are closed.
+        The next command opens a new connection. If the server is read-only, another server has
+        replaced it, so all connections are closed.
         """
         if isinstance(error, RedisConnectionError):
             idle, self._idle = self._idle, []

@@ -1,4 +1,4 @@
-"""Tasks that a commit pushes to a waiting worker, without a request from the worker."""
+"""Receives tasks that a commit pushes to a waiting worker, so that the worker need not poll."""
 
 import asyncio
 from collections import defaultdict
@@ -11,16 +11,16 @@ from runnel.backends.redis.keys import RedisKeyNames, decode_tasks
 from runnel.core.effects import TaskMessage
 from runnel.ports.clock import Clock
 
-# A task that took longer than this to arrive may have been declared lost; it is checked before it
-# runs. The waiting claim and the following heartbeats take much less time.
+# A pushed task that takes longer than this to arrive may have been declared lost, so the worker
+# checks it before it runs. A claim or a heartbeat takes far less time than this.
 PUSH_AGE_S_MAX = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class TaskWait:
-    """One waiting claim.
+    """One claim that waits for tasks.
 
-    It started at `server_since` on the clock of the server, and at `local_since` on the local
+    The wait started at `server_since` on the clock of the server, and at `local_since` on the local
     clock.
     """
 
@@ -29,7 +29,9 @@ class TaskWait:
     local_since: float
 
     def is_fresh(self, pushed_at: float, *, now: float) -> bool:
-        """Returns whether the push was meant for this wait and arrived within PUSH_AGE_S_MAX."""
+        """Returns True if the task was pushed during this wait and arrived within
+        PUSH_AGE_S_MAX.
+        """
         passed_s = pushed_at - self.server_since
         return passed_s >= 0 and now - self.local_since - passed_s <= PUSH_AGE_S_MAX
 
@@ -37,8 +39,7 @@ class TaskWait:
 class TaskPushListener:
     """Receives pushed tasks for all workers of this process on one connection.
 
-    A pushed task belongs to the worker from that time on, as after a claim, even if the push never
-    arrives.
+    A commit assigns a pushed task to the worker, as a claim does, even if the push never arrives.
     """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, clock: Clock) -> None:
@@ -52,7 +53,9 @@ class TaskPushListener:
         self._waits: dict[str, TaskWait] = {}
 
     async def subscribe(self, worker: str) -> None:
-        """Subscribes to the tasks that are pushed to the worker; raises StoreError."""
+        """Subscribes to the tasks that are pushed to the worker; raises StoreError if
+        that fails.
+        """
         if self._is_subscribed(worker):
             return
         async with self._lock:
@@ -64,16 +67,16 @@ class TaskPushListener:
             )
             if connection is not previous:
                 if previous is not None:
-                    previous.close()  # a replica would still forward the messages of its server
+                    previous.close()  # a replica would still forward messages of its primary
                 self._subscribed.clear()
                 self._connection = connection
                 connection.closed.add_done_callback(lambda _: self._wake_all())
             self._subscribed.add(worker)
 
     def take_stale(self, worker: str) -> list[TaskMessage]:
-        """Returns, and removes, tasks that arrived late or while the worker was not waiting.
+        """Returns and removes the tasks that arrived late or while the worker was not waiting.
 
-        They may have been declared lost meanwhile.
+        The caller must check these tasks, because they may have been declared lost.
         """
         return self._stale.pop(worker, [])
 
@@ -96,7 +99,7 @@ class TaskPushListener:
                 tasks = await pushed
             is_received = True
         except TimeoutError:
-            # The next claim subscribes again, which checks that the server still answers.
+            # The next claim subscribes again, which checks that the server still responds.
             self._subscribed.discard(worker)
             return ()
         finally:

@@ -20,9 +20,10 @@ ENTRY_FIELD = "c"
 
 
 class RedisFeed:
-    """Reads the feed, starting with the entry of the position.
+    """Reads the feed, starting with the entry of the reader's position.
 
-    That entry is read again, because it must still exist; otherwise the reader has missed changes.
+    Reads the entry of the position again to check that it still exists. If the entry is missing,
+    the reader has missed changes.
     """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
@@ -30,7 +31,10 @@ class RedisFeed:
         self._key = keys.feed
 
     async def end(self) -> FeedPosition:
-        """Returns the end position; adds an entry to an empty feed, as a position needs one."""
+        """Returns the position after the last entry.
+
+        Adds an entry to an empty feed first, because a position refers to an entry.
+        """
         while True:
             last = await self._pool.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
             if last:

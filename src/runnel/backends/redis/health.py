@@ -16,8 +16,8 @@ from runnel.ports.store import LeaseRecord
 class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the server.
 
-    `fsync` is None if the server does not report it. `clock_ahead_s` is the lead of its clock over
-    the local one.
+    `fsync` is None if the server does not report its setting. `clock_ahead_s` is the number of
+    seconds by which the server's clock is ahead of the local clock.
     """
 
     product: str
@@ -31,18 +31,21 @@ class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_max_bytes: int
     clock_ahead_s: float
     partitions: int | None
-    """None before the first Runnel process has opened the store."""
+    """The number of partitions; None before the first Runnel process has opened the store."""
     incarnation: str | None
-    """The name of the archive that it belongs to; None if it has no archive."""
+    """The name of the archive that is paired with this Redis; None if it has no archive."""
     identity: str | None = None
-    """The name under which its archive knows this Redis; None if it has no archive."""
+    """The name of this Redis in its archive; None if it has no archive."""
     address: str = ""
     journal_starts: Mapping[int, int] = {}
-    """The first commit in the journal of each partition that has one."""
+    """The first commit in the journal of each partition that has a journal."""
 
 
 class RedisHealth:
-    """Inspects the server at `url`; every method raises StoreError if it can't be reached."""
+    """Inspects the Redis server at `url`.
+
+    Every method raises StoreError if the server can't be reached.
+    """
 
     def __init__(self, url: str, options: RedisOptions, clock: Clock, ids: IdGenerator) -> None:
         self._pool = RedisConnectionPool(url, clock, options)
@@ -94,7 +97,9 @@ class RedisHealth:
         await self._pool.close()
 
     async def _read_config(self, name: str) -> str | None:
-        """Returns the setting; None if `CONFIG` is forbidden, as it is on most hosted servers."""
+        """Returns a setting of the server, or None if `CONFIG` is forbidden, as on most hosted
+        servers.
+        """
         try:
             reply = await self._pool.call("CONFIG", "GET", name)
         except StoreError:
@@ -102,9 +107,10 @@ class RedisHealth:
         return reply[1].decode() if reply else None
 
     async def _measure_clock_ahead(self) -> float:
-        """Returns how far the clock of the server is ahead of the local one.
+        """Returns the seconds by which the server's clock is ahead of the local clock.
 
-        It compares with the middle of the call, so the error is at most half of its duration.
+        Compares the server's time with the middle of the call, so the error is at most half of the
+        duration of the call.
         """
         before = self._clock.now()
         server_time = await self._pool.read_time()

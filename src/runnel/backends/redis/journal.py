@@ -66,7 +66,7 @@ class RedisJournal:
         return InboxPosition(stream_info[stream_info.index(b"last-generated-id") + 1].decode())
 
     async def read_unread(self, partition: int) -> set[bytes]:
-        """Returns the encoded messages in the inbox of the partition."""
+        """Returns the unconsumed messages in the inbox of the partition, encoded."""
         messages: set[bytes] = set()
         key = f"{self._keys.inbox}{partition}"
         async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
@@ -74,7 +74,10 @@ class RedisJournal:
         return messages
 
     async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
-        """Removes messages from the inbox, before the new owner of the partition reads it."""
+        """Removes from the inbox the messages for which `is_dropped` returns True.
+
+        The new owner of the partition calls this before it reads the inbox.
+        """
         key = f"{self._keys.inbox}{lease.partition}"
         async for page in self._pool.read_stream(key, page_size=PAGE_SIZE):
             entry_ids = [entry_id for entry_id, fields in page if is_dropped(fields[1])]
@@ -122,8 +125,8 @@ class RedisJournal:
     async def _forget_large_tree(self, lease: Lease, root: bytes, upto: int) -> int:
         """Removes a large tree, page by page, and returns the number of its executions.
 
-        Removes nothing if a descendant still runs. If one ended after `upto`, a later call removes
-        the tree.
+        Removes nothing if a descendant still runs, or if a descendant ended after the commit
+        `upto`. A later call then removes the tree.
         """
         descendants = await list_descendants(self._pool, self._keys, root)
         key = f"{self._keys.ended_children}{lease.partition}"
@@ -131,14 +134,15 @@ class RedisJournal:
             scores = await self._pool.call("ZMSCORE", key, *descendants[first : first + PAGE_SIZE])
             if any(score is None or float(score) > upto for score in scores):
                 return 0
-        # The root is removed last, because the descendants are found through it.
+        # The root is removed last, because an interrupted removal looks up the descendants through
+        # the root.
         ids = [*descendants, root]
         for first in range(0, len(ids), PAGE_SIZE):
             await self.drop_executions(lease, ids[first : first + PAGE_SIZE])
         return len(ids)
 
     async def drop_executions(self, lease: Lease, ids: Sequence[bytes | str]) -> None:
-        """Removes the executions in any state, with all their data."""
+        """Removes the executions from Redis, in any state and with all their data."""
         await self._run_fenced(lease, "forget_executions", self._build_keys(lease), ids)
 
     def _build_keys(self, lease: Lease) -> Sequence[str]:

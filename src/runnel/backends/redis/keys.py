@@ -1,10 +1,11 @@
 """All key names that Runnel uses in Redis, the layout of a store, and the codecs of its values.
 
-No other module spells out a key name.
+No other module contains a key name.
 
 Every key contains the hash tag of its shard, so that all keys of one script are on one server. A
-name that ends with a colon is a prefix, to which a partition number or a name is appended. Names
-are appended last, because they can contain any character and Redis only evaluates the first braces.
+key name that ends with a colon is a prefix, to which a partition number or a name is appended. Such
+names come last, because they can contain any character, and Redis reads the hash tag from the first
+braces.
 """
 
 from collections.abc import Mapping
@@ -28,8 +29,8 @@ class RedisKeyNames:
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         tag = f"{prefix}:{{s{shard}}}:"
-        # hash: shards, partitions; and for a store with an archive: incarnation (the name of the
-        # archive), identity (the name of this Redis)
+        # hash: shards, partitions; with an archive also: incarnation (the name of the archive),
+        # identity (the name of this Redis)
         self.layout = tag + "layout"
 
         # -- per partition
@@ -64,7 +65,7 @@ class RedisKeyNames:
         self._set_task_keys(tag)
 
     def list_execution_keys(self, partition: int) -> list[str]:
-        """Returns the keys that the Lua function `forget_executions` takes."""
+        """Returns the keys that the Lua function `forget_executions` takes as KEYS."""
         return [
             f"{self.partition}{partition}",
             *(self.headers, self.ids_by_created_at, self.ids),
@@ -159,7 +160,7 @@ class RedisLayout(msgspec.Struct, frozen=True):
 async def open_layout(
     pool: RedisConnectionPool, keys: RedisKeyNames, partitions: int | None
 ) -> RedisLayout:
-    """Returns the stored layout, and stores it first if the store is new.
+    """Returns the stored layout. In a new store, first stores the given layout.
 
     Raises InputError if the stored number of partitions is not `partitions`.
     """
@@ -176,7 +177,7 @@ async def open_layout(
 
 
 async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLayout | None:
-    """Returns the layout of a store with an archive; None for any other store."""
+    """Returns the layout of a store with an archive; None for a store without an archive."""
     partitions, incarnation = await pool.call("HMGET", keys.layout, "partitions", "incarnation")
     return None if incarnation is None else RedisLayout(int(partitions), incarnation.decode())
 
@@ -184,7 +185,7 @@ async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLa
 async def find_identity(
     pool: RedisConnectionPool, keys: RedisKeyNames
 ) -> tuple[str | None, str | None]:
-    """Returns the name of the archive and the name of this Redis; None if it is not stored."""
+    """Returns the names of the archive and of this Redis; each is None if it is not stored."""
     incarnation, identity = await pool.call("HMGET", keys.layout, "incarnation", "identity")
     return _decode_optional(incarnation), _decode_optional(identity)
 
@@ -201,12 +202,13 @@ async def adopt_layout(
     """Stores the layout of the archive in an empty store, and returns the name of the store.
 
     A store is empty if no commit was written and its inboxes hold only messages that the archive
-    has recorded. `recorded` maps a partition to the last of these messages; they are removed.
-    Returns None and changes nothing if an inbox holds more.
+    has recorded. `recorded` maps a partition to the last recorded message; the recorded messages
+    are removed. Returns None and changes nothing if an inbox holds further messages.
 
-    A store keeps its name; `identity` is the name for a store without one. If the name is
-    `replaced_identity`, it is replaced by `identity`; '' stands for no name. Raises InputError if
-    the store belongs to another archive or has executions without one.
+    A store without a name gets the name `identity`. A store with the name `replaced_identity` also
+    gets the name `identity`; '' stands for no name. Any other store keeps its name. Raises
+    InputError if the store is paired with another archive, or holds executions that were never
+    archived.
     """
     reply = await pool.run_script(
         "adopt_store",
@@ -249,7 +251,7 @@ def _check_shards(shards: int) -> None:
         raise InputError(f"the store has {shards} shards, this Runnel supports {SHARDS}")
 
 
-# -- codecs: JSON, never encoded or decoded by Lua ----------------------------------------------
+# -- codecs of JSON values, which Lua scripts never encode or decode ----------------------------
 
 _encoder = msgspec.json.Encoder()
 _token_decoder = msgspec.json.Decoder(TaskToken)
@@ -269,9 +271,10 @@ _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(
 def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
     """Splits the message TaskLost at its token.
 
-    Returns the text before the token, the text after it for a started task, and the text after it
-    for any other task. A script inserts the token, so it needs no knowledge of the format. Without
-    `is_crash` both endings are equal: a regular shutdown does not count towards a crash loop.
+    Returns the text before the token, the text after the token for a started task, and the text
+    after the token for a task that was not started. A Lua script inserts the token between these
+    texts, so the script need not know the format. Without `is_crash` both endings are equal,
+    because a regular shutdown does not count towards a crash loop.
     """
     not_started = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason))
     started = encode_message(
@@ -282,7 +285,7 @@ def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, by
 
 
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
-    """Returns the message TaskFailed before and after its token."""
+    """Returns the text of the message TaskFailed before its token, and the text after its token."""
     message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
     before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
     return before, after

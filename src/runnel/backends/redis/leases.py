@@ -1,4 +1,4 @@
-"""Leases of partitions, the owner's state of each lease, and the list of orchestrators."""
+"""Leases of partitions, the local state of each held lease, and the list of orchestrators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,12 +37,13 @@ class LeaseState:
 class RedisLeases:
     """Acquires, renews and releases leases.
 
-    No lease survives a restart of the server: its nonce contains the run id of the server. After a
-    restart the server may have lost data that the owner has read and decided on, while the next
-    commit would still fit. Nothing is therefore sent to a server with another run id.
+    No lease survives a restart of the server, because the nonce of a lease contains the run id of
+    the server. A restarted server may have lost data that the owner has already used in decisions,
+    and would still accept its next commit. The owner therefore sends nothing to a server with
+    another run id.
 
     `incarnation` names the archive that the owner writes to. An owner without an archive, or with
-    another one, gets no lease.
+    another archive, gets no lease.
     """
 
     def __init__(
@@ -101,17 +102,20 @@ class RedisLeases:
         await run_fenced_script(self._pool, self._keys, lease, "renew_lease")
 
     async def release(self, lease: Lease) -> None:
-        """Releases the lease, even on a restarted server: the next owner then need not wait."""
+        """Releases the lease, even on a restarted server, so that the next owner need not wait."""
         self._states.pop(lease.nonce, None)
         key = f"{self._keys.partition}{lease.partition}"
         await self._pool.run_script("release_partition", [key], [lease.epoch, lease.nonce])
 
     def get_state(self, lease: Lease) -> LeaseState:
-        """Returns the state of the lease; a new one each time for a lease that is not held."""
+        """Returns the local state of the lease.
+
+        For a lease that is not held, returns a new state each time.
+        """
         return self._states.get(lease.nonce) or LeaseState(lease.partition, is_current=False)
 
     def _forget(self, partition: int) -> None:
-        """Removes the states of older leases of the partition; the new lease ends them."""
+        """Removes the local states of earlier leases of the partition."""
         for nonce in [key for key, state in self._states.items() if state.partition == partition]:
             del self._states[nonce]
 
@@ -135,10 +139,10 @@ async def run_fenced_script(
     keys: Sequence[str] = (),
     args: Sequence[Arg] = (),
 ) -> Sequence[Any]:
-    """Runs a script that first returns whether the lease is held; returns the other values.
+    """Runs a script whose first result says whether the lease is held; returns the other results.
 
     Raises FencedError if the lease is lost. If the server has restarted since the lease was
-    acquired, raises FencedError before anything is sent.
+    acquired, sends nothing and raises FencedError.
     """
     reply: list[Any]
     with RestartFence(lease):
@@ -154,7 +158,10 @@ async def run_fenced_script(
 
 
 class RestartFence:
-    """Raises FencedError if the server has restarted since the lease was acquired."""
+    """A context manager that turns ServerChangedError into FencedError.
+
+    A server that has restarted since the lease was acquired may have lost data of the owner.
+    """
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
@@ -171,14 +178,15 @@ class RestartFence:
             ) from error
 
 
-# -- orchestrators: a hash of the last heartbeat of each ---------------------------------------
+# -- orchestrators: a hash with the last heartbeat of each orchestrator -------------------------
 
 
 class RedisMembership:
     """Registers orchestrators and lists them.
 
-    `incarnation` names the archive that they write to. An orchestrator without an archive, or with
-    another one, is not registered: the others would leave partitions to it.
+    `incarnation` names the archive that the orchestrators write to. An orchestrator without an
+    archive, or with another archive, is not registered. If it were, the other orchestrators would
+    leave partitions to it.
     """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, *, incarnation: str) -> None:

@@ -1,4 +1,4 @@
-"""Sends commands to the inboxes of partitions in batches; caches the time of the server."""
+"""Sends commands to the inboxes of partitions in batches, and estimates the time of the server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ T = TypeVar("T")
 class CommandBatcher(Generic[T]):
     """Collects commands while a call is in progress, and sends them with the next call.
 
-    A call does not belong to one caller. It continues if one caller is cancelled, and its error is
-    raised to all callers that still wait.
+    Several callers share one call. The call continues if one caller is cancelled, and all callers
+    that still wait get its error.
     """
 
     def __init__(self, send: Callable[[Sequence[Command]], Awaitable[T]]) -> None:
@@ -32,7 +32,8 @@ class CommandBatcher(Generic[T]):
     async def send(self, commands: Sequence[Command]) -> T | None:
         """Sends the commands and returns the result of the shared call; None without commands.
 
-        If the caller is cancelled while the call is in progress, its commands may have been sent.
+        If the caller is cancelled while the call is in progress, the commands of the caller may
+        have been sent.
         """
         if not commands:
             return None
@@ -44,7 +45,10 @@ class CommandBatcher(Generic[T]):
         return await asyncio.shield(self._next)
 
     async def close(self) -> None:
-        """Cancels the calls in progress; no caller may wait for one any more."""
+        """Cancels the calls in progress.
+
+        The owner of the batcher ensures that no caller still waits.
+        """
         calls = [*self._calls]
         for call in calls:
             call.cancel()
@@ -59,10 +63,10 @@ class CommandBatcher(Generic[T]):
     def _settle(self, call: "asyncio.Task[T]") -> None:
         self._calls.discard(call)
         if not call.cancelled():
-            call.exception()  # no caller may be left: keeps asyncio from logging the exception
+            call.exception()  # keeps asyncio from logging it if no caller is left
 
 
-# The maximum number of commands per script call, so that other clients get their turn.
+# The maximum number of commands per script call. A longer script would block other clients.
 SEND_BATCH_SIZE = 500
 NO_DEADLINE = ""
 
@@ -84,9 +88,11 @@ class RedisMailbox:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        """Sends commands in shared batches, or alone if they have blobs or can be refused.
+        """Sends commands in a batch with other callers, or alone if they have blobs or can be
+        refused.
 
-        Other callers then neither wait for large values nor share a refusal.
+        Other callers therefore neither wait for large values nor get the error of a refused
+        command.
         """
         if blobs or requires_definition:
             await self.deliver(commands, blobs=blobs, of_stored=requires_definition)
@@ -106,9 +112,10 @@ class RedisMailbox:
     ) -> bool:
         """Stores the commands; returns False if they reached the server after `deadline_at`.
 
-        `deadline_at` is on the clock of the server. If there are more commands than one call takes,
-        the first calls may have been stored before the deadline. With `of_stored`, the first call
-        checks the definitions of all commands. Raises NotFoundError as `Mailbox.send` does.
+        `deadline_at` is on the clock of the server. If the commands need several script calls, the
+        commands of the first calls may be stored although the result is False. With `of_stored`,
+        the first call checks the definitions of all commands. Raises NotFoundError as
+        `Mailbox.send` does.
         """
         creations = [
             command for command in commands if of_stored and isinstance(command, CreateExecution)
@@ -151,7 +158,10 @@ CLOCK_REFRESH_S = 60.0
 
 
 class ServerClock:
-    """Estimates the time of the server: never ahead of it, and behind by at most one round trip."""
+    """Estimates the time of the server.
+
+    The estimate is never ahead of the server's clock, and lags by at most one round trip.
+    """
 
     def __init__(self, pool: RedisConnectionPool, clock: Clock) -> None:
         self._pool = pool
@@ -169,5 +179,5 @@ class ServerClock:
         return now + self._offset_s
 
     def reset(self) -> None:
-        """Discards the cached time, because another server may answer now."""
+        """Discards the cached time, because another server may have taken over the address."""
         self._read_at = None

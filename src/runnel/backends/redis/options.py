@@ -1,4 +1,4 @@
-"""Options of a store on a Redis server. The URL is separate, because it can contain a password."""
+"""Options of a store on a Redis server, without the URL, which can contain a password."""
 
 import msgspec
 
@@ -12,14 +12,14 @@ class RedisOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
     prefix: str = "runnel"
     call_timeout_s: float = 5.0
-    """A call that takes longer fails."""
+    """A call to Redis that takes longer fails."""
     calls_max: int = 16
-    """Maximum number of calls in flight; the server executes one after the other anyway."""
+    """Maximum number of calls in flight. The server executes calls one after the other anyway."""
     block_s: float = 30.0
-    """Maximum duration of one blocking call; each has an exclusive connection."""
+    """Maximum duration of one blocking call. Each blocking call has an exclusive connection."""
     limits: CommitLimits = CommitLimits()
     letters_max: int = 10_000
-    """Each queue keeps about this number of dead letters; the oldest are removed first."""
+    """Each queue keeps about this number of dead letters; the oldest letters are removed first."""
     journal_entries_max: int = 100_000
     """Maximum number of commits that a partition keeps for its archive.
 

@@ -1,6 +1,6 @@
 """Records, request windows and blobs on a Redis server.
 
-Their keys are also in a sorted set by name, for pages and prefix searches.
+The keys of records and blobs are also in sorted sets by name, for pages and prefix searches.
 """
 
 from collections.abc import Sequence
@@ -81,9 +81,9 @@ class RedisBlobs:
         self._keys = keys
 
     async def put(self, key: str, data: bytes) -> None:
-        """Stores the blob, its name first.
+        """Stores the name of the blob, then the blob.
 
-        A deletion finds a name without a blob, but not a blob without a name.
+        A deletion can remove a name without a blob, but would never find a blob without a name.
         """
         await self._pool.call("ZADD", self._keys.blobs, 0, key)
         await self._pool.call("SET", self._keys.blob + key, data)

@@ -1,4 +1,4 @@
-"""Deletes executions that ended before a given time, on a server without an archive."""
+"""Deletes executions that ended before a given time, from a Redis without an archive."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,10 @@ PAGE_SIZE = 200
 
 
 class RedisRetention:
-    """Implements the Retention port. If there is an archive, the archiver removes executions."""
+    """Implements the Retention port for a Redis without an archive.
+
+    With an archive, the archiver removes executions from Redis.
+    """
 
     def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, layout: RedisLayout) -> None:
         self._pool = pool
@@ -20,9 +23,8 @@ class RedisRetention:
         self._layout = layout
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes finished executions in the order of their creation.
-
-        There is no index by end time.
+        """Deletes finished executions in the order of their creation, because no index by end time
+        exists.
         """
         deleted, skipped = 0, 0
         while deleted < limit and (page := await self._list_created_before(before, skipped)):
@@ -52,7 +54,9 @@ class RedisRetention:
             first = b"(" + last
 
     async def _list_created_before(self, before: float, skip: int) -> Sequence[bytes]:
-        """Lists a page of executions created before a time; a root comes before its children."""
+        """Returns a page of executions that were created before `before`; a root comes before its
+        children.
+        """
         if self._layout.is_journaled:
             return ()
         ids: list[bytes] = await self._pool.call(
@@ -86,8 +90,8 @@ class RedisRetention:
     async def _delete_tree(self, root: bytes) -> Sequence[bytes]:
         """Deletes an execution with its descendants and returns their ids.
 
-        Returns nothing and deletes nothing if one of them is not final. The root is deleted last,
-        because its descendants are found through it.
+        Deletes nothing and returns an empty list if one of these executions is not final. Deletes
+        the root last, because an interrupted deletion looks up the descendants through the root.
         """
         tree = [*reversed(await list_descendants(self._pool, self._keys, root)), root]
         headers: list[bytes] = []

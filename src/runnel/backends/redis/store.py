@@ -42,14 +42,14 @@ from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 class PartitionRestorer(Protocol):
     async def find_epoch_min(self, partition: int) -> int:
-        """Returns the lowest epoch above all epochs in the archive."""
+        """Returns the lowest epoch that is above all epochs in the archive."""
 
     async def restore(self, lease: Lease) -> Lease:
         """Restores the partition as `Store.restore` does."""
 
 
 class NullRestorer:
-    """The restorer of Redis without an archive: lost data can't be restored."""
+    """The restorer for a Redis without an archive, which can't restore lost data."""
 
     async def find_epoch_min(self, partition: int) -> int:
         return 0
@@ -61,11 +61,11 @@ class NullRestorer:
 NO_RESTORER = NullRestorer()
 
 
-# The number of histories per script call; the server does nothing else meanwhile.
+# The number of histories per script call. The server runs no other command during the call.
 LOAD_BATCH_SIZE = 100
 # Replies of commit.lua.
 REFUSED, WRITTEN = 0, 1
-# The interval and the maximum duration of the wait for a free place in the journal.
+# The poll interval and the maximum duration of the wait while the journal is full.
 JOURNAL_POLL_INTERVAL_S = 0.1
 JOURNAL_WAIT_S_MAX = 5.0
 
@@ -150,9 +150,9 @@ class RedisStore:
             raise ArchiveBehindError(lease.partition, int(details[0]))
 
     async def _commit_when_journal_has_room(self, lease: Lease, args: Sequence[Any]) -> Any:
-        """Sends the commit, and sends it again while the journal is full.
+        """Sends the commit, and repeats it while the journal is full.
 
-        A commit that finds the journal full has written nothing, so it can be sent again.
+        A repetition is safe, because the script writes nothing while the journal is full.
         """
         keys = self._commit_keys[lease.partition]
         deadline = self._clock.monotonic() + JOURNAL_WAIT_S_MAX
@@ -163,7 +163,11 @@ class RedisStore:
             await self._clock.sleep(JOURNAL_POLL_INTERVAL_S)
 
     async def _run_commit(self, lease: Lease, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Sends the commit; raises FencedError instead if the server has restarted since."""
+        """Sends the commit.
+
+        Sends nothing and raises FencedError if the server has restarted since the lease was
+        acquired.
+        """
         with RestartFence(lease):
             return await self._pool.run_script(
                 "commit", keys, args, expected_run_id=parse_run_id(lease)
@@ -199,10 +203,10 @@ class RedisStore:
         ]
 
     async def next_due(self, lease: Lease) -> float | None:
-        """Returns the due time of the earliest timer.
+        """Returns the due time of the earliest timer, or None if no timer is set.
 
-        The owner calls this before every wait, and few commits change it. The result is therefore
-        cached.
+        The result is cached, because the owner calls this method before every wait and few commits
+        change timers.
         """
         state = self._leases.get_state(lease)
         if not state.is_next_due_known:
@@ -236,10 +240,10 @@ class RedisStore:
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        """Returns the tokens that are neither queued nor claimed nor reported.
+        """Returns those of the tokens that are neither queued nor claimed nor reported.
 
-        Reads the task locations first and the reports second, because a task moves from the former
-        to the latter.
+        Reads the task locations before the reports. In the other order, a task that is reported
+        between the two reads would be missed.
         """
         if not tokens:
             return {}

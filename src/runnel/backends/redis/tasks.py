@@ -29,7 +29,7 @@ from runnel.ports.clock import Clock
 from runnel.ports.store import InboxPosition
 from runnel.ports.workers import HeartbeatReply, QueueRecord, WorkerInfo, WorkerRecord
 
-# -- tasks of a dead worker, or of a queue without workers --------------------------------------
+# -- reports for the tasks of a dead worker, or of a queue without workers ----------------------
 
 
 class LostTaskReporter:
@@ -42,8 +42,9 @@ class LostTaskReporter:
     ) -> int:
         """Removes a worker and reports its tasks as lost; returns their number.
 
-        With `judged`, does nothing if the worker has sent a heartbeat since that record. Without
-        it, the worker has shut down regularly, and none of its tasks counts as started.
+        If `judged` is given, does nothing if the worker has sent a heartbeat since that record.
+        Without `judged`, the worker has shut down regularly, and none of its tasks counts as
+        started.
         """
         keys = self._keys
         count: int = await self._pool.run_script(
@@ -78,18 +79,18 @@ class LostTaskReporter:
         return count
 
 
-# -- order of queues: the queue that was served longest ago comes first -------------------------
+# -- order of queues: the least recently served queue comes first -------------------------------
 
 
 class QueueRotation:
-    """Orders the queues that this client knows and that still exist."""
+    """Orders the queues, the least recently served queue first."""
 
     def __init__(self) -> None:
         self._turns = count(1)
         self._last_served: dict[str, int] = {}
 
     def sort_queues(self, queues: Sequence[str] | None) -> list[str]:
-        """Returns the given queues, or all known ones, in the order in which to serve them."""
+        """Returns the given queues, or all known queues, in the order in which to serve them."""
         names = self._last_served if queues is None else queues
         return sorted(names, key=lambda name: self._last_served.get(name, 0))
 
@@ -98,7 +99,9 @@ class QueueRotation:
             self._last_served[name] = next(self._turns)
 
     def set_known(self, names: Iterable[str]) -> None:
-        """Replaces the known queues."""
+        """Replaces the known queues by `names`; each queue that stays keeps its place
+        in the order.
+        """
         self._last_served = {name: self._last_served.get(name, 0) for name in names}
 
 
@@ -112,7 +115,9 @@ def decode_worker_records(
     live: Sequence[tuple[bytes, bytes, int, bytes]],
     dead: Sequence[tuple[bytes, bytes]],
 ) -> list[WorkerRecord]:
-    """Decodes live workers, and once each, those dead workers that have not returned."""
+    """Returns the records of live workers, and one record for each dead worker that has not
+    returned.
+    """
     records = {
         worker: _decode_worker_record(now, worker, about, counter=int(counter), holds=holds)
         for worker, counter, holds, about in live
@@ -194,7 +199,9 @@ class RedisTaskQueue:
         return await self._start(worker, tokens)
 
     def begin(self, token: TaskToken) -> None:
-        """Does nothing: the server recorded the start, and it survives the death of a worker."""
+        """Does nothing: the server has recorded the start, and this record survives the death of a
+        worker.
+        """
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         args: list[Arg] = []
@@ -289,7 +296,8 @@ class RedisTaskQueue:
         return float(await self._pool.run_script("take_token", [self._keys.bucket + tag], args))
 
     async def _take_stale(self, worker: str, limit: int) -> Sequence[TaskMessage]:
-        """Returns those tasks that the worker still holds among pushes that it did not wait for.
+        """Returns those late pushed tasks that are still assigned to the worker, and marks them as
+        started.
 
         Also removes the worker from the waiting workers.
         """
@@ -315,10 +323,9 @@ class RedisTaskQueue:
     async def _claim_queued(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
     ) -> tuple[Sequence[TaskMessage], float]:
-        """Claims queued tasks.
+        """Claims queued tasks; returns them and the start of the wait on the clock of the server.
 
-        If there are none and `waits` is set, registers the worker as waiting. The second value is
-        the start of that wait on the clock of the server.
+        If no task is queued and `waits` is set, registers the worker as waiting.
         """
         keys = self._keys
         order = self._rotation.sort_queues(queues)

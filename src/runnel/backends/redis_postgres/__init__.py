@@ -1,4 +1,4 @@
-"""A backend of two servers: Redis runs the executions, PostgreSQL archives them."""
+"""A backend of two servers: Redis holds running executions, PostgreSQL archives all executions."""
 
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 

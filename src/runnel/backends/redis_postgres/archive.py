@@ -18,19 +18,19 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# The time that Redis keeps a definition after its last use. It is the only copy that can be read
-# while PostgreSQL is down.
+# The time that Redis keeps a definition after its last use. While PostgreSQL is down, only this
+# copy can be read.
 DEFINITION_TTL_S = 7 * 24 * 3600
 
 
 class RedisPostgresArchive:
     """Implements the Archive port.
 
-    A single execution is read from Redis first, which has the state of its last commit.
+    A single execution is read from Redis first, because Redis has the state of its last commit.
 
-    Lists are read from PostgreSQL and show the state that Redis has. An execution that reached a
-    state since the last flush of the archiver may be missing from a list of that state. A submitted
-    execution is in both stores before the caller gets the reply.
+    Lists are read from PostgreSQL, and then show the states that Redis has. A list filtered by
+    state may lack an execution that reached this state after the last flush of the archiver. A
+    submitted execution is in both stores before the submit returns.
     """
 
     def __init__(self, hot: RedisArchive, cold: PostgresArchive) -> None:
@@ -74,10 +74,10 @@ class RedisPostgresArchive:
         return {**hot, **cold}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        """Returns the history entries.
+        """Returns the history entries of the execution, from Redis or else from PostgreSQL.
 
-        An execution that Redis knows without a history has not started, so PostgreSQL has none
-        either.
+        An execution that is in Redis without a history has not started, so PostgreSQL is not
+        queried.
         """
         entries = await self._hot.load(execution_id, after=after)
         header = await self._hot.get_header(execution_id)
@@ -88,10 +88,11 @@ class RedisPostgresArchive:
         return await self._cold.load(execution_id, after=after)
 
     async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
-        """Returns the header of PostgreSQL if the execution ended there and runs in Redis.
+        """Returns the header of PostgreSQL if it is final although the execution still runs in
+        Redis.
 
-        An end is final: such a Redis was rolled back, and the next owner of the partition restores
-        the end.
+        A final state never changes, so such a Redis was rolled back. The next owner of the
+        partition restores the final state.
         """
         if hot.state in FINAL_EXECUTION_STATES:
             return None
@@ -102,9 +103,10 @@ class RedisPostgresArchive:
         return None
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """Lists executions from the archive; those that are not final get their header from Redis.
+        """Lists executions from PostgreSQL, with the headers of Redis for executions that are not
+        final.
 
-        If Redis can't be reached, the archived headers are returned.
+        If Redis can't be reached, all headers are those of PostgreSQL.
         """
         headers: list[ExecutionHeader] = []
         remaining = criteria
@@ -135,7 +137,9 @@ class RedisPostgresArchive:
         return [current.get(header.execution_id, header) for header in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """Returns matching ids; while PostgreSQL is down, only those that Redis has."""
+        """Returns the ids that begin with `prefix`; while PostgreSQL is down, only
+        those in Redis.
+        """
         try:
             return await self._cold.find_ids(prefix, limit=limit)
         except StoreError:

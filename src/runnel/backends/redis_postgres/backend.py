@@ -1,4 +1,4 @@
-"""Opens and closes all ports of a Redis and the PostgreSQL that belongs to it."""
+"""Opens and closes all ports of a pair of one Redis server and one PostgreSQL server."""
 
 from typing import Self
 
@@ -51,7 +51,9 @@ class RedisPostgresBlobs:
             return await self._cold.get(key)
 
     async def delete(self, prefix: str) -> int:
-        """Deletes blobs in both stores; counts a blob that is in both once."""
+        """Deletes blobs in both stores and returns their number; a blob that is in both counts
+        once.
+        """
         return max(await self._hot.delete(prefix), await self._cold.delete(prefix))
 
 
@@ -64,23 +66,26 @@ class RedisPostgresRetention:
         self._cold = cold
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes executions in PostgreSQL; Redis forgets them within a minute after their end."""
+        """Deletes executions in PostgreSQL.
+
+        The archiver removes them from Redis within a minute after their end.
+        """
         return await self._cold.delete_finished(state, before=before, limit=limit)
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         """Deletes orphaned blobs in Redis.
 
-        PostgreSQL has none: it gets a blob with its command, or with the events of a known
-        execution.
+        PostgreSQL has no orphaned blobs, because each blob is stored together with its command or
+        with the events of its execution.
         """
         return await self._hot.delete_orphaned_blobs(idle_s=idle_s)
 
 
 class RedisPostgresBackend:
-    """All ports of the two servers; use `open` to create an instance.
+    """Implements all ports with a Redis and a PostgreSQL server. Use `open` to create an instance.
 
-    `journal`, `ledger` and the two blob stores are for the archiver. Without an archiver the
-    journal fills up, and partitions stop making decisions.
+    `journal`, `ledger` and the two blob stores are for the archiver. If no archiver runs, the
+    journal fills up and orchestrators can't commit any more.
     """
 
     def __init__(
@@ -136,11 +141,11 @@ class RedisPostgresBackend:
         host: str = "",
         takes_archive: bool = False,
     ) -> Self:
-        """Opens both servers and checks that they belong together.
+        """Connects to both servers and checks that they are a pair.
 
-        Raises InputError if they do not, unless `takes_archive`, which pairs them permanently.
-        `host` is the name of this machine. While PostgreSQL can't be reached, a Redis with an
-        archive is accepted without the check.
+        Raises InputError if they are not a pair. With `takes_archive`, pairs the two servers
+        permanently instead. `host` is the name of this machine. While PostgreSQL can't be reached,
+        a Redis that is paired with an archive is accepted without the check.
         """
         database = await PostgresDatabase.open(postgres_url, postgres_options)
         pool = RedisConnectionPool(redis_url, clock, redis_options)

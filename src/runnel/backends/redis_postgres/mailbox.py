@@ -16,9 +16,9 @@ from runnel.ports.clock import Clock
 from runnel.ports.journal import Journal
 from runnel.ports.store import NO_BLOBS
 
-# -- admission control: refuses new executions while the archive lags too far -------------------
+# -- admission control: refuses new executions while too many commits are not archived ----------
 
-# At this fill ratio of the journal, new executions are refused; running ones continue.
+# At this fill ratio of the journal, new executions are refused. Running executions continue.
 JOURNAL_FILL_RATIO_MAX = 0.8
 JOURNAL_POLL_INTERVAL_S = 1.0
 
@@ -32,7 +32,10 @@ class AdmissionControl:
         self._lock = asyncio.Lock()
 
     async def check(self, partition: int) -> None:
-        """Raises ArchiveBehindError if the journal was too long at most one second ago."""
+        """Raises ArchiveBehindError if the journal is too long.
+
+        The measured length is at most one second old.
+        """
         if self._is_outdated(partition):
             # One query serves all concurrent callers: without the lock, 2,000 submits sent 2,000
             # queries.
@@ -49,18 +52,19 @@ class AdmissionControl:
         return length is None or self._clock.monotonic() - length[0] > JOURNAL_POLL_INTERVAL_S
 
 
-# A creation that reaches Redis later than this is not sent; the owner of the partition sends it
-# again. Otherwise its execution may have ended and been forgotten by then. This is far below
-# `Archiver.keep_s`.
+# Redis refuses a creation that arrives later than this, because its execution may have ended and
+# been removed from Redis by then. The owner of the partition sends the creation again. This time is
+# far below `Archiver.keep_s`.
 SEND_DEADLINE_S = 20.0
 
 
 class RedisPostgresMailbox:
-    """Implements the Mailbox port; callers that arrive during a transaction share the next one.
+    """Implements the Mailbox port.
 
-    An error means that no command was recorded, unless the reply to the transaction was lost. After
-    the commands are recorded, an unreachable Redis is not an error: the owner of the partition
-    sends commands again that have had no effect.
+    Callers that arrive during a transaction share the next transaction. An error means that no
+    command was recorded, unless the reply to the transaction was lost. Once the commands are
+    recorded, an unreachable Redis is not an error. The owner of the partition later sends the
+    recorded commands that have had no effect.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class RedisPostgresMailbox:
 
         Raises ArchiveBehindError for new executions while too many commits wait for the archive.
         Commands with blobs use their own transaction, so that other callers do not wait for large
-        values. The statement that records the commands also checks that their definitions are
+        values. The SQL statement that records the commands also checks that their definitions are
         stored.
         """
         for command in commands:

@@ -1,6 +1,7 @@
 """Pairs an archive with its Redis, and imports commands from a Redis that had no archive.
 
-Another Redis is refused, unless it is started with the option to take the archive.
+A Redis that is not paired with the archive is refused, unless the process is started with the
+option to take the archive.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from runnel.core.commands import Command, list_command_blobs
 from runnel.errors import InputError, NotFoundError, StoreError, UnreadableFormatError
 from runnel.ports.clock import IdGenerator
 
-# -- commands that Redis accepted before it had an archive -------------------------------------
+# -- imports commands that Redis accepted before it had an archive ------------------------------
 
 COMMAND_PAGE_SIZE = 100
 WORKFLOW_PAGE_SIZE = 100
@@ -44,8 +45,8 @@ VERSIONS_MAX = 10_000
 class PendingCommandImport:
     """Records commands that Redis acknowledged before it had an archive.
 
-    The owners of partitions send them from there. Such a command may be in the inbox of a partition
-    that the archive does not have.
+    The owners of partitions then send the recorded commands. The inbox of such a command may have a
+    partition number that the archive does not have.
     """
 
     def __init__(
@@ -58,15 +59,15 @@ class PendingCommandImport:
         self._ledger = PostgresLedger(database)
 
     async def record(self, layout: RedisLayout) -> Mapping[int, str]:
-        """Records all messages in all inboxes, with partitions of `layout`.
+        """Records the messages of all inboxes, and assigns them to the partitions of `layout`.
 
-        Returns the id of the last recorded message per inbox. Raises InputError if a message can't
-        be read; then none is recorded.
+        Returns the id of the last recorded message per inbox. If a message can't be read, records
+        nothing and raises InputError.
         """
         count = int(await self._pool.call("HGET", self._keys.layout, "partitions") or 0)
         for partition in range(count):
             async for _ in self._read_pages(partition):
-                """Only checks that every message can be read."""
+                """This loop only checks that every message can be read."""
         last_recorded: dict[int, str] = {}
         for partition in range(count):
             async for last, commands in self._read_pages(partition):
@@ -77,22 +78,24 @@ class PendingCommandImport:
         return last_recorded
 
     async def _read_pages(self, partition: int) -> AsyncIterator[tuple[str, Sequence[Command]]]:
-        """Yields each page of an inbox: the id of its last message, and the commands."""
+        """Yields, for each page of an inbox, the id of its last message and its commands."""
         key = f"{self._keys.inbox}{partition}"
         async for page in self._pool.read_stream(key, page_size=COMMAND_PAGE_SIZE):
             yield page[-1][0].decode(), [_decode_or_refuse(fields[1]) for _, fields in page]
 
     async def _record(self, commands: Sequence[Command], layout: RedisLayout) -> None:
-        """Records commands; repeating this after an interruption is safe."""
+        """Records commands in the archive. Repeating this call after an interruption is safe."""
         for key in list_command_blobs(commands):
-            with suppress(NotFoundError):  # the reader of the value reports it as missing
+            with suppress(NotFoundError):  # the task that reads the blob reports it as missing
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
         await self._ledger.record(
             [(layout.route(command.aggregate_id), command) for command in commands]
         )
 
     async def _copy_definitions(self) -> None:
-        """Copies the definitions, the oldest first, so that each keeps its version."""
+        """Copies the definitions from Redis to the archive, oldest first, so that each keeps its
+        version.
+        """
         after = ""
         while page := await self._hot.list_workflows(after=after, limit=WORKFLOW_PAGE_SIZE):
             for newest in page:
@@ -114,15 +117,16 @@ def _decode_or_refuse(body: bytes) -> Command:
         ) from error
 
 
-# The maximum number of rounds: each records messages that arrived during the previous one.
+# The maximum number of rounds. Each round records the messages that arrived during the previous
+# round.
 ADOPT_ROUNDS_MAX = 10
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def format_redis_location(address: str, prefix: str, host: str) -> str:
-    """Describes the location of a Redis for users.
+    """Returns the location of a Redis as text for users.
 
-    `host` is the name of this machine, which is added to an address that only this machine can use.
+    `host`, the name of this machine, is added to an address that only this machine can use.
     """
     is_local = address.startswith("/") or address.rpartition(":")[0] in LOOPBACK
     machine = f" on {host}" if is_local and host else ""
@@ -130,11 +134,12 @@ def format_redis_location(address: str, prefix: str, host: str) -> str:
 
 
 class Pairing:
-    """Checks that a Redis and an archive belong together.
+    """Checks that a Redis and an archive are a pair.
 
-    `redis_location` is the location of the Redis as `format_redis_location` returns it. Redis
-    stores a name for itself, which the archive knows. A Redis without a name was wiped or is
-    another one. It counts as the same if it is at a known location of the archive's Redis.
+    `redis_location` is the location of the Redis as `format_redis_location` returns it. Redis and
+    the archive both store the name of the Redis. A Redis without a name was wiped or is another
+    Redis. A Redis without a name counts as the paired Redis if its location is stored in the
+    archive.
     """
 
     def __init__(
@@ -156,8 +161,9 @@ class Pairing:
     async def open(self, partitions: int | None, *, takes_archive: bool) -> RedisLayout:
         """Checks the pair and returns its layout.
 
-        Raises InputError if the two do not belong together, or have another number of partitions.
-        While PostgreSQL can't be reached, a Redis with an archive is accepted without the check.
+        Raises InputError if the two are not a pair, or have another number of partitions. While
+        PostgreSQL can't be reached, a Redis that is paired with an archive is accepted without the
+        check.
         """
         try:
             meta = await self._open_meta(partitions)
@@ -171,7 +177,10 @@ class Pairing:
         return layout
 
     async def confirm(self, layout: RedisLayout, *, takes_archive: bool = False) -> None:
-        """Pairs an empty Redis; raises InputError if this Redis does not belong to the archive."""
+        """Pairs an empty Redis with the archive.
+
+        Raises InputError if the Redis is not empty and not paired with the archive.
+        """
         incarnation, current = await find_identity(self._pool, self._keys)
         paired_redis = await read_paired_redis(self._database)
         is_other = False
@@ -191,8 +200,8 @@ class Pairing:
     ) -> str:
         """Stores the layout in Redis; first records the messages of a Redis that had no archive.
 
-        The messages of a refused Redis are not recorded: the archive would run them a second time
-        elsewhere.
+        The messages of a refused Redis are not recorded. That Redis may still run them, and the
+        archive would run them a second time.
         """
         recorded: Mapping[int, str] = {}
         for _ in range(ADOPT_ROUNDS_MAX):
@@ -212,7 +221,10 @@ class Pairing:
         )
 
     async def _save_pairing(self, redis: PairedRedis, identity: str) -> None:
-        """Stores the pairing in the archive, last: a refused Redis leaves no trace there."""
+        """Stores the pairing in the archive.
+
+        This is the last step, so that a refused Redis changes nothing in the archive.
+        """
         if redis.id == identity:
             if self._redis_location not in redis.locations:
                 await add_redis_location(self._database, self._redis_location)

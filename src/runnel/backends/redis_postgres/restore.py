@@ -1,4 +1,4 @@
-"""Restores partitions of a Redis that was wiped or rolled back from the archive."""
+"""Restores, from the archive, the partitions of a Redis that was wiped or rolled back."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -40,7 +40,7 @@ from runnel.errors import (
 from runnel.ports.records import BlobStore
 from runnel.ports.store import Lease
 
-# -- executions that the archive has deleted must not run again ---------------------------------
+# -- executions that were deleted from the archive must not run again ---------------------------
 
 DROP_BATCH_SIZE = 500
 
@@ -49,8 +49,8 @@ class DeletedExecutions:
     """Removes deleted executions from a partition whose archive is ahead of Redis.
 
     In such a Redis, every running execution was archived, and every creation in an inbox was
-    recorded before it was sent. A root that the archive no longer has was therefore final and was
-    deleted.
+    recorded in the archive. A root execution that is missing from the archive was therefore final
+    and was deleted.
     """
 
     def __init__(self, journal: RedisJournal, queries: RestoreQueries) -> None:
@@ -59,8 +59,8 @@ class DeletedExecutions:
 
     async def drop(self, lease: Lease) -> set[ExecutionId]:
         """Removes the executions from Redis and returns their ids; their tasks must be dropped."""
-        # Redis is read first: an execution that arrives meanwhile is recorded in the archive
-        # before.
+        # Redis is read before the archive: a new execution is recorded in the archive before it is
+        # sent to Redis.
         running = await self._journal.list_running(lease.partition)
         unread = await self._journal.read_unread(lease.partition)
         roots = {get_root_id(id_) for id_ in (*running, *find_created_ids(unread))}
@@ -87,14 +87,16 @@ def find_created_ids(messages: Iterable[bytes]) -> set[ExecutionId]:
 
 
 def _parse_root(body: bytes) -> ExecutionId | None:
-    """Returns the root of the execution that a message is for; None if it can't be read."""
+    """Returns the root of the execution that a message is for, or None if the message can't be
+    read.
+    """
     try:
         return get_root_id(ExecutionId(decode_message(body).aggregate_id))
     except UnreadableFormatError:
         return None
 
 
-# -- tasks that an execution waits for, found in its events ------------------------------------
+# -- reads from the events of an execution which tasks it waits for -----------------------------
 
 _ATTEMPT_END_EVENTS = (
     NodeCompleted,
@@ -125,12 +127,12 @@ def _decode_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
             yield from decode_entry(data).events
 
 
-# The maximum amount that one script call writes.
+# The maximum number of entries and of bytes that one script call writes.
 PART_ENTRIES_MAX = 1_000
 PART_BYTES_MAX = 1_000_000
 JOURNAL_PAGE_SIZE = 500
 SCAN_BATCH_SIZE = 1_000
-# A command can hold an input of a quarter of a megabyte.
+# A page of commands is small, because one command can hold an input of 256 kB.
 COMMAND_PAGE_SIZE = 100
 
 
@@ -138,7 +140,7 @@ class ArchiveRestorer:
     """Compares each partition with the archive once per run of the Redis server.
 
     Redis loses nothing while it runs, so partitions change owners without PostgreSQL. After a
-    restart, a failover or a wipe, a partition can't be acquired before it was compared.
+    restart, a failover or a wipe, a partition can't be acquired until it was compared.
     """
 
     def __init__(
@@ -167,8 +169,8 @@ class ArchiveRestorer:
     async def find_epoch_min(self, partition: int) -> int:
         """Returns the lowest epoch that the next owner may use.
 
-        A rollback of Redis also rolls back its epochs, but the next one must be above the
-        archive's.
+        A rollback of Redis also rolls back its epochs, but the next epoch must be above all epochs
+        in the archive.
         """
         if await self._is_verified(partition, await self._pool.run_id()):
             return 0
@@ -195,8 +197,8 @@ class ArchiveRestorer:
     async def _compare_with_archive(self, lease: Lease) -> int:
         """Restores the partition if necessary, and returns the sequence of its last valid commit.
 
-        A Redis that returns from before a wipe has commits that are not valid. The archive has
-        continued without them, with the same sequence numbers.
+        A Redis that was rolled back to a state before a wipe has commits that are not valid. The
+        archive has other commits with the same sequence numbers.
         """
         number = lease.partition
         key = f"{self._keys.partition}{number}"
@@ -207,8 +209,8 @@ class ArchiveRestorer:
             common_sequence = min(common_sequence, claimed.branched_at)
         is_other = common_sequence < lease.sequence
         if is_other:
-            # The whole journal is deleted, including commits that both incarnations have and that
-            # are not archived.
+            # The whole journal is deleted, including commits that both incarnations share and that
+            # are not archived yet.
             common_sequence = min(common_sequence, claimed.sequence)
         is_behind = claimed.sequence > common_sequence or is_other
         if is_behind:
@@ -227,10 +229,10 @@ class ArchiveRestorer:
     async def _write_back(self, lease: Lease, common_sequence: int) -> None:
         """Restores executions, blobs and concurrency keys, and drops stale tasks.
 
-        Complete histories are written, so that the restore can be repeated; the sequence is set
-        last. For a wiped Redis, final executions stay in the archive. For a rolled-back Redis they
-        are restored as well: there they still run, or their creation is in the inbox. All changes
-        in Redis up to `common_sequence` are archived.
+        Writes complete histories and sets the sequence last, so that the restore can be repeated.
+        Does not restore final executions into a wiped Redis. Restores final executions into a
+        rolled-back Redis, because there they still run or their creation is in the inbox. All
+        changes in Redis up to `common_sequence` are archived.
         """
         deleted = await self._deleted.drop(lease)
         diverged = await self._find_diverged(lease, common_sequence)
@@ -280,7 +282,9 @@ class ArchiveRestorer:
     async def _drop_tasks(
         self, lease: Lease, ids: set[ExecutionId], valid_tokens: set[TaskToken]
     ) -> None:
-        """Drops tasks that are settled or replaced according to the restored histories."""
+        """Drops the tasks in Redis that are settled or replaced according to the restored
+        histories.
+        """
         stale: list[bytes] = []
         cursor = b"0"
         while True:
@@ -344,8 +348,8 @@ class ArchiveRestorer:
     async def _resend_unapplied(self, lease: Lease) -> None:
         """Sends recorded commands again that have had no effect and are not in the inbox.
 
-        This happens at once, because no other process knows what Redis has lost of its inbox. The
-        archiver reports unreadable commands.
+        The commands are sent at once, because only this process knows that Redis may have lost
+        messages. The archiver reports unreadable commands.
         """
         unread: set[bytes] | None = None
         after = 0
@@ -374,7 +378,10 @@ class ArchiveRestorer:
 
 
 def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
-    """Splits entries into parts; at least one, because an empty history also has a header."""
+    """Splits entries into parts.
+
+    Returns at least one part, because an empty history also has a header.
+    """
     parts: list[list[bytes]] = [[]]
     size = 0
     for entry in entries:

@@ -1,4 +1,6 @@
-"""The embedded backend: one data directory, shared by the processes of one machine."""
+"""The embedded backend, which stores all data in one directory that the processes of one machine
+share.
+"""
 
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import Durability

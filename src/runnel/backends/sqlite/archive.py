@@ -44,7 +44,7 @@ from runnel.ports.archive import (
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
-# The number of rows that a scan reads at once. One chunk takes 3 to 4 ms of the event loop.
+# The number of rows that a scan reads at once. One chunk blocks the event loop for 3 to 4 ms.
 CHUNK_ROWS = 500
 
 
@@ -94,7 +94,7 @@ class SqliteArchive:
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         """Returns the headers of the ids that exist, with one query per id.
 
-        A query takes 20 µs here, so a combined query would not be faster.
+        A query on SQLite takes 20 µs, so a combined query would not be faster.
         """
         headers = [await self.get_header(execution_id) for execution_id in ids]
         return {header.execution_id: header for header in headers if header is not None}
@@ -137,7 +137,7 @@ class SqliteArchive:
             return [decode_header_row(row) for row in self._reader.rows("list_children", values)]
         if not criteria.states:
             return [decode_header_row(row) for row in self._reader.rows("list_headers", values)]
-        # Queries the index once per state, then keeps the newest of all.
+        # Queries the index once per state, then keeps the newest headers of all states.
         headers = [
             decode_header_row(row)
             for state in set(criteria.states)
@@ -181,7 +181,7 @@ class SqliteArchive:
 
 
 def _has_unindexed(criteria: ExecutionFilter) -> bool:
-    """Returns whether the filter has a condition that the SQL statement can't check."""
+    """Returns True if the filter has a condition that the SQL statement can't check."""
     return is_unindexed(criteria) or criteria.parent is not None
 
 
@@ -226,10 +226,10 @@ class SqliteRetention:
         self._clock = clock
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes executions with their histories and letters, then their blobs.
+        """Deletes executions with their histories and dead letters, then their blobs.
 
-        Blobs are deleted last. A crash in between leaves an unused blob; the other order could
-        leave an execution without its values.
+        Blobs are deleted last, so that a crash leaves only unused blobs. In the other order, a
+        crash could leave an execution without its values.
         """
 
         def run(db: sqlite3.Connection) -> tuple[int, list[str]]:

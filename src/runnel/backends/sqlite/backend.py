@@ -1,14 +1,14 @@
-"""A backend in one folder: a SQLite database, blobs as files, tasks in memory.
+"""A backend in one folder, with a SQLite database, blobs as files, and tasks in memory.
 
-Stored in the database: partitions, histories, executions, definitions, timers, messages, dead
-letters, records, rate buckets.
+The database stores partitions, histories, executions, definitions, timers, messages, dead letters,
+records and rate buckets.
 
-Kept only in memory: queued and claimed tasks, reports that no commit has consumed, concurrency keys
-and their messages. They belong to the process that owns the partition. If that process dies, the
-next owner finds that these tasks are unknown and issues them again. This design halves the writes
-of every task. Its price is a repeated attempt after a crash.
+The process that owns a partition keeps some data only in memory: queued and claimed tasks,
+unconsumed reports, and concurrency keys with their messages. If that process dies, the next owner
+detects that these tasks are unknown and issues them again. Keeping tasks in memory halves the
+writes of every task. The price is a repeated attempt after a crash.
 
-A memory-mapped file records which tasks are running. It survives a crash of the process.
+A memory-mapped file records which tasks are running. The file survives a crash of the process.
 """
 
 from contextlib import ExitStack, closing
@@ -37,7 +37,10 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class SqliteBackend:
-    """All ports of one data directory, opened by `open` and bound to its event loop."""
+    """Implements all ports in one data directory.
+
+    Use `open` to create an instance for the running loop.
+    """
 
     store: Store
     mailbox: Mailbox

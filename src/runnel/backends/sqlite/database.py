@@ -1,4 +1,4 @@
-"""Opens and checks the database file; its errors, row codecs and the reading connection."""
+"""Opens and checks the database file; translates its errors, converts rows and reads data."""
 
 import errno
 import fcntl
@@ -36,18 +36,18 @@ FILE_NAME = "runnel.db"
 SCHEMA_VERSION = 4
 OPEN_BUSY_TIMEOUT_MS = 5_000
 CACHED_STATEMENTS_MAX = 256
-# The log file keeps up to this size when it restarts (see `Checkpointer`): overwriting existing
-# pages is faster than allocating new ones.
+# The log file keeps up to this size when it restarts (see `Checkpointer`), because overwriting
+# existing pages is faster than allocating new pages.
 WAL_BYTES_MAX = 64 * 1024 * 1024
-# NORMAL: a killed process loses nothing; a power failure can lose the last commits, but never a
-# part of one. FULL: one fsync per transaction.
+# With NORMAL, a killed process loses nothing. A power failure can lose the last commits, but never
+# a part of a commit. With FULL, SQLite runs one fsync per transaction.
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
 
 
 def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connection:
     """Returns the writing connection; creates the folder and the schema if they are missing.
 
-    Raises InputError or StoreError.
+    Raises InputError if the folder can't be used, and StoreError if the database can't be opened.
     """
     _make_folder(data_dir)
     path = data_dir / FILE_NAME
@@ -68,16 +68,16 @@ def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connecti
 def _lock_data_dir(data_dir: Path) -> Iterator[None]:
     """Holds an exclusive lock while a process opens the database.
 
-    Switching a new file to WAL mode fails at once, without waiting, while another process does the
-    same.
+    The lock is needed because switching a new file to WAL mode fails at once while another process
+    does the same.
     """
     with (data_dir / "open.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            # Closing the file is not enough: a child process that was forked meanwhile has it open
-            # too.
+            # The lock is released explicitly, because a child process that was forked in the
+            # meantime also has the file open.
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
@@ -154,7 +154,8 @@ def _make_folder(data_dir: Path) -> None:
 def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     """Creates or upgrades the schema, and raises StoreError if the file can't be used.
 
-    If two processes do this at the same time, one waits and then finds the schema complete.
+    If two processes open the file at the same time, one process waits and then reads the complete
+    schema.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -200,7 +201,7 @@ def build_letter_row(letter: DeadLetter) -> RowValues:
     return (letter.rejected_at, encode(letter))
 
 
-# The reading connection sees committed data and never waits for a writer.
+# The reading connection reads committed data and never waits for a writer.
 
 
 class SqliteReader:
@@ -217,7 +218,9 @@ class SqliteReader:
     def rows(
         self, name: str, values: Sequence[Column] | Mapping[str, Column] = ()
     ) -> list[tuple[Any, ...]]:
-        """Returns all rows at once: an open cursor would keep the log from restarting."""
+        """Returns all rows at once, because an open cursor would keep the write-ahead log from
+        restarting.
+        """
         try:
             return self._db.execute(SQL[name], values).fetchall()
         except sqlite3.Error as error:

@@ -1,6 +1,6 @@
 """The change feed in the database file.
 
-Readers see writes of their own process at once, and writes of other processes within 0.1 s.
+Readers get the writes of their own process at once, and the writes of other processes within 0.1 s.
 """
 
 import asyncio
@@ -19,9 +19,11 @@ from runnel.backends.sqlite.database import SQL, SqliteReader
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage, FeedPosition
 
-# The delay until a commit of another process is seen. One poll is a query by key, about 10 µs.
+# The interval of polls for commits of other processes. One poll is a query by key and takes about
+# 10 µs.
 POLL_INTERVAL_S = 0.1
-# The feed is trimmed only once per this number of entries: a delete takes as long as many inserts.
+# The feed is trimmed only once per this number of entries, because one delete takes as long as many
+# inserts.
 TRIM_INTERVAL_ENTRIES = 500
 
 
@@ -47,7 +49,8 @@ class SqliteFeed:
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            # Cleared before the read: a writer thread may commit right after the read.
+            # The event is cleared before the read, because a writer thread may commit right after
+            # the read.
             self.arrived.clear()
             page = self._read_page(after, limit)
             remaining_s = deadline - self._clock.monotonic()

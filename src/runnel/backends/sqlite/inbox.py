@@ -1,7 +1,7 @@
 """Delivery of commands to partitions.
 
-Commands are stored first. Then they are put into the inbox of an owner in this process, or the
-owner in another process is woken through its socket.
+Commands are stored first. If this process owns the partition, the commands are then put into its
+inbox. If another process owns the partition, that process is woken through its socket.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ from runnel.ports.store import NO_BLOBS, make_pending_header
 
 @dataclass(slots=True)
 class OutgoingCommands:
-    """The commands of one write job, encoded before its transaction begins."""
+    """The commands of one write job, encoded before the transaction of the job begins."""
 
     commands: list[Command] = field(default_factory=list)
     rows: list[tuple[int, bytes]] = field(default_factory=list)
@@ -58,7 +58,8 @@ class StoredMessages:
 class MessageDelivery:
     """Stores commands and puts them into the inboxes of owned partitions.
 
-    `read_new_messages` reads the stored messages that an owned partition has not seen yet.
+    `read_new_messages` reads the stored messages that are not yet in the inbox of an owned
+    partition.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class MessageDelivery:
         return self._state.routes.find(command.aggregate_id)
 
     def write(self, db: sqlite3.Connection, outgoing: OutgoingCommands) -> StoredMessages:
-        """Stores the commands.
+        """Stores the commands and returns the stored rows.
 
-        The result has the new rows of each partition in order, after earlier rows of other
-        processes that the partition has not seen.
+        The result has the new rows of each partition in order. The new rows follow earlier rows of
+        other processes that are not yet in the inbox of the partition.
         """
         creations = [
             (row[0], command)
@@ -144,10 +145,10 @@ class MessageDelivery:
     def _prepend_unseen(
         self, db: sqlite3.Connection, partition: int, rows: Sequence[tuple[int, Command]]
     ) -> MessageRows | None:
-        """Returns the rows, preceded by stored messages that the partition has not seen.
+        """Returns the rows, preceded by stored messages that are not yet in the partition's inbox.
 
-        Ids ascend in the order of transactions, so messages that other processes sent before are
-        visible. Returns None if this process does not own the partition.
+        Row ids ascend in the order of transactions, so all earlier messages of other processes are
+        already visible. Returns None if this process does not own the partition.
         """
         owned = self._state.owned.by_number.get(partition)
         if owned is None:
@@ -163,7 +164,8 @@ def _get_root(command: Command) -> str:
 def _find_partitions(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:
     """Returns the partition of each root that exists already.
 
-    An execution that is created a second time may be in a partition of another process.
+    The lookup is needed because an execution that is created a second time may be in a partition of
+    another process.
     """
     roots = {get_root_id(command.execution_id) for command in commands}
     rows = {root: db.execute(SQL["get_home"], (root,)).fetchone() for root in roots}
@@ -190,7 +192,8 @@ class SqliteMailbox:
         self._messages = messages
         self._blobs = blobs
         self._open_batch: tuple[OutgoingCommands, WriteJob[StoredMessages]] | None = None
-        # The writer may be another thread: joining a batch and closing it must exclude each other.
+        # A lock is needed because the writer may be another thread, and a batch must not close
+        # while a caller joins it.
         self._lock = threading.Lock()
 
     async def send(
@@ -202,7 +205,7 @@ class SqliteMailbox:
     ) -> None:
         """Stores the commands and their blobs.
 
-        If the caller is cancelled, the commands may have been sent. The blobs therefore stay.
+        If the caller is cancelled, the blobs stay, because the commands may have been stored.
         """
         outgoing = self._messages.encode_commands(commands)
         join = self._enqueue_alone if requires_definition else self._join_batch
@@ -228,7 +231,10 @@ class SqliteMailbox:
         return job
 
     def _enqueue_alone(self, outgoing: OutgoingCommands) -> WriteJob[StoredMessages]:
-        """Enqueues a job that shares the transaction of other jobs, but can be refused alone."""
+        """Enqueues a job that shares the transaction of other jobs.
+
+        If the job is refused, the other jobs are not affected.
+        """
         return self._writer.enqueue(partial(self._write_if_stored, outgoing), self._apply)
 
     def _write_if_stored(

@@ -1,6 +1,7 @@
 """Leases of partitions in a data directory.
 
-A kernel lock shows that the owner is alive. Epoch and nonce fence its writes.
+A kernel lock shows that the owner of a partition is alive. Epoch and nonce fence the writes of
+former owners.
 """
 
 import fcntl
@@ -21,13 +22,13 @@ from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import Lease, LeaseRecord, TimerRecord
 
-# -- one kernel lock per partition, freed by the kernel when its process ends ------------------
+# -- kernel locks of partitions, which the kernel frees when their process ends -----------------
 
 
 class PartitionLocks:
     """One kernel lock per partition; the kernel frees it when the process ends.
 
-    A lock belongs to an open file, so two backends in one process exclude each other as well.
+    A lock is bound to an open file, so two backends in one process exclude each other as well.
 
     A forked child inherits the open files of its parent, and would keep the locks after the
     parent's death. The child therefore closes these files before any other code runs in it.
@@ -40,9 +41,10 @@ class PartitionLocks:
             _all_locks.add(self)
 
     def try_lock(self, partition: int) -> bool:
-        """Returns True if this backend holds the lock now or held it before.
+        """Takes the lock of the partition.
 
-        Returns False if another process or backend holds it.
+        Returns True if this backend holds the lock after the call. Returns False if another process
+        or backend holds the lock.
         """
         if partition in self._held:
             return True
@@ -58,7 +60,7 @@ class PartitionLocks:
         return partition in self._held
 
     def is_free(self, partition: int) -> bool:
-        """Returns whether no process holds the lock, this backend included.
+        """Returns True if neither this backend nor any other process holds the lock.
 
         The test takes a shared lock for a few microseconds. A process that tries to acquire the
         partition in that time gets LeaseHeldError and tries again later.
@@ -83,7 +85,10 @@ class PartitionLocks:
             self.unlock(partition)
 
     def close_inherited(self) -> None:
-        """Closes the lock files in a forked child; unlocking them would free the parent's locks."""
+        """Closes the lock files in a forked child.
+
+        Does not unlock them, because that would free the parent's locks.
+        """
         for handle in self._held.values():
             os.close(handle)
         self._held.clear()
@@ -106,8 +111,8 @@ def _try_flock(handle: int, kind: int) -> bool:
     return True
 
 
-# The fork lock ensures that every lock file that is open during a fork is registered here: user
-# code forks on its own threads.
+# The fork lock ensures that every lock file that is open during a fork is registered here. User
+# code can fork on any thread.
 _fork_lock = threading.RLock()
 _all_locks: "WeakSet[PartitionLocks]" = WeakSet()
 
@@ -152,13 +157,13 @@ class SqliteLeases:
         self._writer = writer
         self._reader = reader
         self._state = state
-        # The nonce of each acquisition that is in progress.
+        # The nonce of each acquisition that is in progress, by partition.
         self._acquiring: dict[int, str] = {}
 
     async def claim_home_partition(self) -> int:
         """Locks a partition for the new executions of this process, and returns its number.
 
-        The lock is held until `close`, even if the lease is lost. No other process can use the
+        The lock is held until `close`, even if the lease is lost, so no other process can use the
         partition as its home.
         """
         if self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
@@ -186,8 +191,8 @@ class SqliteLeases:
         try:
             acquired = await self._writer.submit(run, self._start_owning)
         except BaseException:
-            # Removed before the lock is freed: the job may still be queued, and must not fence out
-            # the next process that gets the lock.
+            # The nonce is removed before the lock is freed. The write job may still be queued, and
+            # must not fence out the next process that gets the lock.
             del self._acquiring[partition]
             self._discard_owned(partition)
             if not was_locked:
@@ -224,7 +229,9 @@ class SqliteLeases:
         return not self.locks.holds(partition) and self.locks.try_lock(partition)
 
     def _is_locked_unowned(self, partition: int) -> bool:
-        """Returns whether `claim_home_partition` locked it and it was not acquired since."""
+        """Returns True if `claim_home_partition` locked the partition and no lease was acquired
+        since then.
+        """
         return self.locks.holds(partition) and partition not in self._state.owned.by_number
 
     def _read_owner(self, partition: int) -> str:
@@ -238,7 +245,7 @@ class SqliteLeases:
         """
         partition = acquired.lease.partition
         if self._acquiring.get(partition) != acquired.lease.nonce:
-            return  # the caller was cancelled meanwhile
+            return  # the caller was cancelled during the write
         self._discard_owned(partition)
         inbox = LocalInbox()
         inbox.put_rows(acquired.messages)
@@ -311,7 +318,7 @@ class SqliteLeases:
         try:
             return self.locks.try_lock(partition)
         except PartitionUnavailableError:
-            # for example, another user owns the lock file: the partition can't be the home
+            # For example, another user owns the lock file. Such a partition can't be the home.
             return False
 
 

@@ -1,4 +1,4 @@
-"""The in-memory state of a process: its partitions, routes, tasks and concurrency keys."""
+"""The state that a process keeps in memory: its partitions, routes, tasks and concurrency keys."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,9 @@ class PartitionRegistry:
     by_number: dict[int, OwnedPartition] = field(default_factory=dict)
 
     def get(self, lease: Lease) -> OwnedPartition:
-        """Raises FencedError unless this is the current lease."""
+        """Returns the partition of the lease; raises FencedError unless `lease` is the current
+        lease.
+        """
         owned = self.find(lease)
         if owned is None:
             current = self.by_number.get(lease.partition)
@@ -64,17 +66,17 @@ class PartitionRegistry:
         return owned if owned.lease.epoch == lease.epoch else None
 
     def deliver(self, partition: int, command: Command) -> None:
-        """Puts a worker's report into the inbox; it is only in memory until a commit consumes it.
+        """Puts a worker's report into the in-memory inbox of the partition.
 
-        A report for a partition that was given up is discarded: the next owner issues the task
-        again.
+        Discards a report for a partition that this process no longer owns, because the next owner
+        issues the task again.
         """
         owned = self.by_number.get(partition)
         if owned is not None:
             owned.inbox.put(command)
 
 
-# -- routes: an execution is in the partition of its root --------------------------------------
+# -- routes: an execution is in the partition of its root execution -----------------------------
 
 CACHED_ROUTES_MAX = 50_000
 PARTITION_DEFAULT = 0
@@ -90,8 +92,8 @@ class PartitionRoutes:
         self.home: int | None = None
         self._reader = reader
         self._partitions_by_root: OrderedDict[str, int] = OrderedDict()
-        # Executions that this process has just created and that have no history yet. A query for
-        # the history took 20 µs, 5 % of the cost of a small execution.
+        # Executions that this process has just created and that have no history yet. This set
+        # avoids a query for the history, which took 20 µs, or 5 % of the cost of a small execution.
         self.unstarted: set[str] = set()
 
     def find(self, aggregate_id: str) -> int:
@@ -124,8 +126,8 @@ class PartitionRoutes:
 
 # Concurrency keys are kept in memory, because their holders die with the process.
 #
-# They exist while the process owns a partition, and are forgotten when it owns none. From then on,
-# holders and waiters belong to the process that takes the partitions over.
+# The keys are deleted when the process no longer owns any partition. The process that takes the
+# partitions over then manages holders and waiters.
 
 # A history below this size is not compacted.
 COMPACT_BYTES_MIN = 16_384
@@ -161,7 +163,7 @@ class LimitHistories:
 class _LimitHistory:
     """The history of one concurrency key.
 
-    A key that always has waiters is never closed, so its history must be compacted.
+    The history is compacted, because a key that always has waiters is never closed.
     """
 
     entries: list[bytes] = field(default_factory=list)
@@ -175,7 +177,7 @@ class _LimitHistory:
             self._compact()
 
     def _compact(self) -> None:
-        """Replaces the history by one entry with the same holders and waiters, in order."""
+        """Replaces the history by one entry with the same holders and waiters in the same order."""
         limit = replay_limit("", self.entries)
         events: list[LimitEvent] = [
             *(LimitHeld(holder=holder, limit=most) for holder, most in limit.holders.items()),
@@ -185,11 +187,11 @@ class _LimitHistory:
         self.size_bytes = self.compacted_bytes = len(self.entries[0])
 
 
-# Messages between concurrency keys and the executions that request them. They are kept in memory,
-# like the keys.
+# Messages between concurrency keys and the executions that request them. These messages are kept in
+# memory, like the keys.
 #
-# Stored messages would outlive the keys: if a process is killed and the next one reads its grant,
-# one more attempt runs than the key allows.
+# Stored messages would outlive the keys. If a process were killed and the next process read a
+# stored grant, one more attempt would run than the key allows.
 
 LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
 
@@ -197,22 +199,22 @@ LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
 class LimitMessages:
     """Delivers messages from and to concurrency keys.
 
-    All keys are in the home partition. The requesting execution can be in any partition that this
-    process owns.
+    All keys are in the home partition. An execution that requests a key can be in any partition
+    that this process owns.
     """
 
     def __init__(self, owned: PartitionRegistry, routes: PartitionRoutes) -> None:
         self._owned = owned
         self._routes = routes
-        # For each partition except the home: the keys that its attempts hold or wait for.
+        # The keys that the attempts of each partition hold or wait for, without the home partition.
         self._keys_by_holder: dict[int, dict[TaskToken, str]] = {}
         self._undelivered: list[Command] = []
 
     def send(self, sender: OwnedPartition, commit: Commit) -> None:
         """Delivers those messages of the commit that concern concurrency keys.
 
-        A grant for a partition that this process no longer owns is lost: its next owner requests
-        the key again.
+        A grant for a partition that this process no longer owns is lost. The next owner of that
+        partition requests the key again.
         """
         grants = [command for command in commit.messages if isinstance(command, LimitGranted)]
         void_holders = _find_void_holders(sender, commit) if grants else ()
@@ -225,7 +227,7 @@ class LimitMessages:
                 self._deliver_to_key(command)
 
     def leave_partition(self, partition: int, unconsumed: Iterable[Command]) -> None:
-        """Releases the keys of the partition's attempts, which have ended in this process.
+        """Releases the keys of all attempts of a partition that this process no longer owns.
 
         Keeps unconsumed messages to keys for the next owner of the home partition.
         """
@@ -236,7 +238,9 @@ class LimitMessages:
             self._deliver_to_key(ReleaseLimit(key=key, holder=holder))
 
     def take_undelivered(self) -> list[Command]:
-        """Removes and returns the messages that the next owner of the home must process first."""
+        """Removes and returns the messages that the next owner of the home partition must process
+        first.
+        """
         undelivered, self._undelivered = self._undelivered, []
         return undelivered
 
@@ -260,10 +264,10 @@ class LimitMessages:
 
 
 def _find_void_holders(sender: OwnedPartition, commit: Commit) -> set[TaskToken]:
-    """Returns the holders that release, in this commit or right after it, the key that it grants.
+    """Returns the holders that release the key in the same commit that grants it, or right after.
 
-    A partition that was given up and acquired again has the same attempts. They request the key
-    again, and must not receive the answer to their first request.
+    A partition that was given up and acquired again has the same attempts. These attempts request
+    the key again, and must not receive the response to their first request.
     """
     void: set[TaskToken] = set()
     for history in commit.histories:

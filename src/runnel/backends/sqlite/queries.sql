@@ -1,4 +1,4 @@
--- add_partition: adds a partition; an existing one is not changed
+-- add_partition: adds a partition, unless it exists
 INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
 
 -- list_partitions: lists all partitions, lowest first
@@ -7,7 +7,7 @@ SELECT partition FROM partitions ORDER BY partition;
 -- get_lease: returns the last stored lease; only the kernel lock shows whether it is still held
 SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
 
--- get_fence: returns the epoch and sequence that a commit was expected to have
+-- get_fence: returns the current epoch and sequence, for the error of a fenced commit
 SELECT epoch, sequence FROM partitions WHERE partition = ?;
 
 -- acquire: starts a new lease; its epoch and nonce fence out every former owner
@@ -25,7 +25,7 @@ UPDATE partitions SET owner = '', nonce = '' WHERE partition = ? AND epoch = ? A
 UPDATE partitions SET sequence = sequence + 1
 WHERE partition = ? AND epoch = ? AND nonce = ? AND sequence = ?;
 
--- has_work: returns whether a free partition has work for a new owner
+-- has_work: returns 1 if a free partition has work for a new owner
 SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
     OR EXISTS (
         SELECT 1 FROM executions WHERE state IN ('PENDING', 'RUNNING') AND partition = ?1
@@ -34,23 +34,23 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
 -- add_history: appends the events of one aggregate and commit
 INSERT INTO history (aggregate_id, sequence, part, partition, entry) VALUES (?, ?, ?, ?, ?);
 
--- load_history: returns all entries of one aggregate, in order
+-- load_history: returns all history entries of one aggregate, in order
 SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part;
 
--- load_history_after: returns the entries after the first ones, which the reader has already
+-- load_history_after: returns the history entries of one aggregate, after skipped entries
 SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part LIMIT -1 OFFSET ?;
 
--- forget_history: deletes the history of an aggregate that is empty
+-- forget_history: deletes the history of a closed aggregate, such as an unused concurrency key
 DELETE FROM history WHERE aggregate_id = ?;
 
--- add_header: inserts the header of an execution that no owner has processed; keeps an existing one
+-- add_header: inserts the header of a new execution, unless the header exists
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
--- put_header: inserts a header, or updates the mutable columns of an existing one
+-- put_header: inserts a header, or updates the mutable columns of the existing header
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
@@ -113,7 +113,7 @@ WHERE state = :state
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
--- list_children: lists headers of children by id range; the unary plus forces the index on ids
+-- list_children: lists the headers of children by id range; the unary plus forces the index on ids
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
@@ -134,22 +134,22 @@ FROM (
     LIMIT :limit
 );
 
--- find_ids: lists ids from the prefix to the last id that begins with it
+-- find_ids: lists the execution ids that begin with a prefix
 SELECT id FROM executions
 WHERE id >= :prefix AND id < :end AND (:with_children OR instr(id, '.') = 0)
 ORDER BY id
 LIMIT :limit;
 
--- get_version: returns the version of stored content; a deleted one is negative and not returned
+-- get_version: returns the version of a stored definition that was not deleted
 SELECT version FROM definitions WHERE hash = ? AND version > 0;
 
--- add_definition: stores content under the next version of its name, also if it was deleted
+-- add_definition: stores a definition under the next version of its name, even if it was deleted
 INSERT INTO definitions (hash, name, version, document)
 SELECT ?1, ?2, coalesce(max(abs(version)), 0) + 1, ?3 FROM definitions WHERE name = ?2
 ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
 
--- delete_versions: hides all versions of a name; executions still find theirs by hash
+-- delete_versions: marks all versions of a name as deleted; executions still read theirs by hash
 UPDATE definitions SET version = -version WHERE name = ? AND version > 0;
 
 -- list_workflows: lists the newest version of each workflow, by name
@@ -183,7 +183,7 @@ WHERE partition = ? AND execution_id = ? AND node_id = ? AND item = ? AND kind =
 SELECT execution_id, node_id, item, kind, due, attempt FROM timers
 WHERE partition = ? ORDER BY due;
 
--- last_message: returns the highest id that was ever assigned
+-- last_message: returns the highest message id that was ever assigned
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0);
 
 -- add_message: stores a command for the owner of a partition
@@ -192,16 +192,16 @@ INSERT INTO messages (id, partition, body) VALUES (?, ?, ?);
 -- list_messages: lists the messages after the last one that was read, in order
 SELECT id, body FROM messages WHERE partition = ? AND id > ? ORDER BY id;
 
--- list_messages_before: lists messages that other processes sent before our own, in order
+-- list_messages_before: lists messages of other processes before a given message, in order
 SELECT id, body FROM messages WHERE partition = ? AND id > ? AND id < ? ORDER BY id;
 
 -- consume_messages: deletes the messages up to the last one that a commit consumed
 DELETE FROM messages WHERE partition = ? AND id <= ?;
 
--- add_dead_letter: stores a task that needs manual action
+-- add_dead_letter: stores a dead letter, which is a task that needs manual action
 INSERT INTO dead_letters (rejected_at, body) VALUES (?, ?);
 
--- list_dead_letters: lists one page of dead letters, newest first
+-- list_dead_letters: lists one page of the dead letters that match a filter, newest first
 SELECT body FROM dead_letters
 WHERE rejected_at < :before
     AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
@@ -214,7 +214,7 @@ WHERE rejected_at < :before
 ORDER BY rejected_at DESC, body DESC
 LIMIT :limit;
 
--- count_dead_letters: counts all dead letters that match
+-- count_dead_letters: counts the dead letters that match a filter
 SELECT count(*) FROM dead_letters
 WHERE rejected_at < :before
     AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
@@ -244,7 +244,7 @@ SELECT full_at FROM buckets WHERE tag = ?;
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
--- list_finished: lists roots that ended in a state before a time and have no active children
+-- list_finished: lists root executions that ended in a state before a time, without active children
 SELECT id FROM executions AS root
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
@@ -258,17 +258,17 @@ LIMIT :limit;
 -- list_tree: lists an execution and all its descendants
 SELECT id FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
--- delete_histories: deletes the histories of a tree
+-- delete_histories: deletes the histories of an execution and its descendants
 DELETE FROM history
 WHERE aggregate_id = :root OR (aggregate_id >= :first AND aggregate_id < :end);
 
--- delete_letters: deletes the dead letters of a tree
+-- delete_letters: deletes the dead letters of an execution and its descendants
 DELETE FROM dead_letters
 WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
     OR (json_extract(CAST(body AS TEXT), '$.token[0]') >= :first
         AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end);
 
--- delete_executions: deletes the headers of a tree
+-- delete_executions: deletes the headers of an execution and its descendants
 DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);
 
 -- get_record: returns one record with its revision
@@ -289,13 +289,13 @@ DELETE FROM records WHERE kind = ? AND key = ?;
 -- add_feed_entry: stores the changes of one commit or submit
 INSERT INTO feed (changes) VALUES (?);
 
--- trim_feed: deletes all entries up to one that is old enough
+-- trim_feed: deletes all feed entries up to a given entry
 DELETE FROM feed WHERE id <= ?;
 
--- last_feed_entry: returns the last entry; there always is one
+-- last_feed_entry: returns the last feed entry; the feed is never empty
 SELECT id, changes FROM feed ORDER BY id DESC LIMIT 1;
 
--- list_feed: lists a limited number of entries, starting with a given one
+-- list_feed: lists a limited number of feed entries, starting with a given entry
 SELECT id, changes FROM feed WHERE id >= ? ORDER BY id LIMIT ?;
 
 -- get_state: returns the state of an execution

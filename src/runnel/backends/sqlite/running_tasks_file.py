@@ -3,12 +3,12 @@
 An attempt is in the file from its start until its report is accepted. The next owner of the
 partition reads which attempts were running when the previous owner died. A write is a copy in
 memory, without a system call or fsync. The file therefore survives the death of the process, but
-not of the machine. That is sufficient: a task can kill its process, but hardly the machine. One
-start and one end take 1.0 µs together.
+not of the machine. The death of the machine need not be covered, because a task can kill its
+process but hardly the machine. One start and one end take 1.0 µs together.
 
 Each partition has one file, which is created with its first attempt. The lock of the partition also
-protects the file. A slot holds the digest of a token, including its nonce. A partial digest, or a
-digest from an earlier incarnation, matches no attempt in flight and is ignored.
+protects the file. A slot holds the digest of a task token, including its nonce. A partly written
+digest, or a digest from an earlier incarnation, matches no attempt in flight and is ignored.
 """
 
 import mmap
@@ -24,16 +24,16 @@ from runnel.core.ids import TaskToken
 
 # The last character is the format version: a file with another version is not read.
 MAGIC = b"runnel running 3"
-# The byte after the magic; it is not zero once the process was asked to stop.
+# The offset of the byte after the magic. The byte is not zero once the process was asked to stop.
 CLEAN_SHUTDOWN_OFFSET = len(MAGIC)
 DIGEST_BYTES = 16
 SLOT_BYTES = 32
 SLOTS = 2_047
 FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
-# A slot is named by its offset. The header occupies the place of the first slot.
+# A slot is identified by its offset. The header occupies the place of the first slot.
 SLOT_OFFSETS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
 
-# The first byte of a slot. It is written after the digest that follows it.
+# The value of the first byte of a used slot. This byte is written after the digest that follows it.
 _FREE, _STARTED = 0, 1
 
 _NO_MEMORY = bytearray()
@@ -56,8 +56,8 @@ class RunningTasksFile:
     def was_running_at_crash(self, token: TaskToken) -> bool | None:
         """Returns True if the attempt was running when the previous owner died.
 
-        Returns False for every attempt if that owner was asked to stop: then no attempt killed it.
-        Returns None if the file does not list the attempt.
+        Returns False for every attempt if that owner was asked to stop, because then no attempt
+        killed it. Returns None if the file does not list the attempt.
         """
         if self._was_clean_shutdown:
             return False
@@ -66,7 +66,7 @@ class RunningTasksFile:
     def add(self, token: TaskToken) -> int:
         """Records a running attempt and returns its slot.
 
-        Returns NO_SLOT if there is no free slot; a crash is then not counted against this attempt.
+        Returns NO_SLOT if there is no free slot. A crash is then not counted against this attempt.
         """
         if not (self._free or self._create_once()):
             return NO_SLOT
@@ -85,7 +85,7 @@ class RunningTasksFile:
             self._memory[CLEAN_SHUTDOWN_OFFSET] = 1
 
     def close(self) -> None:
-        """Clears and removes the file: no task is running, and the process did not crash."""
+        """Clears and removes the file, so that the next owner does not read a crash."""
         memory, self._memory = self._memory, _NO_MEMORY
         self._free.clear()
         self._can_create = False
@@ -97,7 +97,7 @@ class RunningTasksFile:
             self._path.unlink(missing_ok=True)
 
     def _create_once(self) -> bool:
-        """Returns whether a slot is free; creates the file at the first call.
+        """Returns True if a slot is free. Creates the file at the first call.
 
         Returns False if all slots are used or the file can't be created. Creation is tried only
         once.
@@ -145,9 +145,9 @@ def _map_existing(path: Path) -> mmap.mmap | None:
 def _map_new(path: Path) -> mmap.mmap | None:
     """Creates and maps the file; returns None if that fails.
 
-    Tasks then run without being recorded, as if all slots were used. The function writes the whole
-    file instead of only setting its size. A write into a hole of a mapped file kills the process
-    when the disk is full.
+    Without the file, tasks run without being recorded, as if all slots were used. The function
+    writes the whole file instead of only setting its size. A write into a hole of a mapped file
+    would kill the process when the disk is full.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -39,7 +39,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
 
--- A negative version marks a deleted definition: only its executions find it, by its hash.
+-- A negative version marks a deleted definition, which only its executions still read, by its hash.
 CREATE TABLE definitions (
     hash TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -59,8 +59,8 @@ CREATE TABLE timers (
     PRIMARY KEY (partition, execution_id, node_id, item, kind)
 ) STRICT, WITHOUT ROWID;
 
--- Unconsumed commands of callers and of other partitions. AUTOINCREMENT, because an owner remembers
--- the last id that it read: an id must never be used again.
+-- Unconsumed commands of callers and of other partitions. AUTOINCREMENT is needed because an owner
+-- keeps the last id that it read, so an id must never be used again.
 CREATE TABLE messages (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     partition INTEGER NOT NULL,
@@ -91,8 +91,8 @@ CREATE TABLE buckets (
     full_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Small documents of users and services. AUTOINCREMENT, because a revision must never be used
--- again: each change inserts a new row.
+-- Records: small values of users and services. Each change inserts a new row, whose id is the
+-- revision. AUTOINCREMENT is needed because a revision must never be used again.
 CREATE TABLE records (
     revision INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,
@@ -101,9 +101,9 @@ CREATE TABLE records (
     UNIQUE (kind, key)
 ) STRICT;
 
--- The changes of the last commits, one entry each. The first entry distinguishes this file from
--- others. No AUTOINCREMENT: the last entry is never deleted, so no id is assigned twice. An entry
--- then costs 10 µs per commit instead of 21.
+-- The feed: the changes of the last commits, one entry per commit. The first entry distinguishes
+-- this file from other files. AUTOINCREMENT is not needed: the last entry is never deleted, so no
+-- id is assigned twice. Without AUTOINCREMENT, an entry costs 10 µs per commit instead of 21 µs.
 CREATE TABLE feed (
     id INTEGER PRIMARY KEY,
     changes TEXT NOT NULL

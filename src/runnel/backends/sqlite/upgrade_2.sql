@@ -1,4 +1,4 @@
--- The execution that a rerun reuses results from.
+-- A new column holds the execution whose results a rerun reuses.
 ALTER TABLE executions ADD COLUMN rerun_of TEXT;
 
 -- Cached outputs by the hash of their inputs, for nodes that have a cache.

@@ -1,5 +1,5 @@
--- Small documents of users and services. AUTOINCREMENT, because a revision must never be used
--- again: each change inserts a new row.
+-- Records: small values of users and services. Each change inserts a new row, whose id is the
+-- revision. AUTOINCREMENT is needed because a revision must never be used again.
 CREATE TABLE records (
     revision INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,

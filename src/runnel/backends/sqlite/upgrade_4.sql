@@ -1,5 +1,5 @@
--- The changes of the last commits, one entry each. The first entry distinguishes this file from
--- others.
+-- The feed: the changes of the last commits, one entry per commit. The first entry distinguishes
+-- this file from other files.
 CREATE TABLE feed (
     id INTEGER PRIMARY KEY,
     changes TEXT NOT NULL

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from runnel.errors import StoreError
 
-# The limit of the kernel is 108 bytes on Linux and 104 on macOS, including the final zero.
+# The maximum length of a socket path. The kernel allows 108 bytes on Linux and 104 bytes on macOS,
+# including the final zero.
 SOCKET_PATH_BYTES_MAX = 100
-# One poll of the inbox answers up to this number of wake-ups; the loop calls again if there are
+# The maximum number of wake-ups that one callback reads. The event loop calls again if there are
 # more.
 WAKEUPS_READ_MAX = 64
 

@@ -1,9 +1,9 @@
-"""Group commit: write jobs that arrive together share one transaction.
+"""A writer with group commit: write jobs that arrive together share one transaction.
 
 Without fsync, a commit of one row takes 27 µs on the thread of the event loop, and 122 µs through
 another thread. With durability "process", commits therefore run on the event loop. With "power", a
-commit waits for the disk (2.6 ms measured). A thread then writes, while the event loop collects the
-next batch.
+commit waits for the disk, which took 2.6 ms. A thread therefore writes, while the event loop
+collects the next batch.
 """
 
 import asyncio
@@ -20,29 +20,30 @@ from runnel.backends.sqlite.database import Durability, build_store_error, conne
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# The checkpointer copies the write-ahead log into the database, on its own thread. Writers never do
-# this: a checkpoint waits for the disk, and writers run on the event loop.
+# The checkpointer copies the write-ahead log into the database, on its own thread. Writers never
+# run a checkpoint, because a checkpoint waits for the disk and writers run on the event loop.
 
 # A checkpoint starts after this number of written rows, which is about 4 MB of log.
 CHECKPOINT_ROWS = 4_000
-# After this number of failed checkpoints in a row, the writer gets the error. The log has then
+# After this number of failed checkpoints in a row, the writer raises the error. By then the log has
 # about 20 MB.
 CHECKPOINT_FAILURES_MAX = 5
 # Under steady writes a passive checkpoint never reaches the end of the log, and the log only grows.
-# Above this size (64 MB), a blocking checkpoint lets the log restart. It delays writers by 8 to 14
-# ms on average and 33 ms at most. With truncation of the file as well it took 42 to 52 ms, and 67
-# at most.
+# Above this size (64 MB), a blocking checkpoint lets the log restart. The blocking checkpoint
+# delays writers by 8 to 14 ms on average and 33 ms at most. Truncating the file as well took 42 to
+# 52 ms, and 67 ms at most.
 WAL_PAGES_MAX = 16_384
-# The maximum wait for other processes; the next checkpoint tries again.
+# The maximum time that a blocking checkpoint waits for other processes. The next checkpoint tries
+# again.
 RESTART_BUSY_TIMEOUT_MS = 200
 
 
 class Checkpointer:
     """Runs checkpoints on its own thread.
 
-    While `is_restarting_log`, the writer of this process must not write. Otherwise a busy writer
-    takes the lock again before a waiting checkpoint wakes up. With a limit of 0.1 MB the log grew
-    to 9 to 56 MB; since the writer pauses, it grows to 1 to 3 MB.
+    While `is_restarting_log` is True, the writer of this process must pause. A busy writer that
+    does not pause takes the lock again before a waiting checkpoint wakes up. With a limit of 0.1 MB
+    the log grew to 9 to 56 MB without this pause, and to 1 to 3 MB with it.
     """
 
     def __init__(self, path: Path, durability: Durability) -> None:
@@ -60,7 +61,9 @@ class Checkpointer:
         self._thread.start()
 
     def record_rows(self, rows: int) -> None:
-        """Wakes the thread after enough writes; `rows` is the total of the writing connection."""
+        """Wakes the checkpoint thread after enough writes; `rows` is the total of the writing
+        connection.
+        """
         if rows - self._rows >= CHECKPOINT_ROWS:
             self._rows = rows
             self._wakeup.set()
@@ -68,7 +71,7 @@ class Checkpointer:
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
 
-        A single failure is not raised: the next writer would lose its partition because of it.
+        A single failure is not raised, because the next writer would lose its partition.
         """
         if self._failures >= CHECKPOINT_FAILURES_MAX and self._problem is not None:
             self._failures, problem = 0, self._problem
@@ -91,7 +94,9 @@ class Checkpointer:
                 db.close()
 
     def _checkpoint(self, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
-        """Runs one checkpoint; returns the connection to reuse, or None without one."""
+        """Runs one checkpoint; returns the connection for the next one, or None if it must be
+        opened again.
+        """
         try:
             db = db or connect(self._path, self._durability)
             _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -121,7 +126,9 @@ BUSY_TIMEOUT_S = 10.0
 
 
 class _BusyError(Exception):
-    """Another process is writing, or the log is restarting. No job of the batch was run."""
+    """Raised if another process is writing or the log is restarting; no job of the
+    batch was run.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -130,8 +137,8 @@ class WriteJob(Generic[T]):
 
     `run` writes inside the transaction. `apply` runs on the event loop after the commit, even if
     all waiting callers were cancelled. The state in memory therefore never lags behind the
-    database. If `apply` raises, the job fails although it is stored, and the callers must reload
-    their state.
+    database. If `apply` raises, the job fails although its data is stored, and the callers must
+    reload their state.
     """
 
     run: Callable[[sqlite3.Connection], T]
@@ -140,7 +147,10 @@ class WriteJob(Generic[T]):
     _waiting: "list[asyncio.Future[T]]" = field(default_factory=list)
 
     def wait(self) -> "asyncio.Future[T]":
-        """Returns a new future; cancelling it affects neither the job nor other callers."""
+        """Returns a new future of the result.
+
+        Cancelling the future affects neither the job nor other callers.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
@@ -184,7 +194,10 @@ class SqliteWriter:
     async def submit(
         self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
     ) -> T:
-        """Returns the result of `run` after its commit; a job that raises is rolled back alone."""
+        """Returns the result of `run` after its commit.
+
+        If `run` raises, only the writes of this job are rolled back.
+        """
         return await self.retry_while_busy(lambda: self.enqueue(run, apply))
 
     def enqueue(
@@ -211,7 +224,7 @@ class SqliteWriter:
             wait_s = min(BUSY_BACKOFF_S_MAX, 2 * wait_s)
 
     def close(self) -> None:
-        """Writes the queued jobs and closes the connection; can be called repeatedly."""
+        """Writes the queued jobs and closes the connection. Further calls do nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -231,7 +244,8 @@ class SqliteWriter:
             return
         self._jobs.append(job)
         if len(self._jobs) == 1:
-            # Jobs from the same iteration of the event loop join; the flush runs after all of them.
+            # Jobs from the same iteration of the event loop share a batch, because the flush runs
+            # after all of them.
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -269,12 +283,16 @@ class SqliteWriter:
 
     def _begin(self) -> None:
         if self._db.in_transaction:
-            # The previous batch could not be ended: none of its writes may get into this one.
+            # The transaction of the previous batch could not be ended. None of its writes may get
+            # into this batch.
             self._db.execute("ROLLBACK")
         self._db.execute("BEGIN IMMEDIATE")
 
     def _run_and_commit(self, batch: Sequence[WriteJob[Any]]) -> list[Any]:
-        """Runs the jobs and commits; an error outside of the jobs fails all of them."""
+        """Runs the jobs and commits.
+
+        An error outside of the jobs, such as a failed commit, fails all jobs.
+        """
         try:
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
             if self._db.in_transaction:
@@ -285,7 +303,10 @@ class SqliteWriter:
         return outcomes
 
     def _roll_back(self) -> None:
-        """Rolls back, so that other processes can write; if this fails, `_begin` tries again."""
+        """Rolls the transaction back, so that other processes can write.
+
+        If the rollback fails, `_begin` tries again.
+        """
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""The promises of the ports as tests, which every backend must pass.
+"""The conformance suite: tests of the promises of the ports, which every backend must pass.
 
 The test file of a backend has one class with one fixture:
 
@@ -7,7 +7,8 @@ The test file of a backend has one class with one fixture:
         async def harness(self, clock: FakeClock, ids: FakeIds) -> AsyncIterator[Harness]:
             ...
 
-The backend has one partition, or one per process. asyncio_mode must be "auto".
+The tested backend has one partition, or one partition per process. The pytest option asyncio_mode
+must be "auto".
 """
 
 from runnel.testing.conformance.archive import ArchiveLookupRules, ExecutionListRules
@@ -56,4 +57,4 @@ class StoreConformance(
     CachedResultRules,
     FeedRules,
 ):
-    """All rules of the suite."""
+    """All tests of the conformance suite. The test class of a backend inherits from this class."""

@@ -278,7 +278,7 @@ async def list_ids(
 
 
 async def count_by_state(archive: Archive, **fields: object) -> dict[str, int]:
-    """Counts executions per state; omits states without executions."""
+    """Returns the number of executions per state, without states that have no executions."""
     counts = await archive.count_headers(structs.replace(ExecutionFilter(), **fields))
     return {state: count.number for state, count in counts.items() if count.number}
 

@@ -1,7 +1,7 @@
 """Rules for claims and reports of tasks.
 
-A task is claimed once, as soon as it is queued. Claims are fair over the queues, and a task is
-checked before it starts.
+A task can be claimed as soon as it is queued, and only once. Claims are fair over the queues. The
+store checks a task before the task starts.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ from runnel.testing.conformance.suite import (
 from runnel.testing.harness import Harness
 
 FAR_FUTURE = 1e12
-# One commit for each of its parts; each changes something that a reader can see.
+# One commit for each kind of change. Each of these commits changes state that a reader can read.
 COMMIT_PARTS: Mapping[str, Mapping[str, Any]] = {
     "histories": {"histories": [HistoryRecord(aggregate_id=ROOT_ID, entry=b"second")]},
     "headers": {"headers": [make_header(state=ExecutionState.COMPLETED)]},
@@ -205,7 +205,9 @@ CHANGES_BY_PART: dict[str, dict[str, Any]] = {
 
 
 async def _store_one_of_each(backend: Backend, owner: LeaseOwner) -> InboxPosition:
-    """Stores one item of each kind; returns the position of an unconsumed message."""
+    """Stores one item of each kind in the backend; returns the position of an
+    unconsumed message.
+    """
     await owner.commit(
         Commit(
             sequence=0,
@@ -229,7 +231,7 @@ def _build_commit(part: str, position: InboxPosition, *, sequence: int) -> Commi
 
 
 async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
-    """Reads all visible state, then, as the next owner, the unconsumed messages."""
+    """Returns all visible state, and the unconsumed messages that the next owner reads."""
     store = backend.store
     header = await backend.archive.get_header(ROOT_ID)
     timers = await store.due_timers(owner.lease, FAR_FUTURE, limit=READ_LIMIT)

@@ -1,6 +1,6 @@
 """Rules for executions of deleted workflows, and for dead letters.
 
-Either an execution of a stored workflow is accepted, or the workflow was deleted before it.
+An execution of a workflow is accepted unless the workflow was deleted before the submit.
 """
 
 import asyncio
@@ -95,7 +95,10 @@ class StoredDefinitionRules(ConformanceFixtures):
     async def test_after_a_deletion_every_execution_accepted_before_is_listed(
         self, backend: Backend
     ) -> None:
-        """The order of the submit and the deletion is random, but one of them must come first."""
+        """Submit and deletion run at the same time.
+
+        Their order is random, but one of the two must come first.
+        """
         for number in range(RACES):
             await put_definition(backend, "h1")
             id_ = f"x{number}"
@@ -112,7 +115,7 @@ class StoredDefinitionRules(ConformanceFixtures):
 
 
 async def delete_and_check(backend: Backend, id_: str) -> bool:
-    """Deletes the workflow; returns whether the execution was listed right after that."""
+    """Deletes the workflow; returns True if the execution was listed right after the deletion."""
     await asyncio.sleep(0)
     await backend.archive.delete_versions("w")
     return await backend.archive.get_header(ExecutionId(id_)) is not None

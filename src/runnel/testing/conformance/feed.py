@@ -1,4 +1,6 @@
-"""Rules for the feed: each reader gets every change, in order and at once, or learns of a gap."""
+"""Rules for the feed: each reader gets every change in order and at once, or is
+notified of a gap.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ from runnel.testing.harness import Harness
 
 PENDING, RUNNING = ExecutionState.PENDING, ExecutionState.RUNNING
 COMPLETED = ExecutionState.COMPLETED
-# More changes than one entry of the feed holds.
+# A number of changes that is larger than one entry of the feed can hold.
 MANY = 120
 
 
@@ -340,7 +342,9 @@ def make_creation(execution_id: str) -> CreateExecution:
 async def read_states(
     feed: Feed, after: FeedPosition, *, wait_s: float = 0
 ) -> list[tuple[str, ExecutionState | None]]:
-    """Returns all changes after the position, and waits for the first; fails if there is a gap."""
+    """Waits for the first change after the position and returns all changes; fails if there is a
+    gap.
+    """
     changes = await read_changes(feed, after, wait_s=wait_s)
     return [(change.execution_id, change.state) for change in changes]
 

@@ -1,6 +1,7 @@
 """Rules for inboxes and timers.
 
-Messages arrive in order. A lease reads each message once, and it stays until it is consumed.
+Messages arrive in order. The owner of a lease reads each message once. A message stays in the inbox
+until a commit consumes it.
 """
 
 import asyncio

@@ -156,7 +156,7 @@ class LeaseRules(ConformanceFixtures):
         assert await store.route("limit:a.b") in await store.partitions()
 
 
-# -- an orchestrator is listed until it unregisters or is judged dead ---------------------------
+# -- an orchestrator is listed until it unregisters or is declared dead -------------------------
 
 
 class OrchestratorPresenceRules(ConformanceFixtures):

@@ -1,6 +1,6 @@
 """Rules for records, blobs, rate tokens, cached results and request windows.
 
-Only a caller that knows the current revision of a record can change it.
+A caller must pass the current revision of a record to change the record.
 """
 
 import asyncio

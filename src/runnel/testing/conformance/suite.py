@@ -58,7 +58,7 @@ def make_completion(node: str, *, attempt: int = 1, output: str = "out") -> Task
 
 
 def make_message(text: str) -> CancelExecution:
-    """Builds a command that tests recognize by its text."""
+    """Returns a command that tests recognize by its text."""
     return CancelExecution(execution_id=ROOT_ID, reason=text)
 
 
@@ -106,7 +106,7 @@ READ_LIMIT = 1_000
 
 
 class LeaseOwner:
-    """Holds a lease and commits in sequence, as an orchestrator does."""
+    """A test double of an orchestrator, which holds a lease and commits in sequence."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self.store = store
@@ -176,7 +176,9 @@ class ConformanceFixtures:
 
 
 async def take_over(harness: Harness, former: LeaseOwner, name: str = "two") -> LeaseOwner:
-    """Lets the former owner die; another process judges it dead and acquires its partition."""
+    """Simulates the death of the former owner; returns a new owner that has acquired
+    its partition.
+    """
     await harness.abandon_lease(former.lease)
     store = former.store
     record = await store.observe(former.partition)
@@ -184,6 +186,8 @@ async def take_over(harness: Harness, former: LeaseOwner, name: str = "two") -> 
 
 
 async def hand_over(former: LeaseOwner, name: str = "two") -> LeaseOwner:
-    """Lets the former owner release its partition, which another process acquires."""
+    """Releases the partition of the former owner; returns a new owner that has acquired the
+    partition.
+    """
     await former.store.release(former.lease)
     return LeaseOwner(former.store, await former.store.acquire(former.partition, name))

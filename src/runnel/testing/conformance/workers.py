@@ -1,6 +1,7 @@
 """Rules for lost tasks, and for the lists of workers and queues.
 
-A task is lost if its worker is dead or does not list it. It is reported once to its owner.
+A task is lost if its worker is dead, or if heartbeats of the worker do not list it. A lost task is
+reported once to the owner of its partition.
 """
 
 from runnel.core.commands import Command, TaskFailed, TaskLost
@@ -264,7 +265,9 @@ def get_started_flags(commands: list[Command | None]) -> dict[str, bool]:
 
 
 async def lose_tasks(store: Store, tasks: TaskQueue, worker: str) -> int:
-    """Reports the tasks of a worker as lost by its last record; an unlisted worker has none."""
+    """Reports the tasks of a worker as lost and returns their number; 0 if the worker is not
+    listed.
+    """
     record = await find_record(tasks, worker)
     return 0 if record is None else await store.lose_worker_tasks(record)
 
@@ -507,7 +510,7 @@ class WorkerRegistryRules(ConformanceFixtures):
 
 
 async def forget_empty_queue(store: Store, tasks: TaskQueue, owner: LeaseOwner) -> None:
-    """Leaves the queue `one` empty and forgotten, after it had a task."""
+    """Creates the queue `one` with a task, then removes the task and the empty queue."""
     await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="one")]))
     await claim_nodes(tasks, "w")
     await claim_nodes(tasks, "w")

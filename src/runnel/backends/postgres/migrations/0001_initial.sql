@@ -1,7 +1,7 @@
 -- The first schema. The statements of a released migration never change; a change gets the next
 -- number.
 
--- One row: the name of this pair of Redis and PostgreSQL, and its number of partitions.
+-- The only row holds the name of this pair of Redis and PostgreSQL, and its number of partitions.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,
@@ -15,8 +15,9 @@ CREATE TABLE cursors (
     epoch bigint NOT NULL DEFAULT 0
 );
 
--- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis
--- returns from an earlier incarnation, only its commits below all later incarnations are valid.
+-- The sequence after which each incarnation of Redis continued, by its first epoch. If Redis is
+-- rolled back to an earlier incarnation, only those of its commits are valid that precede all later
+-- incarnations.
 CREATE TABLE lives (
     partition integer NOT NULL,
     epoch bigint NOT NULL,
@@ -32,7 +33,8 @@ CREATE TABLE definitions (
     UNIQUE (name, version)
 );
 
--- The collation "C" sorts by bytes: the ids of a tree are adjacent, and a prefix is a range.
+-- The collation "C" sorts by bytes, so the ids of a tree are adjacent and a prefix is a range of
+-- ids.
 CREATE TABLE executions (
     id text COLLATE "C" PRIMARY KEY,
     partition integer NOT NULL,
@@ -55,8 +57,8 @@ CREATE INDEX executions_by_workflow
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
--- Derived from the events: the last known state of each node, and of each item of a map (item -1 is
--- the node itself). A node that has not started has no row.
+-- The last known state of each node and of each item of a map, derived from the events. Item -1 is
+-- the node itself. A node that has not started has no row.
 CREATE TABLE node_executions (
     execution_id text COLLATE "C" NOT NULL,
     node_id text NOT NULL,
@@ -71,7 +73,7 @@ CREATE TABLE node_executions (
     PRIMARY KEY (execution_id, node_id, item)
 );
 
--- Append-only: the history entries of every commit, as the engine wrote them.
+-- The history entries of every commit, as the engine wrote them. This table is append-only.
 CREATE TABLE audit_log (
     partition integer NOT NULL,
     sequence bigint NOT NULL,

@@ -1,2 +1,2 @@
--- The execution that a rerun reuses results from.
+-- A new column holds the execution whose results a rerun reuses.
 ALTER TABLE executions ADD COLUMN rerun_of text COLLATE "C";

@@ -1,3 +1,3 @@
--- The Redis that this archive belongs to, and its addresses.
+-- The Redis that is paired with this archive, and its addresses.
 ALTER TABLE meta ADD COLUMN redis_id text;
 ALTER TABLE meta ADD COLUMN redis_places text[] NOT NULL DEFAULT '{}';

@@ -1,4 +1,4 @@
--- Small documents of users and services; a revision is never assigned twice.
+-- Records: small values of users and services. A revision is never assigned twice.
 CREATE TABLE records (
     kind text COLLATE "C" NOT NULL,
     key bytea NOT NULL,

@@ -1,6 +1,5 @@
--- Indexes for searches in lists of executions.
--- The first one covers labels, for executions that have any. jsonb can't store NUL, which a label
--- can contain.
+-- Indexes for searches in lists of executions. The first index covers labels, for executions that
+-- have labels. jsonb can't store NUL, which a label can contain.
 CREATE INDEX executions_by_label ON executions
     USING gin ((replace(labels, '\u0000', '\ufffd')::jsonb) jsonb_path_ops)
     WHERE labels <> '{}';

@@ -1,7 +1,9 @@
--- Acquires a partition that is free, or whose lease has not changed since it was judged dead.
--- ARGV: the judged owner is '' for a free partition; the archive is '' for an owner without one.
--- Returns {1, epoch, sequence, cursor}; {0, owner} if the lease is held; {2} if the store has
--- another archive.
+-- Acquires a partition that is free, or whose lease has not changed since its owner was declared
+-- dead.
+-- ARGV: the three `judged` arguments describe the lease of the dead owner. `judged_owner` is '' for
+-- a free partition. `archive` is '' for a new owner without an archive.
+-- Returns {1, epoch, sequence, cursor}; {0, owner} if the lease is held; {2} if the store is paired
+-- with another archive.
 local partition, layout = unpack(KEYS)
 local owner, nonce, judged_owner, judged_epoch, judged_counter, epoch_min, archive = unpack(ARGV)
 

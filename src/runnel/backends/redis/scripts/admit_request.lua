@@ -1,6 +1,7 @@
 -- Counts a request on the server's clock, unless the window already has `limit` requests.
--- ARGV: limit, window in microseconds Returns the microseconds to wait, 0 if the request was
--- counted; as text, because the number can be large.
+-- ARGV: limit, window in microseconds
+-- Returns the microseconds to wait, or 0 if the request was counted. The result is text, because
+-- the number can be large.
 local requests = KEYS[1]
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -10,7 +11,8 @@ redis.call('ZREMRANGEBYSCORE', requests, '-inf', string.format('%.0f', now - win
 local count = redis.call('ZCARD', requests)
 if count >= limit then
   local oldest = redis.call('ZRANGE', requests, count - limit, count - limit, 'WITHSCORES')
-  -- At most one window: after the clock was turned back, the oldest request can be in the future.
+  -- The wait is at most one window: if the clock was turned back, the oldest request is in the
+  -- future.
   return string.format('%.0f', math.min(window, tonumber(oldest[2]) + window - now))
 end
 -- The count distinguishes two requests of the same microsecond.

@@ -1,11 +1,11 @@
--- Returns the layout of a store with an archive; an empty store gets the layout of its archive
--- first.
--- ARGV: shards, partitions, incarnation (the name of the archive), a name for the store, the name
--- that it replaces ('' for none) if the next argument is '1'; then, for each inbox with messages
--- that the archive has recorded: its partition, the id of the last of them.
+-- Returns the layout of a store with an archive. First stores the layout of the archive in an empty
+-- store.
+-- ARGV: shards, partitions, incarnation (the name of the archive), the new name for the store, the
+-- name to replace ('' for a store without a name), '1' to replace that name; then for each inbox
+-- with messages that the archive has recorded: the partition, the id of the last recorded message.
 -- Returns {shards, partitions, incarnation, name}; an empty list for a store that was used without
--- an archive; 2 if an inbox has messages that are not recorded. A store of another archive is
--- unchanged.
+-- an archive; 2 if an inbox has messages that are not recorded. A store of another archive is not
+-- changed.
 local layout, partition_prefix, inbox_prefix = unpack(KEYS)
 local shards, partitions, incarnation, new_name, replaced_name, replaces_name =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6] == '1'
@@ -30,7 +30,7 @@ if redis.call('HEXISTS', layout, 'incarnation') == 0 then
   for number, _ in pairs(recorded) do
     redis.call('DEL', inbox_prefix .. number)
   end
-  -- The current owners would continue without the archive.
+  -- Without this step, the current owners would continue without the archive.
   for number = 0, count - 1 do
     redis.call('HDEL', partition_prefix .. number, 'owner', 'nonce')
   end

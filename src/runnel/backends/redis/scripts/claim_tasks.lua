@@ -1,10 +1,10 @@
--- Assigns queued tasks to a worker, shared fairly between the queues in the given order. A claim
--- deletes the stream entries: a stream holds exactly the unclaimed tasks of its queue. If there is
--- no task and the worker waits, the next commit with a matching task pushes it.
--- ARGV: worker, the maximum number of tasks, '1' for all queues (also those that are not named),
--- '1' if the tasks start now, else '0', '1' if the worker waits; then the names of queues.
+-- Assigns queued tasks to a worker, fairly from all its queues in the given order. A claim deletes
+-- the stream entries, so a stream holds exactly the unclaimed tasks of its queue. If there is no
+-- task and the worker waits, the next commit with a matching task pushes the task to the worker.
+-- ARGV: worker, the maximum number of tasks, '1' for all queues (including those not named here),
+-- '1' if the tasks start now or '0' if not, '1' if the worker waits; then the names of queues.
 -- Returns {{task...}, {queue served...}, {queue...}, start of the wait}. The third list has the
--- existing queues; it is empty if there was a task. The start of the wait is '0' for a worker that
+-- existing queues, and is empty if there was a task. The start of the wait is '0' for a worker that
 -- does not wait.
 local known_queues, waiting, task_locations, held_tasks, workers, heartbeat_counter, task_prefix =
   unpack(KEYS)
@@ -18,8 +18,8 @@ if not takes_all_queues then
   named_queues = '\n' .. table.concat(names, '\n') .. '\n'
 end
 
--- Returns whether `names` are exactly the existing queues. The number alone is not enough: a new
--- queue may have replaced one that was forgotten.
+-- Returns true if `names` are exactly the existing queues. To compare the number of queues is not
+-- enough: a new queue may have replaced a deleted queue.
 local function are_all_queues()
   if redis.call('SCARD', known_queues) ~= #names then
     return false
@@ -40,7 +40,8 @@ if takes_all_queues and not are_all_queues() then
   for _, name in ipairs(names) do
     is_named[name] = true
   end
-  -- A queue that is not named was never served, so it comes first.
+  -- A queue that the worker does not name was never served by this worker, so that queue comes
+  -- first.
   local ordered = {}
   local exists = {}
   for _, name in ipairs(redis.call('SMEMBERS', known_queues)) do
@@ -49,7 +50,7 @@ if takes_all_queues and not are_all_queues() then
       ordered[#ordered + 1] = name
     end
   end
-  -- A queue that no longer exists was empty for a long time and was forgotten.
+  -- A named queue that no longer exists was empty for a long time and was deleted.
   for _, name in ipairs(names) do
     if exists[name] then
       ordered[#ordered + 1] = name

@@ -1,7 +1,8 @@
--- Removes executions whose headers have not changed since they were read; a final one never
--- changes.
--- KEYS: as forget_executions takes them; the second is the headers.
--- ARGV: ids, then their headers Returns 1, or 0 if one of them has changed.
+-- Removes executions if none of their headers has changed since the caller read them. The header of
+-- a final execution never changes.
+-- KEYS: the keys of forget_executions; the second key has the headers.
+-- ARGV: ids, then their headers
+-- Returns 1, or 0 if a header has changed; then nothing is removed.
 local headers = KEYS[2]
 
 local ids, count = {}, #ARGV / 2

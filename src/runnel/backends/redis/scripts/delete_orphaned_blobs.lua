@@ -1,6 +1,7 @@
--- Deletes those blobs of one page that belong to no execution and were not used for some time.
+-- Deletes those blobs of one page that have no execution and were not used for a minimum time.
 -- ARGV: first key (in the syntax of ZRANGEBYLEX), the size of the page, the minimum idle time in
--- seconds Returns {the number of keys in the page, the last key, the number of deleted blobs}.
+-- seconds
+-- Returns {the number of keys in the page, the last key, the number of deleted blobs}.
 local blob_keys, headers, blob_prefix = unpack(KEYS)
 local first, limit, idle_s_min = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -9,7 +10,8 @@ local deleted = {}
 for _, name in ipairs(names) do
   local root = string.match(name, '^[^./]*')
   if redis.call('HEXISTS', headers, root) == 0 then
-    -- An error (a table) if the server evicts by frequency: it does not know idle times then.
+    -- The reply is an error (a table) if the server evicts by frequency, because it then has no
+    -- idle times.
     local idle_s = redis.pcall('OBJECT', 'IDLETIME', blob_prefix .. name)
     if type(idle_s) == 'number' and idle_s >= idle_s_min then
       redis.call('UNLINK', blob_prefix .. name)

@@ -1,6 +1,6 @@
 -- Deletes a record if it has the expected revision.
 -- ARGV: key, expected revision ('' for any)
--- Returns {1 if the record was deleted, the revision that it had (0 if it did not exist)}.
+-- Returns {1 if the record was deleted, the revision of the record before (0 if it did not exist)}.
 local records, record_names = unpack(KEYS)
 local key, expected = unpack(ARGV)
 

@@ -1,4 +1,4 @@
--- Asks a worker to drain; the reply to its next heartbeat tells it so.
+-- Asks a worker to drain. The worker receives the request with the reply to its next heartbeat.
 -- Returns 1, or 0 if the worker is not listed.
 local workers, drained = unpack(KEYS)
 local worker = ARGV[1]

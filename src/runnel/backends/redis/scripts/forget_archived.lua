@@ -1,9 +1,10 @@
--- Removes final, archived roots with their descendants and blobs.
--- KEYS: as forget_executions takes them; the first is the partition.
+-- Removes final, archived root executions with their descendants and blobs.
+-- KEYS: the keys of forget_executions; the first key is the partition.
 -- ARGV: epoch, nonce, the last archived commit, the number of roots to skip, the number of roots to
 -- examine, the maximum number of descendants of a root that this script removes.
 -- Returns {1, roots examined, executions removed, roots skipped because a descendant is not final,
--- roots with more descendants}, or {0, the current epoch} if the lease is lost.
+-- roots with more than the maximum number of descendants}, or {0, the current epoch} if the lease
+-- is lost.
 local partition, ids, ended_roots, ended_children = KEYS[1], KEYS[4], KEYS[5], KEYS[6]
 local epoch, nonce, archived_upto, skip, limit = unpack(ARGV)
 local descendants_max = tonumber(ARGV[6])

@@ -1,4 +1,4 @@
--- Removes all concurrency keys of a partition, before those of the archive are restored.
+-- Removes all concurrency keys of a partition, before the archived concurrency keys are restored.
 -- ARGV: epoch, nonce, the prefix of the aggregate id of a concurrency key
 -- Returns {1}, or {0, the current epoch} if the lease is lost.
 local partition, concurrency_keys, history_prefix = unpack(KEYS)

@@ -1,5 +1,5 @@
 -- Removes executions with their blobs.
--- KEYS: as forget_executions takes them; the first is the partition.
+-- KEYS: the keys of the function forget_executions; the first key is the partition.
 -- ARGV: epoch, nonce, then ids
 -- Returns {1}, or {0, the current epoch} if the lease is lost.
 local partition = KEYS[1]

@@ -1,6 +1,6 @@
 -- Removes an empty queue that has received no task since it was inspected.
 -- ARGV: queue, the id of its last entry at the inspection
--- Returns 1, or 0 if a task has arrived.
+-- Returns 1, or 0 if a task has arrived since the inspection.
 local queues, tasks = unpack(KEYS)
 local queue, inspected_entry = unpack(ARGV)
 

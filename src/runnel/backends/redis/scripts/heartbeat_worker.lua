@@ -1,9 +1,11 @@
--- Registers a heartbeat of a worker with the tasks that it holds. A task that the store assigns to
--- the worker and that is missing from too many heartbeats in a row becomes TaskLost.
--- ARGV: worker, the first dropped entry that it has not read ('' for none), the number of missed
--- heartbeats at which a task is lost, the message TaskLost before its token and after it, the
--- encoded WorkerInfo, '1' if the worker drains; then the tokens that it holds.
--- Returns {the numbers of the tokens that it does not hold, 1 if it must drain}.
+-- Registers a heartbeat of a worker with the tasks that it holds. If a task of the worker is
+-- missing from too many heartbeats in a row, the script reports the task as TaskLost.
+-- ARGV: worker, the first entry of dropped tasks that the worker has not read ('' for none), the
+-- number of missed heartbeats at which a task is lost, the text of the message TaskLost before its
+-- token, the text after its token, the encoded WorkerInfo, '1' if the worker drains; then the
+-- tokens of the tasks that the worker runs.
+-- Returns {the argument numbers of the tokens that the store does not assign to the worker, 1 if
+-- the worker must drain}.
 local workers, heartbeat_counter, held_tasks, task_locations, dropped, worker_info, drained,
   waiting, inbox_prefix = unpack(KEYS)
 local worker, first_unread, missed_max, lost_before, lost_after, info, is_draining =
@@ -17,7 +19,8 @@ end
 redis.call('HSET', workers, worker, redis.call('INCR', heartbeat_counter))
 redis.call('HSET', worker_info, worker, redis.call('TIME')[1] .. ' ' .. info)
 if is_draining then
-  redis.call('HDEL', waiting, worker)  -- it has cancelled its last claim and sends no other one
+  -- A draining worker has cancelled its last claim and sends no further claim.
+  redis.call('HDEL', waiting, worker)
 end
 if first_unread ~= '' then
   redis.call('XTRIM', dropped, 'MINID', '=', first_unread)

@@ -1,6 +1,7 @@
 -- Returns the due timers of a partition to its current owner.
--- ARGV: epoch, nonce, now ('+inf' for all timers), the maximum number of timers Returns {1, {key,
--- due, key, due...}, {attempt...}}, or {0, the current epoch} if the lease is lost.
+-- ARGV: epoch, nonce, now ('+inf' for all timers), the maximum number of timers
+-- Returns {1, {key, due, key, due...}, {attempt...}}, or {0, the current epoch} if the lease is
+-- lost.
 local partition, timers, attempts = unpack(KEYS)
 local epoch, nonce, now, limit = unpack(ARGV)
 

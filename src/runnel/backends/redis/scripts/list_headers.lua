@@ -4,8 +4,8 @@
 local ids_by_created_at, headers = unpack(KEYS)
 local created_at, position_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- Compares bytes, as sorted sets do: the string comparison of Lua depends on the locale of the
--- server.
+-- Compares two strings by bytes, as sorted sets do. The string comparison of Lua depends on the
+-- locale of the server.
 local function is_less(left, right)
   for at = 1, math.min(#left, #right) do
     local left_byte, right_byte = string.byte(left, at), string.byte(right, at)

@@ -1,6 +1,6 @@
 -- Lists all queues.
--- Returns {{queue, number of waiting tasks, milliseconds that the first has waited, id of the last
--- entry}...}.
+-- Returns {{queue, number of waiting tasks, milliseconds that the first task has waited, id of the
+-- last stream entry}...}.
 local queues, task_prefix = unpack(KEYS)
 
 local time, records = redis.call('TIME'), {}

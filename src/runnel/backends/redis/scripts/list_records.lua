@@ -1,4 +1,4 @@
--- Lists the records of a kind by key: {key, value, key, value...}.
+-- Returns the records of one kind in the order of their keys: {key, value, key, value...}.
 -- ARGV: the key that the page starts after (in the syntax of ZRANGEBYLEX), the maximum number of
 -- records
 local records, record_names = unpack(KEYS)

@@ -1,7 +1,7 @@
 -- Lists all workers.
 -- ARGV: '1' to include dead workers
--- Returns {server time in seconds, {{worker, number of its last heartbeat, number of tasks that it
--- holds, info}...}, {{dead worker, info}...}}; the worker that died last comes first.
+-- Returns {server time in seconds, {{worker, number of its last heartbeat, number of its tasks,
+-- info}...}, {{dead worker, info}...}}. The worker that died last comes first.
 local workers, worker_info, dead_workers, held_prefix = unpack(KEYS)
 local includes_dead = ARGV[1] == '1'
 

@@ -1,8 +1,8 @@
--- Removes a worker; each task that it held becomes TaskLost.
--- ARGV: worker, the number of the judged heartbeat ('' if the worker shuts down itself), the
--- message TaskLost before its token, after it for a started task, after it for a task that was not
--- started, the number of dead workers to keep.
--- Returns the number of lost tasks; 0 if the worker has sent a heartbeat since it was judged.
+-- Removes a worker, and reports each task that it held as TaskLost.
+-- ARGV: worker, the number of the last known heartbeat ('' if the worker shuts down regularly), the
+-- text of the message TaskLost before its token, the text after its token for a started task, the
+-- text after its token for a task that was not started, the number of dead workers to keep. Returns
+-- the number of lost tasks; 0 if the worker has sent a heartbeat since then.
 local workers, held_tasks, task_locations, dropped, worker_info, dead, drained, waiting,
   inbox_prefix = unpack(KEYS)
 local worker, judged_heartbeat, lost_before, lost_after_start, lost_without_start, dead_max =

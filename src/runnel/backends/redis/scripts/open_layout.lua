@@ -1,4 +1,4 @@
--- Returns the stored layout; stores the given one first if there is none.
+-- Returns the stored layout. In a new store, first stores the given layout.
 -- ARGV: shards, partitions
 local layout = KEYS[1]
 local shards, partitions = unpack(ARGV)

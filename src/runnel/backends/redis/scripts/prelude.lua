@@ -1,4 +1,5 @@
--- Functions that several scripts share. Each script is sent with those that it uses.
+-- Functions that several scripts share. Each script is sent together with those of the functions
+-- that it uses.
 
 -- The maximum number of values per call: `unpack` fails near 8,000.
 local CHUNK = 1000
@@ -54,8 +55,8 @@ local function server_time()
   return string.format('%s.%06d', time[1], time[2])
 end
 
--- Returns whether the store has an archive and it is not this one ('' for none). A wiped store has
--- none.
+-- Returns true if the store is paired with another archive than the given one ('' for none). A
+-- wiped store has no archive.
 local function has_other_archive(layout, incarnation)
   local stored = redis.call('HGET', layout, 'incarnation')
   return stored and stored ~= incarnation
@@ -78,8 +79,8 @@ local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
 
--- Drops tasks: a queued task is deleted from its stream, a claimed one from its worker, which is
--- notified.
+-- Drops tasks. Deletes a queued task from its stream. Removes a claimed task from its worker and
+-- notifies the worker.
 local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, tokens)
   for number, location in ipairs(get_many(task_locations, tokens)) do
     local token = tokens[number]
@@ -89,14 +90,16 @@ local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_pref
     elseif location then
       local worker = string.sub(location, 2)
       redis.call('HDEL', held_prefix .. worker, token)
-      -- Limited, in case the worker never reads it: the reply to a heartbeat says the same.
+      -- The stream has a maximum length, in case the worker never reads it. The reply to a
+      -- heartbeat also names the dropped tasks.
       redis.call('XADD', dropped_prefix .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
     end
   end
   call_many('HDEL', task_locations, tokens)
 end
 
--- Removes executions with their blobs. The first key, the partition, is for the caller.
+-- Removes executions with their blobs. The first key is the partition, which only the calling
+-- script uses.
 local function forget_executions(keys, ids)
   local _, headers, ids_by_created_at, all_ids, ended_roots, ended_children, blob_keys, running,
     history_prefix, blob_prefix = unpack(keys)

@@ -1,6 +1,7 @@
 -- Stores a definition under the next version of its name, unless it is stored already. A deleted
 -- version counts as not stored.
--- ARGV: name, document, hash Returns the version.
+-- ARGV: name, document, hash
+-- Returns the version of the definition.
 local definition, versions, versions_of_name, deleted_versions = unpack(KEYS)
 local name, document, hash = unpack(ARGV)
 

@@ -1,7 +1,7 @@
--- Replaces a record that has the expected revision; 0 is the revision of a record that does not
--- exist.
--- ARGV: key, expected revision, data Returns {the new revision, or 0 if the revision was another
--- one; the revision before}.
+-- Stores a record if its current revision is the expected one. A record that does not exist has
+-- revision 0.
+-- ARGV: key, expected revision, data
+-- Returns {the new revision, or 0 if the record had another revision; the revision before}.
 local records, record_names, last_revision = unpack(KEYS)
 local key, expected, data = unpack(ARGV)
 

@@ -1,8 +1,7 @@
 -- Fails tasks that have waited in a queue for too long: deletes them from the stream and reports
--- them.
--- ARGV: the minimum wait in milliseconds, the maximum number of tasks, the message TaskFailed
--- before its token and after it.
--- Returns the number of tasks.
+-- them as TaskFailed.
+-- ARGV: the minimum wait in milliseconds, the maximum number of tasks, the text of the message
+-- TaskFailed before its token, the text after its token. Returns the number of failed tasks.
 local tasks, task_locations, inbox_prefix = unpack(KEYS)
 local waiting_ms, limit, failed_before, failed_after = unpack(ARGV)
 

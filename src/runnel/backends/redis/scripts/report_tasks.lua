@@ -1,6 +1,6 @@
 -- Acknowledges tasks and puts their reports into the inboxes of their partitions.
 -- ARGV: for each report its token, '1' if it ends the task, and the message
--- Returns 1 or 0 for each report; 0 if the worker does not hold the task.
+-- Returns 1 or 0 for each report; 0 if the task is not assigned to the worker.
 local held_tasks, task_locations, inbox_prefix = unpack(KEYS)
 
 local tokens = {}

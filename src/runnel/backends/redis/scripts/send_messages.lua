@@ -1,8 +1,9 @@
--- Puts messages into inboxes. An execution that a message creates is listed from then on.
+-- Puts messages into inboxes. Also stores the header of each execution that a message creates, so
+-- that lists show it.
 -- ARGV: the deadline on the server's clock ('' for none); the number of required definitions, then
 -- for each its hash and name; the number of blobs, then for each its key and data; then for each
--- message: partition, message, and of the execution that it creates (or '' each): id, header,
--- created_at.
+-- message: partition, message, and id, header and created_at of the execution that the message
+-- creates (or '' three times).
 -- Returns 1; 0 after the deadline; -n if the n-th required definition is not stored.
 local headers, ids_by_created_at, ids, blob_keys, inbox_prefix, blob_prefix, feed,
   definition_prefix, deleted_versions = unpack(KEYS)

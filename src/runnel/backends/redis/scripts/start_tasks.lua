@@ -1,6 +1,6 @@
--- Marks the tasks that the worker still holds as started.
--- ARGV: the worker if it stops waiting for pushed tasks, else ''; then tokens
--- Returns 1 or 0 for each token; 0 if the worker no longer holds the task.
+-- Marks those of the given tasks as started that are still assigned to the worker.
+-- ARGV: the worker if it stops waiting for pushed tasks, or '' if not; then tokens
+-- Returns 1 or 0 for each token; 0 if the task is no longer assigned to the worker.
 local held_tasks, waiting = unpack(KEYS)
 local waiting_worker = ARGV[1]
 

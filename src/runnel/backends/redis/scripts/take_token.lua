@@ -1,6 +1,7 @@
--- Takes a rate token on the server's clock. The bucket is the time when it is full again.
--- ARGV: rate per second, burst, the maximum wait in seconds, the clock jump in seconds that is
--- detected Returns the seconds to wait, as text: Redis truncates numbers to integers.
+-- Takes a rate token on the server's clock. A bucket is stored as the time when it is full again.
+-- ARGV: rate per second, burst, the maximum wait in seconds, the smallest clock jump in seconds
+-- that is detected
+-- Returns the seconds to wait, as text, because Redis truncates numbers to integers.
 local bucket = KEYS[1]
 local rate, burst, wait_s_max, clock_jump_s =
   tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -9,7 +10,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 local interval_s = 1 / rate
 local full_at = tonumber(redis.call('GET', bucket) or now)
--- A time too far in the future was written before the clock was turned back.
+-- A stored time too far in the future was written before the clock was turned back.
 if full_at - now >= burst * interval_s + clock_jump_s then
   full_at = now
 end

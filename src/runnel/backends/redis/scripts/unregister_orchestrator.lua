@@ -1,5 +1,7 @@
--- Removes an orchestrator that shuts down, or that was judged dead and has sent no heartbeat since.
--- ARGV: orchestrator, the number of the judged heartbeat ('' if the orchestrator shuts down itself)
+-- Removes an orchestrator that shuts down, or that was declared dead and has sent no heartbeat
+-- since then.
+-- ARGV: orchestrator, the number of its last known heartbeat ('' if the orchestrator shuts down
+-- regularly)
 local orchestrators = KEYS[1]
 local orchestrator, judged_heartbeat = unpack(ARGV)
 

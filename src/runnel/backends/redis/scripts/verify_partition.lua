@@ -1,7 +1,7 @@
--- Records that the partition has exactly the state of the archive. Commits continue after the
--- sequence.
--- ARGV: epoch, nonce, sequence, the run id of the server, '1' if the journal is not of this
--- archive, the feed entry that marks a gap for readers ('' if they missed nothing).
+-- Records that the partition has exactly the state of the archive. The next commit follows the
+-- given sequence.
+-- ARGV: epoch, nonce, sequence, the run id of the server, '1' if the journal was not written for
+-- this archive, the feed entry that marks a gap for readers ('' if they missed nothing).
 -- Returns {1}, or {0, the current epoch} if the lease is lost.
 local partition, journal, feed = unpack(KEYS)
 local epoch, nonce, sequence, run_id, is_foreign_journal, gap_entry = unpack(ARGV)
