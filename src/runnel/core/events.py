@@ -7,9 +7,10 @@ import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import TaskLogLine, Value
-from runnel.core.workflow import ReusedResult, SkipReason
+from runnel.core.workflow import ReusedResult
 
 
 class Wait(StrEnum):

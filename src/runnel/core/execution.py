@@ -11,6 +11,7 @@ from runnel.core.events import ExecutionCreated, Wait
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeRef, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
@@ -19,7 +20,6 @@ from runnel.core.states import (
     NodeState,
 )
 from runnel.core.values import Value
-from runnel.core.workflow import SkipReason
 
 
 class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from runnel.core.ids import DefinitionHash, NodeId
+from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.templates.template import (
     CompiledExpression,
     TemplateTree,
@@ -14,7 +15,6 @@ from runnel.core.templates.template import (
 )
 from runnel.core.values import NO_DATA
 from runnel.core.workflow import (
-    CLEAN_UP_RULES,
     Cache,
     Node,
     Workflow,

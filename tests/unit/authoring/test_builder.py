@@ -11,7 +11,8 @@ import pytest
 import runnel
 from runnel import InvalidWorkflowError, RetryPolicy, WorkflowDAG
 from runnel.authoring.context import StepOutputs
-from runnel.core.workflow import OnFailure, RunWhen
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [

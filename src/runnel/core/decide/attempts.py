@@ -33,9 +33,9 @@ from runnel.core.events import (
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.retry import ErrorInfo, compute_crash_delay
+from runnel.core.run_when import SkipReason
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
-from runnel.core.workflow import SkipReason
 
 
 def on_task_started(context: DecisionContext, command: TaskStarted) -> None:

@@ -13,18 +13,16 @@ from runnel.core.events import NodeSkipped, NodeWaits, Wait
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
-from runnel.core.states import ExecutionState, NodeState
-from runnel.core.templates.template import is_true
-from runnel.core.workflow import (
-    CHILD_WORKFLOW,
-    CORE_HANDLERS,
-    OnFailure,
+from runnel.core.run_when import (
     ParentOutcome,
     RunWhen,
     SkipReason,
     apply_run_when,
     classify_parent_outcome,
 )
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.templates.template import is_true
+from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
 
 # These handlers need no slot. A child execution needs one, like a task.
 _SLOTLESS = CORE_HANDLERS - {CHILD_WORKFLOW}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.values import Json, is_number
 from runnel.core.wording import describe_value, quote_name
-from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, RunWhen, Workflow
+from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
 
 NAME_CHARS_MAX = 200
 # Well within the range that a float represents exactly; as seconds, 30,000 years.
