@@ -15,8 +15,9 @@ from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
 from runnel.engine.worker.executor import Executor
-from runnel.engine.worker.outputs import inline_if_small, offload_result, redact_output
+from runnel.engine.worker.outputs import inline_if_small, offload_result
 from runnel.engine.worker.result_cache import ResultCache, compute_cache_key
+from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.ports.clock import Secrets
