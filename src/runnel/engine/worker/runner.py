@@ -13,12 +13,13 @@ from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline
+from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import ChildCodeError
 from runnel.engine.worker.outputs import describe_exception
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import Deadlines, HeldTasks, RunningCode, StopReason, TaskRun
+from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
 from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
 from runnel.ports.store import TaskQueue
 

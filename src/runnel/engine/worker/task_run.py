@@ -1,20 +1,15 @@
-"""One task that this worker holds, from its claim to the acknowledged report, with its
-deadlines.
-"""
+"""The tasks that a worker holds, each from its claim to its acknowledged report."""
 
 import asyncio
 from collections.abc import Iterable
 from enum import StrEnum
-from heapq import heapify, heappop, heappush, nsmallest
-from itertools import count
+from heapq import nsmallest
 from math import inf
-from typing import Protocol
 
 from runnel.authoring.context import Context
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
 from runnel.errors import SoftTimeoutError
-from runnel.ports.clock import Clock
 from runnel.ports.workers import RunningTaskInfo
 
 # Running code, and the three ways to interrupt it: soft timeout, cancellation, kill.
@@ -184,81 +179,3 @@ def _describe_run(run: TaskRun) -> RunningTaskInfo:
         handler=task.handler,
         started_at=run.started_at,
     )
-
-
-# One heap of deadlines for all runs of a worker, instead of a timer for each.
-# Only a run that waits gets an entry, and most entries are due a fixed time after they were made.
-# The loop sleeps until the earliest one, so it seldom has to be woken. Stale entries stay until
-# they outnumber the others, and are then removed. Otherwise a finished run would stay in memory,
-# with its input, until its timeout. A timer of the event loop would cost 2 µs for each run, this
-# costs 0.7 µs.
-
-
-class DeadlineChecker(Protocol):
-    """Decides what happens at the deadline of a run."""
-
-    def check(self, run: TaskRun, now: float) -> float:
-        """Performs what is due for the run; returns the time of the next check, `inf` for never."""
-
-
-class Deadlines:
-    """Calls a checker at the deadline of each run."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heap: list[tuple[float, int, TaskRun]] = []
-        self._stale = 0
-        self._order = count()
-        self._wakes_at = inf
-        self._sooner = asyncio.Event()
-
-    def arm(self, run: TaskRun, at: float) -> None:
-        """Has the run checked at `at` (monotonic), instead of at any earlier set time."""
-        if at == run.check_at:
-            return
-        if run.check_at != inf:
-            self.forget(run)
-        if at == inf:
-            return
-        run.check_at = at
-        heappush(self._heap, (at, next(self._order), run))
-        if at < self._wakes_at:
-            self._sooner.set()
-
-    def forget(self, run: TaskRun) -> None:
-        """Cancels the check of the run."""
-        if run.check_at == inf:
-            return
-        run.check_at = inf
-        self._stale += 1
-        if 2 * self._stale > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].check_at == entry[0]]
-            heapify(self._heap)
-            self._stale = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    async def run(self, checker: DeadlineChecker) -> None:
-        """Checks runs until cancelled."""
-        while True:
-            self.tick(checker)
-            self._sooner.clear()
-            self._wakes_at = self._heap[0][0] if self._heap else inf
-            seconds = None if self._wakes_at == inf else self._wakes_at - self._clock.monotonic()
-            await self._clock.wait(self._sooner, seconds)
-
-    def tick(self, checker: DeadlineChecker) -> int:
-        """Checks every run that is due; returns how many."""
-        now = self._clock.monotonic()
-        checked = 0
-        while self._heap and self._heap[0][0] <= now:
-            at, _, run = heappop(self._heap)
-            if run.check_at != at:
-                self._stale -= 1
-                continue
-            run.check_at = inf
-            if not run.is_finished:
-                self.arm(run, checker.check(run, now))
-                checked += 1
-        return checked

@@ -19,13 +19,14 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup
 from runnel.engine.worker.child_process import ChildProcessPool
+from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import Executor, ThreadPool
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.result_cache import ResultCache
 from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import ClaimLoop, Slots
-from runnel.engine.worker.task_run import Deadlines, HeldTasks, StopReason, TaskRun
+from runnel.engine.worker.task_run import HeldTasks, StopReason, TaskRun
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.records import BlobStore
