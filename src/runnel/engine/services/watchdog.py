@@ -1,4 +1,6 @@
-"""Checks that every running execution has work in flight, and repairs those that have not."""
+"""Checks that every running execution has work in flight, and repairs the executions that have
+none.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +25,13 @@ from runnel.ports import telemetry as names
 
 
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The work that an execution considers in flight. All of it can be checked in the store.
+    """The work that is in flight according to the state of an execution.
 
-    `tasks` maps tokens to True if they have started. `limits` maps waiting tokens to their
-    concurrency key. The execution `is_stuck` if it has not ended and nothing at all is in flight.
+    The watchdog checks it against the store.
+
+    `tasks` maps the token of each issued task to True if the task has started. `limits` maps the
+    token of each task that waits for a concurrency key to that key. `is_stuck` is True if the
+    execution has not ended and nothing at all is in flight.
     """
 
     execution_id: ExecutionId
@@ -233,8 +238,9 @@ class Watchdog:
         owner.enqueue(commands)
 
     def _is_overdue(self, problem: str) -> bool:
-        """Returns whether the problem existed at every sweep for long enough; restarts its time
-        then.
+        """Returns True if every sweep for `repair_after_s` found the problem.
+
+        Its time then starts again.
         """
         now = self._dependencies.clock.monotonic()
         since = self._missing_since.get(problem, now)
