@@ -52,8 +52,7 @@ class AggregateCache:
 
         Skips those already in memory.
 
-        With Redis, 2,000 new executions took 2,075 round trips without the prefetch, and 75 with
-        it.
+        With Redis, loading 2,000 new executions one by one took 2,000 of 2,075 round trips.
         """
         cached = self._executions
         missing = [

@@ -356,7 +356,7 @@ class Archiver:
             progress.resend_at = now
         commands = [pending.command for pending in unapplied if pending.command is not None]
         for key in list_command_blobs(commands):
-            with suppress(NotFoundError):  # the task that reads the blob fails with a clear error
+            with suppress(NotFoundError):  # the task that reads the blob reports that it is missing
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:

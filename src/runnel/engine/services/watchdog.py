@@ -62,7 +62,7 @@ def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
 
 
 def _list_unsettled_runs(execution: Execution) -> Iterator[tuple[TaskToken, NodeRun]]:
-    """Yields nodes and items that have begun and are not settled; a map yields its items."""
+    """Yields every unsettled node, and for a map, instead of its node, every active item."""
     for index, run in enumerate(execution.nodes):
         if index not in execution.maps and not run.is_final:
             yield execution.token(index, NO_ITEM, run), run
@@ -88,17 +88,17 @@ def _list_execution_timers(execution: Execution) -> Iterator[TimerKey]:
 
 
 EXECUTIONS_PER_BATCH = 100
-# The pause between two pages: the sweep only uses spare time.
+# The pause between two batches, so that a sweep does not slow down other work.
 PAUSE_S = 0.05
 
 
 class Watchdog:
-    """A safety net below the rules that keep executions moving: each finding is a bug.
+    """A safety net that repairs stuck executions. Each problem that it finds is a bug of Runnel.
 
-    Every `sweep_s` it inspects all running executions of the partitions that `orchestrator` owns.
-    If something was missing at every sweep for `repair_after_s`, it sends repair commands to the
-    owner. They change nothing if the finding was wrong. It also reports an inbox entry, in any
-    partition, that stays unread for `stale_s`.
+    Every `sweep_s`, the watchdog inspects all running executions of the partitions that
+    `orchestrator` owns. If every sweep for `repair_after_s` finds the same problem, the watchdog
+    sends repair commands to the owner. Repair commands change nothing if there is no problem. The
+    watchdog also reports an inbox entry, in any partition, that stays unread for `stale_s`.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Watchdog:
             await clock.wait(stop, max(PAUSE_S, remaining_s))
 
     async def sweep(self, stop: asyncio.Event) -> int:
-        """Inspects everything once; returns how many executions were repaired."""
+        """Inspects all running executions once; returns the number of repairs."""
         self._still_missing = {}
         repaired = 0
         for owner in self._orchestrator.owners():
