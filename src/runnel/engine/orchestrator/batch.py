@@ -73,7 +73,7 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
 
 def _can_cut_before(event: AnyEvent) -> bool:
     if isinstance(event, NodeCancelled):
-        return event.item == NO_ITEM  # items are cancelled between the failure of their map and its end
+        return event.item == NO_ITEM  # an item is cancelled after its map failed, before it ends
     return isinstance(event, _CUT_POINTS)
 
 
@@ -102,7 +102,7 @@ class _EncodedPart(NamedTuple):
 class CommitBatch:
     """Collects decisions until `seal` turns them into commits.
 
-    A later task, timer or header replaces an earlier one with the same key.
+    For each timer key, task token and execution, the last value counts.
     """
 
     def __init__(self, now: float, limits: CommitLimits) -> None:

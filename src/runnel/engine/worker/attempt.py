@@ -1,4 +1,6 @@
-"""One attempt, from its config to its stored output: resolve, query the cache, run, store."""
+"""Runs one attempt of a task: resolves its config, queries the cache, runs the code, stores the
+output.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -27,17 +29,17 @@ class HandlerLookup(Protocol):
     """Finds handlers by name, and closes the resources that they keep."""
 
     def get(self, name: str) -> RegisteredHandler:
-        """Raises HandlerNotFoundError."""
+        """Returns the handler of that name. Raises HandlerNotFoundError if there is none."""
 
     async def close(self) -> None:
         """Closes the resources that handlers keep between tasks.
 
-        The next task may open them again.
+        The next task may open these resources again.
         """
 
 
 class AttemptPipeline:
-    """Runs one attempt. Every exception it raises is the error of the task."""
+    """Runs one attempt of a task. Every exception that it raises is the error of the task."""
 
     def __init__(
         self,
@@ -106,7 +108,8 @@ class AttemptPipeline:
     def _resolve_for_key(self, config: CompiledConfig, values: TaskInputs) -> Json:
         """Resolves the config without secrets.
 
-        The key is stored, and a secret in it could be guessed.
+        The store keeps a hash of the result as cache key, from which a short secret could be
+        guessed.
         """
         try:
             return self._resolve(config, values, shows_secrets=False)
@@ -114,7 +117,7 @@ class AttemptPipeline:
             if not config.secrets:
                 raise
             # A template such as `secrets.port | int` accepts the value but not the placeholder.
-            # Then the key consists of the templates and of the values that they read.
+            # In that case, the key consists of the templates and of the values that they read.
             return {**config.template, "": values.find_existing(config.roots - {SECRETS_ROOT})}
 
     def _resolve(

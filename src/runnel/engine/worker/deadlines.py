@@ -18,10 +18,13 @@ from runnel.ports.clock import Clock
 
 
 class DeadlineChecker(Protocol):
-    """Decides what happens at the deadline of a run."""
+    """Performs the actions at the deadline of a run, such as a soft timeout or a kill."""
 
     def check(self, run: TaskRun, now: float) -> float:
-        """Performs what is due for the run; returns the time of the next check, `inf` for never."""
+        """Performs the actions that are due for the run.
+
+        Returns the time of the next check, or `inf` if none is needed.
+        """
 
 
 class Deadlines:
@@ -36,7 +39,10 @@ class Deadlines:
         self._sooner = asyncio.Event()
 
     def arm(self, run: TaskRun, at: float) -> None:
-        """Has the run checked at `at` (monotonic), instead of at any earlier set time."""
+        """Schedules the check of the run at the monotonic time `at`.
+
+        Replaces the time that was scheduled before.
+        """
         if at == run.check_at:
             return
         if run.check_at != inf:
@@ -63,7 +69,7 @@ class Deadlines:
         return len(self._heap)
 
     async def run(self, checker: DeadlineChecker) -> None:
-        """Checks runs until cancelled."""
+        """Calls the checker for each run at its deadline, until cancelled."""
         while True:
             self.tick(checker)
             self._sooner.clear()
@@ -72,7 +78,7 @@ class Deadlines:
             await self._clock.wait(self._sooner, seconds)
 
     def tick(self, checker: DeadlineChecker) -> int:
-        """Checks every run that is due; returns how many."""
+        """Calls the checker for every run that is due; returns the number of these runs."""
         now = self._clock.monotonic()
         checked = 0
         while self._heap and self._heap[0][0] <= now:

@@ -25,13 +25,16 @@ from runnel.ports.records import BlobStore
 
 
 class NotJsonError(PayloadError, TypeError):
-    """A result that JSON can't represent. It is a TypeError too, as json.dumps would raise."""
+    """Raised for a result that JSON can't represent.
+
+    It is a TypeError too, because json.dumps raises one.
+    """
 
 
 def encode_result(result: Any) -> bytes:
-    """Encodes a result as JSON. Sets become lists; dates and UUIDs become texts.
+    """Returns a result encoded as JSON. Sets become lists; dates and UUIDs become texts.
 
-    Raises NotJsonError.
+    Raises NotJsonError if JSON can't represent the result.
     """
     try:
         data = _encoder.encode(result)
@@ -44,9 +47,9 @@ def encode_result(result: Any) -> bytes:
 
 
 async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
-    """Writes a large result to a blob and returns once it is durable.
+    """Writes a large result to a blob; returns the reference to it once the blob is durable.
 
-    Raises PayloadError if it is too large.
+    Raises PayloadError if the result is too large even for a blob.
     """
     size = len(data)
     if size > BLOB_BYTES_MAX:
@@ -60,16 +63,17 @@ async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Val
 
 
 def inline_if_small(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
-    """Returns None if the result is too large to be stored inline."""
+    """Returns the result as an inline value, or None if it is too large for that."""
     if len(data) > bytes_max:
         return None
     return NULL if data == b"null" else make_value_from_json(data)
 
 
 def _to_builtin(value: Any) -> Any:
-    """Converts types that msgspec does not know.
+    """Converts a value of a type that msgspec does not know, such as a NumPy array or a pydantic
+    model.
 
-    It tests their methods instead of importing them.
+    It checks for the methods of these types, so that it need not import their packages.
     """
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
@@ -118,8 +122,10 @@ def describe_exception(error: BaseException) -> ErrorInfo:
 
 
 def escape_text(text: str) -> str:
-    """Escapes text that UTF-8 can't encode (odd bytes of a file name) or that controls a
-    terminal.
+    """Returns the text with unprintable characters escaped.
+
+    These are control characters, which could control a terminal, and characters that UTF-8 can't
+    encode, as in odd file names.
     """
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():
@@ -147,7 +153,7 @@ def _describe(error: BaseException) -> ErrorInfo:
 
 
 def _get_retry_after(error: BaseException) -> float | None:
-    """Returns None if the error has no valid `retry_after_s`."""
+    """Returns the error's `retry_after_s`, or None if it has no valid one."""
     delay_s = getattr(error, "retry_after_s", None)
     if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not delay_s >= 0:
         return None
@@ -168,7 +174,10 @@ def _format_message(error: BaseException) -> str:
 
 
 def _format_traceback(error: BaseException) -> str | None:
-    """Returns None if all frames are inside Runnel: then the message says everything."""
+    """Returns the traceback of user code.
+
+    Returns None if all frames are inside Runnel, because then the message is enough.
+    """
     if isinstance(error, RunnelError) and error.says_all:
         return None
     user_part = _skip_engine_frames(error.__traceback__)

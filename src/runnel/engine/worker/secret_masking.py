@@ -10,7 +10,8 @@ from runnel.core.values import LOG_LINE_CHARS_MAX, TaskLogLine
 from runnel.engine.worker.outputs import escape_text
 from runnel.ports.clock import Secrets
 
-# Possessive quantifiers: backtracking would take memory for each character of a long text.
+# The quantifiers are possessive, because backtracking would take memory for each character of a
+# long text.
 _TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')
 _UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _ESCAPES = {'\\"': '"', "\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
@@ -29,7 +30,10 @@ def redact_error(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
 
 
 def redact_log_lines(lines: Sequence[TaskLogLine], secrets: Secrets) -> tuple[TaskLogLine, ...]:
-    """Redacts the lines, then shortens them: half a secret would not be recognized."""
+    """Masks secrets in the lines and then shortens the lines.
+
+    In the other order, half a secret would not be recognized.
+    """
     return tuple(
         TaskLogLine(line.at, line.level, _shorten_line(secrets.redact(line.text))) for line in lines
     )
@@ -41,9 +45,10 @@ def _shorten_line(text: str) -> str:
 
 
 def redact_output(data: bytes, secrets: Secrets) -> bytes:
-    """Redacts every text of the JSON, keys included, and numbers that equal a secret.
+    """Masks secrets in every text of the JSON, keys included, and masks numbers that equal a
+    secret.
 
-    It does not decode the JSON as a whole, because it may be nested arbitrarily deep.
+    The JSON is not decoded as a whole, because it may be nested arbitrarily deep.
     """
     text = data.decode()
     plain = _unescape_json(text)
@@ -61,7 +66,10 @@ def _redact_literal(written: str, secrets: Secrets) -> str:
 
 
 def _redact_number(written: str, secrets: Secrets) -> str:
-    """Redacts a number only if all of it is a secret, not if it contains the same digits."""
+    """Masks a number if the whole number is a secret.
+
+    A number that only contains the digits of a secret stays.
+    """
     shown = secrets.redact(written.removesuffix(".0"))
     return written if any(map(str.isdigit, shown)) else _encode(shown).decode()
 

@@ -12,13 +12,17 @@ from runnel.core.ids import TaskToken
 from runnel.errors import SoftTimeoutError
 from runnel.ports.workers import RunningTaskInfo
 
-# Running code, and the three ways to interrupt it: soft timeout, cancellation, kill.
+# Running code, and the three ways to interrupt running code: soft timeout, cancellation, kill.
 
 
 class RunningCode:
-    """Code that only waits for something else (a blob, a thread). Cancelling ends the wait.
+    """The code of a run while it waits for a blob, a thread or a rate token.
 
-    `runner` is the asyncio task of the slot. The code that runs there receives the CancelledError.
+    A cancellation ends the wait. Subclasses represent user code on the event loop and in a child
+    process.
+
+    `runner` is the asyncio task of the slot. A cancellation of `runner` raises CancelledError in
+    the code.
     """
 
     __slots__ = ("runner",)
@@ -27,17 +31,20 @@ class RunningCode:
         self.runner = runner
 
     def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
-        """Raises `error` inside the code if possible. A thread can't be reached."""
+        """Raises `error` inside the code if possible.
+
+        Does nothing for code in a thread, which can't be interrupted.
+        """
 
     def cancel(self) -> None:
         self.runner.cancel()
 
     def kill(self) -> None:
-        """Ends the code even if it has swallowed its cancellation."""
+        """Ends the code even if the code has swallowed its cancellation."""
         self.runner.cancel()
 
 
-# A task that takes longer than this is reported as RUNNING.
+# The worker reports a task as RUNNING if it takes longer than this.
 REPORT_STARTED_AFTER_S = 0.25
 
 
@@ -48,12 +55,13 @@ class StopReason(StrEnum):
 
 
 class TaskRun:
-    """One claimed task. All times are monotonic and `inf` if unset, except `started_at` (wall
-    time).
+    """One claimed task and the state of its run.
+
+    All times are monotonic and `inf` if unset, except `started_at`, which is wall time.
 
     `check_at` is the time of the next deadline check. A stopped run is finished once its code has
-    ended; code that has not ended by `kill_at` is killed. `keeps_slot` marks a run whose thread
-    can't be killed.
+    ended. Code that has not ended by `kill_at` is killed. `keeps_slot` marks a run that has ended
+    while its thread, which can't be killed, continues.
     """
 
     __slots__ = (
@@ -90,8 +98,9 @@ class TaskRun:
         self.check_at = self.note_at = self.soft_at = self.timeout_at = self.kill_at = inf
 
     def watch(self, *, since: float) -> float:
-        """Sets the deadlines of an attempt that started at `since`; returns the time of the first
-        check.
+        """Sets the deadlines of an attempt that started at `since`.
+
+        Returns the earliest deadline.
         """
         task = self.task
         self.note_at = since + REPORT_STARTED_AFTER_S
@@ -108,7 +117,7 @@ class TaskRun:
         return min(self.note_at, self.soft_at, self.timeout_at, self.kill_at)
 
     def stop(self, reason: StopReason, *, kill_at: float) -> None:
-        """Stops the code and drops its result. Only the first reason counts."""
+        """Cancels the code of the run and drops its result. Only the first call has an effect."""
         if self.stop_reason is not None or self.is_finished:
             return
         self.stop_reason = reason
@@ -133,9 +142,11 @@ class TaskRun:
 
 
 class HeldTasks:
-    """Every task between its claim and the acknowledged report. Heartbeats list them.
+    """The tasks that this worker holds: claimed, and without an acknowledged report.
 
-    `claimed_at` is the time of the last claim, 0 before the first.
+    Heartbeats list these tasks.
+
+    `claimed_at` is the time of the last claim, and 0 before the first claim.
     """
 
     def __init__(self) -> None:
@@ -159,7 +170,7 @@ class HeldTasks:
         return [run for run in self._runs.values() if not run.is_finished]
 
     def running(self, *, limit: int) -> tuple[RunningTaskInfo, ...]:
-        """Returns the tasks whose code is running, longest first."""
+        """Returns up to `limit` tasks whose code is running, the longest running first."""
         running = (run for run in self._runs.values() if run.started_at and not run.is_finished)
         longest = nsmallest(limit, running, key=lambda run: run.started_at)
         return tuple(_describe_run(run) for run in longest)
