@@ -1,4 +1,4 @@
-"""Events: what has happened, in the past tense, and sufficient to rebuild the state."""
+"""Events: facts in the past tense, from which the state of an execution is rebuilt."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -53,7 +53,9 @@ class ExecutionStarted(_Event, frozen=True, kw_only=True):
 
 
 class NodesTaken(_Event, frozen=True, kw_only=True):
-    """A rerun has reused results of the previous execution, whose nodes do not run again.
+    """A rerun has reused results of the previous execution.
+
+    The nodes of these results do not run again.
 
     The result of an item is kept until its map begins.
     """
@@ -64,7 +66,7 @@ class NodesTaken(_Event, frozen=True, kw_only=True):
 
 
 class NodeQueued(_NodeEvent, frozen=True, kw_only=True):
-    """A task was issued. From now on only this attempt and nonce may report."""
+    """A task was issued. From now on, only reports with this attempt and nonce are accepted."""
 
     attempt: int
     nonce: Nonce
@@ -94,7 +96,7 @@ class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
 class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
     """A node or item was skipped.
 
-    Only its own code skips an item; `detail` is that code's message.
+    An item is skipped only if its own code raises Skip; `detail` is the message of that Skip.
     """
 
     reason: SkipReason
@@ -124,7 +126,8 @@ class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
 class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
     """A node or item waits.
 
-    `due` is when a timer ends the wait. `detail` names the signal, key or child.
+    `due` is the time at which a timer ends the wait. `detail` names the signal, concurrency key or
+    child.
     """
 
     wait: Wait
@@ -135,9 +138,11 @@ class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
 
 
 class MapStarted(_Event, frozen=True, kw_only=True):
-    """A map has begun. Its items are not stored: they follow from the graph and earlier outputs.
+    """A map has begun.
 
-    `shared` are values that were offloaded for its tasks, by node or as `input`.
+    Its items are not stored, because they follow from the graph and earlier outputs.
+
+    `shared` holds values that were offloaded for the map's tasks, by node id or as `input`.
     """
 
     node: NodeId
@@ -157,7 +162,9 @@ class SignalConsumed(_Event, frozen=True, kw_only=True):
 
 
 class ExecutionClosing(_Event, frozen=True, kw_only=True):
-    """The outcome is decided: every node that has not begun is cancelled, and clean-up nodes run.
+    """The outcome of the execution is set.
+
+    All nodes that have not begun are cancelled, and clean-up nodes run.
 
     With `is_abrupt`, not even clean-up nodes run.
     """
