@@ -61,7 +61,10 @@ def join_entry(at: float, parts: Sequence[bytes]) -> bytes:
 
 
 def decode_entry(data: bytes) -> HistoryEntry:
-    """Raises UnreadableFormatError for data that no version up to this one has written."""
+    """Returns the history entry.
+
+    Raises UnreadableFormatError if no version up to this one has written the data.
+    """
     return _decode(_entry_decoder, data, "history entry")
 
 
@@ -70,7 +73,10 @@ def encode_message(command: Command) -> bytes:
 
 
 def decode_message(data: bytes) -> Command:
-    """Raises UnreadableFormatError for data that no version up to this one has written."""
+    """Returns the command.
+
+    Raises UnreadableFormatError if no version up to this one has written the data.
+    """
     return _decode(_message_decoder, data, "message").command
 
 

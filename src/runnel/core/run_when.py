@@ -26,10 +26,10 @@ class SkipReason(StrEnum):
 
 
 class ParentOutcome(StrEnum):
-    """The meaning of a settled parent for its children.
+    """The outcome of a settled parent, as the `run_when` rules of its children distinguish it.
 
-    CUT_OFF: a parent that was cancelled after its task was issued. Its code may have had effects,
-    so a `one_failed` node cleans up after it. BLOCKED: a parent that never ran because of an
+    CUT_OFF is a parent that was cancelled after its task was issued. The parent's code may have had
+    effects, so a `one_failed` node runs after it. BLOCKED is a parent that never ran because of an
     earlier failure.
     """
 
@@ -58,7 +58,7 @@ _CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
 
 
 def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
-    """Returns None if the node runs, otherwise why it is skipped.
+    """Returns None if the node runs, and the reason if the node is skipped.
 
     A node without parents always runs.
     """
