@@ -1,7 +1,8 @@
-"""The working state of decisions, which no event stores. It is derived again after a load.
+"""The working state of decisions, which no event stores. The agenda is derived again after a load.
 
-`decide` changes the agenda of an execution directly. It changes the execution only through events.
-A loaded execution starts with an empty agenda. `hydrate_maps` and ResumeExecution fill that agenda.
+`decide` changes the agenda of an execution directly. `decide` changes the execution itself only
+through events. A loaded execution starts with an empty agenda. `hydrate_maps` and ResumeExecution
+fill that agenda.
 """
 
 from collections import deque

@@ -55,7 +55,7 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     def holds_slot(self) -> bool:
         """Whether the node or item counts against max_concurrency.
 
-        This is so while it is running or queued, or waits for a concurrency key or a child
+        A running or queued node counts, and so does one that waits for a concurrency key or a child
         execution.
         """
         return self.state in IN_FLIGHT_STATES or self.wait in SLOT_WAITS
@@ -95,7 +95,7 @@ class MapRun:
         return self.settled == self.count
 
     def adopt_results(self, results: Mapping[int, Value]) -> None:
-        """Adds results that a rerun reuses. None of these items has begun."""
+        """Adds results that a rerun reuses. None of the reused items has begun."""
         for item, output in results.items():
             if item < self.count:
                 self.results[item] = output

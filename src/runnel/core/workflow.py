@@ -98,9 +98,9 @@ _decoder = msgspec.json.Decoder(Workflow)
 def encode_workflow(workflow: Workflow) -> bytes:
     """Returns the canonical form of a workflow: equal workflows give equal bytes.
 
-    The function encodes and decodes the workflow first, because 50 and 50.0 seconds are equal. It
-    also omits values that equal their default, because msgspec omits only those that *are* the
-    default.
+    The function encodes and decodes the workflow first, because 50 and 50.0 seconds are equal. The
+    function also omits values that equal their default, because msgspec omits only those that *are*
+    the default.
     """
     return _encoder.encode(_strip_defaults(_decoder.decode(_encoder.encode(workflow))))
 

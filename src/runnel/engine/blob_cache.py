@@ -64,7 +64,7 @@ class BlobCache:
 # Blobs for decisions: a failed read is retried before the execution fails.
 
 # The partition is blocked during the retries. The retries outlast a short lack of file handles.
-# They end soon enough for the partition's other executions, whose blobs can be read.
+# The retries end soon enough for the partition's other executions, whose blobs can be read.
 RETRY_DELAYS_S = (0.1, 0.4, 1.5, 4.0)
 
 

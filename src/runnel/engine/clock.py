@@ -9,8 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Crockford's alphabet in lower case. It leaves out i, l, o and u, which are easily misread. Encoded
-# numbers of equal length sort like the numbers.
+# Crockford's alphabet in lower case. The alphabet leaves out i, l, o and u, which are easily
+# misread. Encoded numbers of equal length sort like the numbers.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_CHARS = 10

@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 from runnel.ports.clock import Clock
 
 POLLS_PER_TIMEOUT = 6
-# The observer reads the last change of a counter at most one poll interval after the change. It
-# notices that the silence was long enough at most one interval later. 3.5 + 2 of 6 intervals leave
-# half an interval for the time that polling takes.
+# The observer reads the last change of a counter at most one poll interval after the change. The
+# observer notices that the silence was long enough at most one interval later. 3.5 + 2 of 6
+# intervals leave half an interval for the time that polling takes.
 POLLS_UNTIL_DEAD = 3.5
 
 Member = TypeVar("Member", bound=Hashable)

@@ -29,7 +29,7 @@ def list_error_classes() -> list[type[RunnelError]]:
     ]
 
 
-# The user gave something that can't be used.
+# The user's input is invalid.
 
 
 class InputError(RunnelError):
@@ -550,7 +550,7 @@ class LeaseHeldError(StoreError):
 
 
 class PartitionUnavailableError(StoreError):
-    """This partition can't be used, although the store's other partitions work."""
+    """A partition can't be used, although the store's other partitions work."""
 
     code = "partition_unavailable"
 

@@ -23,9 +23,9 @@ class Backend(Protocol):
     async def claim_home_partition(self, owner: str) -> int:
         """Returns the partition that receives the new executions of this process.
 
-        Only some stores give each process a partition of its own. They reserve that partition for
-        this process until `close`, even if the process loses the lease. The caller must still
-        acquire the lease.
+        Only some stores give each process a partition of its own. Such a store reserves the
+        partition for this process until `close`, even if the process loses the lease. The caller
+        must still acquire the lease.
         """
 
     async def close(self) -> None: ...

@@ -30,9 +30,9 @@ class ExecutionChange(msgspec.Struct, frozen=True, gc=False):
 class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of changes.
 
-    If `has_gap`, the store has already deleted changes after the requested position. Then `changes`
-    is empty, `position` is the end of the feed, and the reader must read again every execution that
-    it follows.
+    If `has_gap`, the store has already deleted changes after the requested position. In that case
+    `changes` is empty, `position` is the end of the feed, and the reader must read again every
+    execution that it follows.
     """
 
     changes: Sequence[ExecutionChange]

@@ -1,8 +1,8 @@
 """Records of workers, orchestrators and queues that other processes read from the store.
 
-An observer is a process that detects dead processes. It does not trust timestamps of other
-processes. It counts a process as alive while that process's counter changes, measured on the
-observer's own clock.
+An observer is a process that detects dead processes. An observer does not trust timestamps of other
+processes. The observer counts a process as alive while that process's counter changes, measured on
+the observer's own clock.
 """
 
 from collections.abc import Sequence
@@ -49,9 +49,9 @@ class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's description of itself, sent with its heartbeats. `queues` is None for all queues.
 
-    `beat_s` is the interval of the worker's heartbeats. It is 0 for workers of earlier versions,
-    which do not report it. `claimed_at` is the time of its last claim that returned a task. `tasks`
-    holds the tasks that have been running longest.
+    `beat_s` is the interval of the worker's heartbeats. `beat_s` is 0 for workers of earlier
+    versions, which do not report it. `claimed_at` is the time of its last claim that returned a
+    task. `tasks` holds the tasks that have been running longest.
     """
 
     host: str = ""

@@ -259,6 +259,9 @@ def preview_json(value: Json) -> str:
 
 
 def make_error_info(error: Exception) -> ErrorInfo:
-    """Returns the description of a user's mistake that a decision found. It is never retried."""
+    """Returns the description of a user's mistake that a decision found.
+
+    Such a mistake is never retried.
+    """
     message = str(error)[:MESSAGE_CHARS_MAX]
     return ErrorInfo(type=type(error).__name__, message=message, retryable=False)

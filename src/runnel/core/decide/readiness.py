@@ -34,7 +34,7 @@ _ONE_FAILED = RunWhen.ONE_FAILED
 def advance_execution(context: DecisionContext) -> None:
     """Evaluates nodes and issues tasks until nothing more is possible now.
 
-    It is the last step of every command.
+    Every command ends with this step.
     """
     execution = context.execution
     while execution.state is _RUNNING:

@@ -2,7 +2,7 @@
 handler.
 
 HANDLER_SETTINGS is the table. A handler that is not in this table is the user's own, and its
-settings are unknown. None marks a handler that accepts any settings.
+settings are unknown. The entry None marks a handler that accepts any settings.
 """
 
 import re

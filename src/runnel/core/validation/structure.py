@@ -122,7 +122,8 @@ def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> 
 
 # -- ancestors: whether one node is upstream of another, for many pairs at once ------------
 
-# The number of targets in one pass. Each takes one bit per node: 100,000 nodes take at most 25 MB.
+# The number of targets in one pass. Each target takes one bit per node: 100,000 nodes take at most
+# 25 MB.
 TARGETS_PER_BATCH = 2_048
 
 
@@ -214,7 +215,8 @@ def _format_cycle(structure: DependencyGraph, cycle: Sequence[int]) -> str:
 def _shortest_cycle(structure: DependencyGraph, component: Sequence[int]) -> list[int]:
     """Returns the shortest cycle through the component's first node, in the order of execution.
 
-    There is always such a cycle, because a path leads from each node of a component to every other.
+    There is always a cycle through this node, because a path leads from each node of a component to
+    every other.
     """
     first = min(component)
     inside = set(component)
@@ -249,7 +251,7 @@ def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
 class _ComponentSearch:
     """Finds strongly connected components by Tarjan's algorithm.
 
-    It uses its own stack, because a cycle may be longer than Python's stack allows.
+    The search uses its own stack, because a cycle may be longer than Python's stack allows.
     """
 
     def __init__(self, children: Sequence[Sequence[int]]) -> None:

@@ -55,9 +55,9 @@ class Orchestrator:
     """Acquires and owns the partitions that `choose_partitions` returns at each poll.
 
     The orchestrator gives up partitions that are no longer chosen, one at a time, after the current
-    commit. It acquires a partition at most `lease_s` after the partition's owner has died.
-    `on_stop` is called at shutdown, before the partitions are released. `recovered` is set once all
-    partitions that the first successful poll acquired are recovered.
+    commit. The orchestrator acquires a partition at most `lease_s` after the partition's owner has
+    died. `on_stop` is called at shutdown, before the partitions are released. `recovered` is set
+    once all partitions that the first successful poll acquired are recovered.
     """
 
     def __init__(

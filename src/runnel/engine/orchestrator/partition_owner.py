@@ -92,7 +92,10 @@ def _format_message(error: Exception) -> str:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Escapes unpaired surrogates. They can't be stored, and may be the cause of the error."""
+    """Escapes unpaired surrogates.
+
+    Unpaired surrogates can't be stored, and may be the cause of the error.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -37,8 +37,8 @@ BATCH_COMMITS_MAX = 100
 class ArchiveProgress:
     """The progress of archiving one leased partition, and the times of its failure reports.
 
-    `archived` is the last archived sequence. It is None until the archiver has read it from the
-    archive. `batch` is the number of commits per archive call.
+    `archived` is the last archived sequence. `archived` is None until the archiver has read it from
+    the archive. `batch` is the number of commits per archive call.
     """
 
     __slots__ = (
@@ -134,8 +134,8 @@ class ArchiverOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     While the archive can be reached, a commit is archived at most `flush_s` later. The archiver
     reports `archive.late` if a commit is not archived after `alarm_s`. The archiver deletes an
-    execution from the store `keep_s` after its end was archived. It sends a caller's command again
-    if the command has had no effect for `resend_s`.
+    execution from the store `keep_s` after its end was archived. The archiver sends a caller's
+    command again if the command has had no effect for `resend_s`.
     """
 
     flush_s: float = 0.5
@@ -220,7 +220,7 @@ class Archiver:
             progress.archived, progress.has_more = None, False
             problem = caught
         self._report_lag(lease, progress, problem)
-        if not isinstance(problem, StoreError):  # otherwise the archive is not available
+        if not isinstance(problem, StoreError):  # after a StoreError, the archive is not available
             await self._run_duty(lease, progress, self._resend)
             await self._run_duty(lease, progress, self._forget)
         return count

@@ -93,7 +93,9 @@ PAUSE_S = 0.05
 
 
 class Watchdog:
-    """A safety net that repairs stuck executions. Each problem that it finds is a bug of Runnel.
+    """A safety net that repairs stuck executions.
+
+    Each problem that the watchdog finds is a bug of Runnel.
 
     Every `sweep_s`, the watchdog inspects all running executions of the partitions that
     `orchestrator` owns. If every sweep for `repair_after_s` finds the same problem, the watchdog

@@ -206,7 +206,7 @@ class ProcessCode(RunningCode):
 class ChildProcessPool:
     """A pool of child processes.
 
-    It grows to the largest number of `process` tasks that ran at the same time.
+    The pool grows to the largest number of `process` tasks that ran at the same time.
 
     The slots of the worker bound the size of the pool.
     """

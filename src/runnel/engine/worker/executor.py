@@ -101,10 +101,10 @@ class CoroutineDriver(RunningCode):
         return self._enter(self._coroutine.throw, error)
 
 
-# The threads for synchronous user code are reused, and not joined when the process ends. They are
-# daemon threads on purpose. The interpreter joins the threads of concurrent.futures at exit, so a
-# function that hangs would keep a worker from shutting down. The worker's slots bound the number of
-# threads: a function keeps its slot until it has returned.
+# The threads for synchronous user code are reused, and not joined when the process ends. The
+# threads are daemon threads on purpose. The interpreter joins the threads of concurrent.futures at
+# exit, so a function that hangs would keep a worker from shutting down. The worker's slots bound
+# the number of threads: a function keeps its slot until it has returned.
 
 
 class ThreadJob:

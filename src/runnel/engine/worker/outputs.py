@@ -27,7 +27,7 @@ from runnel.ports.records import BlobStore
 class NotJsonError(PayloadError, TypeError):
     """Raised for a result that JSON can't represent.
 
-    It is a TypeError too, because json.dumps raises one.
+    The class is a TypeError too, because json.dumps raises TypeError.
     """
 
 
@@ -73,7 +73,7 @@ def _to_builtin(value: Any) -> Any:
     """Converts a value of a type that msgspec does not know, such as a NumPy array or a pydantic
     model.
 
-    It checks for the methods of these types, so that it need not import their packages.
+    The function checks for the methods of such types, so that it need not import their packages.
     """
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
@@ -124,8 +124,8 @@ def describe_exception(error: BaseException) -> ErrorInfo:
 def escape_text(text: str) -> str:
     """Returns the text with unprintable characters escaped.
 
-    These are control characters, which could control a terminal, and characters that UTF-8 can't
-    encode, as in odd file names.
+    Unprintable are control characters, which could control a terminal, and characters that UTF-8
+    can't encode, as in odd file names.
     """
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():

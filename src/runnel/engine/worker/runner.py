@@ -36,7 +36,7 @@ PARK_S_MAX = 5.0
 class RateLimiter:
     """Finds the rate limit of a task and takes tokens from the shared buckets.
 
-    `limits` holds limits by tag. They apply to tags without a limit in the workflow itself.
+    `limits` holds limits by tag. These limits apply to tags without a limit in the workflow itself.
     """
 
     def __init__(self, tasks: TaskQueue, limits: Mapping[str, RateLimit]) -> None:

@@ -145,8 +145,8 @@ class ClaimLoop:
         claimed = await self._claim()
         if not claimed:
             return 0
-        # After a rollback, the store delivers tasks again that are already running here. They are
-        # not run twice.
+        # After a rollback, the store delivers tasks again that are already running here. Such tasks
+        # are not run twice.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
         self._slots.put(runs)
