@@ -16,8 +16,8 @@ class MapAgenda(msgspec.Struct, gc=False):
     """The agenda of one running map.
 
     `items` is the list of the map, or None until the list is evaluated. `is_queued` means that the
-    map's next items are in the ready queue. `is_joining` means that its results are being written
-    as one list.
+    map's next items are in the ready queue. `is_joining` means that the map's results are being
+    written as one list.
     """
 
     items: list[Json] | None = None
@@ -31,7 +31,8 @@ class Agenda(msgspec.Struct, gc=False):
 
     `ready` holds nodes and items that could run but have no slot. `awaited_blobs` holds nodes and
     items that wait until a blob is loaded or written. `pending_offloads` names the values that are
-    being written to blobs for maps. `offloaded_values` holds the values that are written.
+    being written to blobs for maps. `offloaded_values` holds the references to values that are
+    already in blobs.
     """
 
     ready: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
@@ -65,7 +66,7 @@ class Agenda(msgspec.Struct, gc=False):
         return map_agenda.items[item] if map_agenda and map_agenda.items else None
 
     def reset(self) -> None:
-        """Clears the work in progress, so that it can be derived again.
+        """Clears the work in progress, so that ResumeExecution can derive it again.
 
         Lists of maps and offloaded values stay.
         """

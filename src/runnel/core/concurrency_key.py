@@ -1,5 +1,5 @@
-"""A concurrency key: a limited number of attempts hold it, and each release lets the next one
-in.
+"""A concurrency key: a limited number of attempts hold the key, and each release grants it to the
+next waiter.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,8 @@ from runnel.core.ids import NodeRef, TaskToken, make_node_ref
 class ConcurrencyLimit:
     """The holders and waiters of one key.
 
-    Holders and waiters are attempts. The token of an outdated attempt differs from the current one.
+    Holders and waiters are attempts. The token of an outdated attempt differs from the token of the
+    current attempt.
     """
 
     __slots__ = ("by_ref", "holders", "key", "waiters")

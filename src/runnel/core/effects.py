@@ -1,6 +1,6 @@
 """Decisions and their effects.
 
-The owner performs an effect in the commit of the events, or after it.
+The owner of a partition performs an effect in the commit of the events, or after that commit.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ INPUT = "input"
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt of a task, with all data that a worker needs to run it.
 
-    `config` is the node's template tree as JSON. The worker resolves it against `inputs`,
+    `config` is the node's template tree as JSON. The worker resolves the templates with `inputs`,
     `execution_input` and `item`, so that only the worker decodes large outputs.
     """
 
@@ -42,7 +42,10 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     config: msgspec.Raw
     inputs: dict[NodeId, Value] = {}
     parents: int = 0
-    """The number of parents with an output. Their outputs are the first of `inputs`."""
+    """The number of parents with an output.
+
+    The outputs of the parents are the first entries of `inputs`.
+    """
     execution_input: Value
     workflow: str
     version: int
@@ -117,7 +120,7 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
     OutputStored.
 
     `key` is new each time, like all blob keys. After a rollback of the store, the output may be
-    different. A process that has cached the earlier output has it under another key.
+    different. A process that has cached the earlier output holds it under the earlier key.
     """
 
     ref: NodeRef

@@ -57,7 +57,7 @@ class NodesTaken(_Event, frozen=True, kw_only=True):
 
     The nodes of these results do not run again.
 
-    The result of an item is kept until its map begins.
+    The reused result of an item is kept until the item's map begins.
     """
 
     part: int = 0
@@ -140,7 +140,7 @@ class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
 class MapStarted(_Event, frozen=True, kw_only=True):
     """A map has begun.
 
-    Its items are not stored, because they follow from the graph and earlier outputs.
+    The items of the map are not stored, because they follow from the graph and earlier outputs.
 
     `shared` holds values that were offloaded for the map's tasks, by node id or as `input`.
     """

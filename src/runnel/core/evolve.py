@@ -299,7 +299,7 @@ def _get_run(execution: Execution, index: int, item: int) -> NodeRun:
 def _mark_running(
     execution: Execution, index: int, event: e.NodeCompleted | e.NodeFailed | e.NodeSkipped
 ) -> NodeRun:
-    """Returns the run in the state RUNNING if its task was reported while it was still QUEUED."""
+    """Returns the run of a reported task. A run that is still QUEUED is returned as RUNNING."""
     run = _get_run(execution, index, event.item)
     if run.state is S.QUEUED:
         return replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)

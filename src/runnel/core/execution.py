@@ -113,7 +113,7 @@ class MapRun:
 class ConfigOverride:
     """A config that replaces a node's config in the definition.
 
-    `needs` are the nodes whose outputs it reads.
+    `needs` are the nodes whose outputs the config reads.
     """
 
     __slots__ = ("needs", "raw")

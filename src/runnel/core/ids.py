@@ -58,7 +58,7 @@ class NodeRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def make_node_ref(token: TaskToken) -> NodeRef:
-    """Returns the node or item to which the attempt of the token belongs."""
+    """Returns the node or item whose attempt the token identifies."""
     return NodeRef(token.execution_id, token.node_id, token.item)
 
 
@@ -75,9 +75,9 @@ def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
 
     The id is deterministic, so that a child that is created twice is one execution.
 
-    Dots are separators. If a node id has characters other than letters, digits, `_` and `-`, its
-    hash replaces it. If the id would be too long, a hash replaces everything between the root and
-    the attempt.
+    Dots are separators. If a node id has characters other than letters, digits, `_` and `-`, a hash
+    replaces the node id. If the id would be too long, a hash replaces everything between the root
+    and the attempt.
     """
     node = ref.node_id
     if not _PLAIN_ID.fullmatch(node):

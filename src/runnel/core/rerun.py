@@ -22,7 +22,8 @@ def select_reused_results(
 
     A node runs again if it neither completed nor was skipped, is in `nodes_to_rerun`, or changed in
     the newer definition `graph`. All nodes that depend on such a node run again too. If a map
-    itself failed, its completed items are reused, provided that its list is the same.
+    itself failed, the results of its completed items are reused, provided that the map's list is
+    the same.
     """
     rerun_causes = _find_nodes_to_run(previous, graph, set(nodes_to_rerun))
     tainted = _find_dependents(graph, rerun_causes)
@@ -48,7 +49,7 @@ def _find_nodes_to_run(
 ) -> dict[int, bool]:
     """Returns the nodes that run again for a reason of their own, not because of a dependency.
 
-    The value of a node is True if it is unchanged and did not complete.
+    The value of a node is True if the node is unchanged and did not complete.
     """
     rerun_causes: dict[int, bool] = {}
     for compiled in graph.nodes:

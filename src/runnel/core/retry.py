@@ -36,9 +36,9 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `types` holds the names of its class and base classes, most derived first.
 
-    `retryable` is set if the error itself states whether a retry is useful. If it is None, the
-    class names and the policy decide. `retry_after_s` is the shortest delay before a retry, as an
-    overloaded service requests it.
+    `retryable` is set if the error itself states whether a retry is useful. If `retryable` is None,
+    the class names and the policy decide. `retry_after_s` is the shortest delay before a retry, as
+    an overloaded service requests it.
     """
 
     type: str
@@ -55,7 +55,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Allows up to `max_retries` further attempts.
 
-    Each delay is `exponential_base` times the last one.
+    Each delay is `exponential_base` times the previous delay, up to `max_delay`.
     """
 
     max_retries: int = 3
@@ -107,11 +107,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def compute_crash_delay(losses: int, token: TaskToken) -> float:
     """Returns the seconds to wait after `losses` workers have died while they ran this task.
 
-    The first death causes no delay, because the task is almost never its cause.
+    The first death of a worker causes no delay, because the task is almost never its cause.
     """
     if losses <= 1:
         return 0.0
-    doublings = min(losses - 2, 10)  # enough for the longest delay, without an overflow
+    doublings = min(losses - 2, 10)  # 10 doublings reach the longest delay and can't overflow
     return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
 
 

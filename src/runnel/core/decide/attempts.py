@@ -150,9 +150,9 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     if not run.key:
         queue_task(context, index, token.item, attempt=run.attempt + 1, nonce=context.inputs.nonce)
         return
-    # The key must be requested again, which may need a blob first. Until then, the node waits for a
-    # slot. A new owner of the partition resumes nodes in this state, and the node no longer
-    # occupies a slot itself.
+    # The concurrency key of the lost task must be requested again, which may need a blob first.
+    # Until the key is requested, the node waits for a slot. A new owner of the partition resumes
+    # nodes in this state, and the node no longer occupies a slot itself.
     context.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
     make_ready(context, index, token.item)
 
@@ -180,7 +180,7 @@ def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
 def on_limit_granted(context: DecisionContext, command: LimitGranted) -> None:
     """Issues the task that waited for the key.
 
-    Releases the key if the attempt has finished, because the key would stay occupied.
+    Releases the key at once if the attempt has already finished.
     """
     current = context.find_current_run(command.holder)
     if current is None:
@@ -230,7 +230,7 @@ def _settle_attempt(
 ) -> None:
     """Settles a node or item.
 
-    A skipped item counts as settled too, because its map would never end otherwise.
+    A skipped item counts as settled too, so that its map can end.
     """
     context.release_limit(index, settled.item, run)
     context.emit(settled)

@@ -44,7 +44,7 @@ class BlobNeededError(Exception):
 
 
 class LoadedBlobs(Protocol):
-    """The blobs that are in memory. Decisions read them without I/O."""
+    """The blobs that are in memory. Decisions read these blobs without I/O."""
 
     def peek(self, key: str) -> bytes | None:
         """Returns the blob, or None if it is not in memory."""
@@ -149,9 +149,9 @@ class DecisionContext:
         evolve(self.execution, event, self.inputs.now)
 
     def queue_ready_children(self, index: int) -> None:
-        """Queues the children of a node whose parents are all settled, for evaluation.
+        """Queues those children of the node for evaluation whose parents are all settled.
 
-        Call it after the event that settled the node.
+        Call `queue_ready_children` after the event that settled the node.
         """
         execution = self.execution
         for child in execution.graph.nodes[index].children:
@@ -182,8 +182,8 @@ class DecisionContext:
     def find_current_run(self, token: TaskToken) -> tuple[int, NodeRun] | None:
         """Returns the node or item whose current attempt has this token; None for an old token.
 
-        An old token comes from a worker that counted as dead. A newer attempt has replaced its
-        attempt.
+        An old token comes from a worker that counted as dead. A newer attempt has replaced the
+        attempt of an old token.
         """
         index = self.execution.graph.index.get(token.node_id)
         if index is None or self.execution.is_final:
@@ -223,8 +223,8 @@ def evaluate_template(
 ) -> EvaluatedValue | ErrorInfo | None:
     """Returns the value of a template or expression, or the error of its evaluation.
 
-    Returns None if a blob must be loaded first. In that case it requests the blob, and the node is
-    evaluated again later.
+    Returns None if a blob must be loaded first. In that case the blob is requested, and the node is
+    evaluated again once it is loaded.
     """
     execution = context.execution
     item_value: object = NO_ITEM_VALUE
@@ -247,7 +247,10 @@ def evaluate_template(
 
 
 def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str) -> None:
-    """Requests a blob for a node or item, once. BlobLoaded evaluates the node or item again."""
+    """Requests a blob for a node or item, once.
+
+    The command BlobLoaded evaluates the node or item again.
+    """
     if node_item not in context.agenda.awaited_blobs:
         context.agenda.awaited_blobs[node_item] = None
         context.effects.append(LoadBlob(context.execution.id, key))

@@ -138,8 +138,8 @@ def _cancel_node(context: DecisionContext, index: int, reason: str) -> None:
 
 
 def _withdraw_attempt(context: DecisionContext, index: int, item: int, run: NodeRun) -> None:
-    """Drops the task, clears the timer, cancels the child and releases the key of an attempt, if it
-    has them.
+    """Drops the task, clears the timer, cancels the child and releases the key of an attempt, if
+    the attempt has them.
     """
     if run.state in IN_FLIGHT_STATES:
         context.drop_task(index, item, run)
@@ -185,7 +185,7 @@ _encoder = msgspec.json.Encoder()
 def finish_settled_execution(context: DecisionContext) -> None:
     """Ends an execution whose nodes are all settled.
 
-    If no outcome is set yet, the states of the nodes determine it.
+    If no outcome is set yet, the states of the nodes determine the outcome.
     """
     execution = context.execution
     if execution.outcome is not None:

@@ -19,7 +19,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
 from runnel.core.workflow import CHILD_WORKFLOW, SLEEP
 
-# About three centuries. A longer wait is a mistake in the unit.
+# The longest sleep or wait, about three centuries. A longer wait is a mistake in the unit.
 SECONDS_MAX = 1e10
 
 _encoder = msgspec.json.Encoder()
