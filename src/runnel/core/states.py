@@ -36,8 +36,8 @@ EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
 
 _N = NodeState
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
-    # RUNNING from PENDING: a map starts. Its items are queued instead of the node. FAILED from
-    # PENDING: a condition, key or list could not be evaluated. COMPLETED from PENDING: a rerun
+    # RUNNING from PENDING: a map starts. The items of a map are queued instead of its node. FAILED
+    # from PENDING: a condition, key or list could not be evaluated. COMPLETED from PENDING: a rerun
     # reuses an earlier result.
     _N.PENDING: frozenset(
         {

@@ -58,7 +58,7 @@ def make_blob_reference(key: str, size: int) -> Value:
 
 
 def is_number(value: Json) -> bool:
-    """Returns True if the value is a JSON number. Booleans are not numbers."""
+    """Returns True if the value is a JSON number. Returns False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

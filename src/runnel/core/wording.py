@@ -9,7 +9,7 @@ from runnel.core.values import Json
 ELLIPSIS = "…"
 """Marks where a text was cut.
 
-The masking of secrets treats it specially, because half a secret may precede it.
+The masking of secrets treats the ellipsis specially, because half a secret may precede it.
 """
 SHOWN_CHARS_MAX = 60
 SHOWN_NAMES_MAX = 10
@@ -62,7 +62,9 @@ def format_names(names: Sequence[str]) -> str:
 
 
 def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
-    """Returns ` (did you mean 'x'?)`, or an empty text if no name is similar."""
+    """Returns a suggestion such as ` (did you mean 'x'?)`, or an empty text if no name is
+    similar.
+    """
     close = find_closest_name(unknown_name, names)
     return "" if close is None else f" (did you mean {quote_name(close)}?)"
 

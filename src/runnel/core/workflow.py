@@ -18,7 +18,7 @@ CACHE_TTL_S_DEFAULT = 24 * 3600.0
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
 CHILD_WORKFLOW = "workflow"
-# The handlers that no worker runs. The core starts and settles them itself.
+# The handlers that no worker runs. The core starts and settles nodes with these handlers itself.
 CORE_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL, CHILD_WORKFLOW})
 
 
@@ -172,8 +172,8 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
 class ReusedResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one node or item that a rerun takes from the previous execution.
 
-    Either `output` or `skip` is set. `detail` is the message with which the node's own code skipped
-    it.
+    Either `output` or the skip reason `skip` is set. If the node's own code raised Skip, `detail`
+    is the message of that Skip.
     """
 
     node: NodeId

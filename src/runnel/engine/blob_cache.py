@@ -20,8 +20,8 @@ class BlobCache:
 
     Entries never expire, because the content of a key never changes.
 
-    The size is bounded. The last CACHED_BLOBS_MIN blobs always stay in memory, because one
-    expression may need several at once.
+    The size of the cache is bounded by CACHE_BYTES_MAX. The last CACHED_BLOBS_MIN blobs always stay
+    in memory, because one expression may need several at once.
     """
 
     def __init__(self, store: BlobStore) -> None:
@@ -37,7 +37,7 @@ class BlobCache:
         return data
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
+        """Returns the blob. Raises NotFoundError('blob', key) if it is missing."""
         cached = self.peek(key)
         if cached is not None:
             return cached
@@ -110,7 +110,7 @@ class RetryingBlobStore:
         await self._store_retry.run(lambda: self._blobs.put(key, data), "put")
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
+        """Returns the blob. Raises NotFoundError('blob', key) if it is missing."""
         return await self._store_retry.run(lambda: self._blobs.get(key), "get")
 
     async def delete(self, prefix: str) -> int:

@@ -7,8 +7,9 @@ from runnel.ports.clock import Clock
 
 POLLS_PER_TIMEOUT = 6
 # The observer reads the last change of a counter at most one poll interval after the change. The
-# observer notices that the silence was long enough at most one interval later. 3.5 + 2 of 6
-# intervals leave half an interval for the time that polling takes.
+# observer notices that the silence was long enough at most one interval later. A death is so
+# detected after at most 3.5 + 2 of 6 intervals. Half an interval is left for the time that polling
+# takes.
 POLLS_UNTIL_DEAD = 3.5
 
 Member = TypeVar("Member", bound=Hashable)
@@ -18,10 +19,10 @@ Observation = TypeVar("Observation")
 class FailureDetector(Generic[Member, Observation]):
     """Decides which members are dead, by a value that every live member changes regularly.
 
-    Only the observer's clock counts. A member whose value has changed since the last poll is never
-    dead, even if clocks differ or the observer was suspended. Suppose that a member changes its
-    value every `poll_s` and is polled every `poll_s`. Such a member counts as dead at most
-    `timeout_s` after its last change, and only after three missed changes.
+    The detector uses only the observer's clock. A member whose value has changed since the last
+    poll is never dead, even if clocks differ or the observer was suspended. Suppose that a member
+    changes its value every `poll_s` and is polled every `poll_s`. Such a member counts as dead at
+    most `timeout_s` after its last change, and only after three missed changes.
     """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:

@@ -48,7 +48,7 @@ class GraphCache:
     async def get(self, hash_: DefinitionHash) -> Graph:
         """Returns the graph of a stored definition.
 
-        Raises BrokenInvariantError if it is not stored.
+        Raises BrokenInvariantError if the definition is not stored.
         """
         graph = await self.find(hash_)
         if graph is None:

@@ -74,7 +74,7 @@ def _start_execution(context: DecisionContext, event: ExecutionStarted) -> None:
     execution = context.execution
     if execution.unsettled_count == len(execution.graph):
         context.to_evaluate.extend(execution.graph.roots)
-    else:  # a rerun continues after its reused results
+    else:  # a rerun starts at the nodes after its reused results
         context.to_evaluate.extend(
             index for index, unsettled in enumerate(execution.unsettled_parents) if not unsettled
         )
@@ -116,8 +116,8 @@ def on_resume(context: DecisionContext) -> None:
     lost.
 
     Resuming twice is harmless: timers have keys, and concurrency keys and children are requested
-    with the same token. Tasks in flight stay untouched. The engine finds lost tasks by querying the
-    store.
+    with the same token. Resuming does not change tasks in flight. The engine finds lost tasks by
+    querying the store.
     """
     execution = context.execution
     if execution.is_final:

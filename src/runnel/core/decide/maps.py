@@ -41,7 +41,10 @@ def start_map(context: DecisionContext, index: int) -> None:
 
 
 def continue_map(context: DecisionContext, index: int) -> None:
-    """Joins the results if all items of the map are settled. Queues the next items if not."""
+    """Joins the results if all items of the map are settled.
+
+    Queues the map's next items if some are not settled.
+    """
     map_run = context.execution.maps[index]
     if map_run.is_settled:
         _join_results(context, index, map_run)
@@ -91,7 +94,8 @@ def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> st
 
     Returns the key of a blob that must be loaded first, or None.
 
-    The lists equal those with which the maps started, because they depend on settled outputs only.
+    The lists equal those with which the maps started, because a list depends on settled outputs
+    only.
     """
     for index in execution.maps:
         if execution.nodes[index].is_final or agenda.get_map(index).items is not None:

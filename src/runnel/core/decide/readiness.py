@@ -1,6 +1,7 @@
 """Advances an execution: evaluates nodes whose parents are settled, and issues their tasks.
 
-The functions loop over worklists and never recurse, because a chain may have 100,000 skipped nodes.
+The functions of this module use worklists and never recurse, because a chain may have 100,000
+skipped nodes.
 """
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
@@ -59,8 +60,8 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
         return
     awaited_blobs = context.agenda.awaited_blobs
     if awaited_blobs:
-        # The blob may already be in memory before BlobLoaded arrives. BlobLoaded must not evaluate
-        # a node again that has started.
+        # The blob may already be in memory before the command BlobLoaded arrives. The command
+        # BlobLoaded must not evaluate a node again that has started.
         awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
@@ -111,11 +112,13 @@ def _start_node(context: DecisionContext, index: int) -> None:
 
 
 def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
-    """Starts the node or item if there is a slot. Adds it to the ready queue if there is none.
+    """Starts the node or item if there is a slot.
 
-    A retry whose timer has fired has no timer any more. The event NodeWaits with `slot` records it,
-    so that a new owner of the partition finds it. A new owner finds a PENDING node through its
-    settled parents.
+    Adds the node or item to the ready queue if no slot is free.
+
+    A retry whose timer has fired has no timer any more. An event NodeWaits with `slot` records such
+    a retry, so that a new owner of the partition finds it. A new owner finds a PENDING node through
+    its settled parents.
     """
     execution, ready = context.execution, context.agenda.ready
     if has_slot(context) and not ready:
@@ -152,7 +155,7 @@ def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
 def _close_on_first_failure(context: DecisionContext) -> bool:
     """Closes a `fail_fast` execution after its first failed node.
 
-    Returns True if this call closed it.
+    Returns True if this call closed the execution.
     """
     execution = context.execution
     if execution.outcome is not None or execution.first_failed is None:

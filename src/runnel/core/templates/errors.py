@@ -33,7 +33,7 @@ class TemplateError(RunnelError):
     def add_location(self, *, template: str | None = None, where: str | None = None) -> None:
         """Sets the template and its field, unless they are set.
 
-        The code that detects a problem does not know them.
+        The code that detects a problem knows neither template nor field.
         """
         self.template = self.template or template
         self.where = self.where or where
@@ -46,7 +46,7 @@ class TemplateError(RunnelError):
 class TemplateSyntaxError(TemplateError):
     """A template or condition has invalid syntax.
 
-    Validation reports it before the workflow runs.
+    Validation reports this error before the workflow runs.
     """
 
     code = "template_syntax"
@@ -105,7 +105,10 @@ def _suggest_fix(found: str, key: str | int) -> str:
 def format_known_names(
     unknown_name: str, names: list[str], *, intro: str = "it has", shown_max: int = SHOWN_NAMES_MAX
 ) -> str:
-    """Returns `; it has: a, b (did you mean 'a'?)`, or an empty text without names."""
+    """Returns a list of names for a message, for example `; it has: a, b (did you mean 'a'?)`.
+
+    Returns an empty text if there are no names.
+    """
     if not names:
         return ""
     listed = ", ".join(shorten(name, SHOWN_CHARS_MAX) for name in names[:shown_max])
@@ -173,7 +176,10 @@ def explain_unsupported(construct: str) -> str:
 
 
 def check_literal(value: Json) -> Json:
-    """Returns the value. Raises TemplateSyntaxError for values that JSON can't represent."""
+    """Returns the value of a literal.
+
+    Raises TemplateSyntaxError for values that JSON can't represent.
+    """
     if isinstance(value, int) and abs(value) > INTEGER_MAX:
         raise TemplateSyntaxError("a whole number beyond 64 bits; pass it as a string")
     if isinstance(value, float) and not math.isfinite(value):

@@ -64,7 +64,7 @@ def check_list_size(items: list[Json]) -> list[Json]:
 
 
 def count_utf8_bytes(text: str) -> int:
-    """Returns the number of bytes in UTF-8."""
+    """Returns the number of bytes of the text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -42,7 +42,8 @@ _environment = jinja2.Environment(autoescape=False)  # noqa: S701 - it renders n
 def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[TemplateReference]]:
     """Returns the parsed expression and its references.
 
-    The brackets of the source were checked before. Raises TemplateSyntaxError for invalid syntax.
+    The caller has checked the brackets of the source. Raises TemplateSyntaxError for invalid
+    syntax.
     """
     try:
         parser = Parser(_environment, source, state="variable")
@@ -96,7 +97,7 @@ class _Converter:
         return ours.Literal(check_literal(node.value))
 
     def convert_path(self, node: jinja.Expr) -> ours.ExpressionNode:
-        # A loop, because a long path is a deep tree in Jinja.
+        # A loop instead of recursion, because a long path is a deep tree in Jinja.
         keys: list[PathKey] = []
         while isinstance(node, jinja.Getattr | jinja.Getitem):
             keys.append(node.attr if isinstance(node, jinja.Getattr) else _convert_index(node.arg))

@@ -33,8 +33,8 @@ class TemplateReference(msgspec.Struct, frozen=True):
 
     `fetch.result[0]` has the root `fetch` and the path `('result', 0)`.
 
-    `nodes['x-y'].z` has the root `x-y` and the path `('z',)`. The lookup is the same as for a plain
-    name, but `via_nodes` means that the root must be a node.
+    `nodes['x-y'].z` has the root `x-y` and the path `('z',)`. A lookup through `nodes` is the same
+    as one by a plain name. `via_nodes` means that the root must be a node.
     """
 
     root: str
@@ -139,7 +139,7 @@ class PathLookup(msgspec.Struct, frozen=True):
 
 
 class ItemAccess(msgspec.Struct, frozen=True):
-    """A path into a value that is not itself a path: `(items | first).name`."""
+    """A path into the value of an expression, as in `(items | first).name`."""
 
     holder: ExpressionNode
     path: tuple[PathKey, ...]

@@ -41,8 +41,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# The known escapes. Python warns about any other escape, and a caller may have turned warnings into
-# exceptions.
+# Escapes other than these are refused. Python warns about them, and a caller may have turned
+# warnings into exceptions.
 _ESCAPE = re.compile(
     r"""\\(?:['"\\abfnrtv] | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | (?P<unknown>.))""",
     re.VERBOSE | re.DOTALL,
@@ -80,7 +80,9 @@ def check_source_size(source: str) -> None:
 
 
 def check_nesting(source: str) -> None:
-    """Raises TemplateSyntaxError unless brackets match and nothing is nested too deeply."""
+    """Raises TemplateSyntaxError if brackets do not match, or if the source is nested too
+    deeply.
+    """
     if _find_closing(source, 0) is not None:
         raise TemplateSyntaxError("'}}' without '{{' before it")
 
@@ -163,7 +165,7 @@ def _check_escapes(literal: str) -> None:
             )
 
 
-# Words that can't begin a path: `not[0]` negates a list.
+# Words that can't begin a path. For example, `not[0]` is not a path but negates a list.
 NON_ROOT_WORDS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"

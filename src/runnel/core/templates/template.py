@@ -72,7 +72,7 @@ def compile_expression(source: str, *, where: str = "condition") -> CompiledExpr
 def is_true(value: Json) -> bool:
     """Returns True if a condition with this value holds.
 
-    Null, false, 0 and empty values do not hold.
+    A condition does not hold if its value is null, false, 0 or empty.
     """
     return bool(value)
 
@@ -251,7 +251,7 @@ class _Compiler:
 def compile_text(text: str) -> TemplateString:
     """Compiles a text that contains at least one `{{`.
 
-    Raises TemplateSyntaxError without a path.
+    The TemplateSyntaxError of an invalid template has no path yet.
     """
     pieces: list[str | Substitution] = []
     references: frozenset[TemplateReference] = frozenset()

@@ -102,7 +102,7 @@ def _check_definition_size(
     try:
         size = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return  # a value that is not JSON is already reported
+        return  # another check has already reported a value that is not JSON
     steps = max(1, -(-nodes // NODES_PER_STEP))
     bytes_max = steps * limits.definition_bytes_per_10k_nodes
     if size > bytes_max:
@@ -158,6 +158,6 @@ def _find_node_problems(node: Node) -> Iterator[str]:
 def _is_linkable(node: Node) -> bool:
     """Returns True if the dependencies of the node can be checked.
 
-    Its other problems are already reported.
+    Other problems of the node are already reported.
     """
     return isinstance(node.id, str)

@@ -12,8 +12,8 @@ from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
 
 NAME_CHARS_MAX = 200
-# The largest number in a workflow. A float represents whole numbers up to it exactly. In seconds,
-# it is 30,000 years.
+# The largest number in a workflow. A float represents whole numbers up to NUMBER_MAX exactly. As
+# seconds, NUMBER_MAX is 30,000 years.
 NUMBER_MAX = 10**12
 
 
@@ -29,7 +29,10 @@ class ValueCheck(msgspec.Struct, frozen=True):
 
 
 def is_finite_number(value: Json) -> bool:
-    """Returns True if the value is a number in range. Booleans, infinity and NaN are not."""
+    """Returns True if the value is a number in range.
+
+    Returns False for booleans, infinity and NaN.
+    """
     return is_number(value) and -NUMBER_MAX <= value <= NUMBER_MAX
 
 
@@ -166,8 +169,8 @@ def _check_fields(
     defaults = _DEFAULTS[type(holder)]
     for field, check in checks.items():
         value = getattr(holder, field)
-        # Most fields have their default, which is valid. Skipping them checks a million nodes in
-        # seconds.
+        # Most fields have their default, which is valid. Skipping defaults makes it possible to
+        # check a million nodes in seconds.
         if value is not defaults[field] and not check.fits(value):
             yield f"{where}{field}: expected {check.expected}, got {describe_value(value)}"
 

@@ -1,8 +1,8 @@
 """The settings of the built-in handlers: the allowed and required keys of `config` for each
 handler.
 
-HANDLER_SETTINGS is the table. A handler that is not in this table is the user's own, and its
-settings are unknown. The entry None marks a handler that accepts any settings.
+HANDLER_SETTINGS is the table of these settings. A handler that is not in the table is the user's
+own, and its settings are unknown. The entry None marks a handler that accepts any settings.
 """
 
 import re

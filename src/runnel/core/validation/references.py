@@ -67,7 +67,7 @@ def find_template_problems(structure: DependencyGraph, workflow: Workflow) -> It
 def _is_given(value: str | None) -> TypeGuard[str]:
     """Returns True if the value is a text that is not empty.
 
-    Other values are reported by the field checks.
+    The field checks report every other value.
     """
     return isinstance(value, str) and bool(value.strip())
 
@@ -133,7 +133,7 @@ class _ReferenceChecker:
     def check_distant(self) -> Iterator[str]:
         """Yields one problem for each collected reference to a node that is not upstream.
 
-        Call it after all other checks.
+        Call `check_distant` after all other checks.
         """
         missing = sorted(find_not_upstream(self._structure, self._distant))
         swapped = [(target, index) for index, target in missing]

@@ -68,7 +68,7 @@ CHILD_DEPTH_MAX = 20
 class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow and its nested child workflows.
 
-    `workflows` pairs each with the prefix of its problems.
+    `workflows` pairs each workflow with the prefix for messages about its problems.
 
     `nodes` counts the nodes of a child each time the child is used.
     """
@@ -134,7 +134,7 @@ def find_not_upstream(
 
     Skips nodes on or after a cycle, because they have no place in the order. One pass over the
     relevant part of the order checks a whole batch of targets. Therefore 100,000 nodes with a
-    distant reference each take seconds. A search for each would take hours.
+    distant reference each take seconds. A separate search for each reference would take hours.
     """
     positions = {index: position for position, index in enumerate(structure.order)}
     nodes_by_target: dict[int, list[int]] = {}

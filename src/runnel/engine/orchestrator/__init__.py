@@ -25,7 +25,7 @@ class OrchestratorDependencies(msgspec.Struct, frozen=True, kw_only=True):
     graphs: GraphCache | None = None
     """The graph cache that the client of this process uses too.
 
-    With None, the orchestrator makes its own cache.
+    If None, the orchestrator makes its own graph cache.
     """
     cached_executions_max: int = 5_000
     idle_s_max: float = 1.0

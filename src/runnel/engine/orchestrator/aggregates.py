@@ -50,7 +50,7 @@ class AggregateCache:
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
         """Loads the executions that the next batch needs, in one store call.
 
-        Skips those already in memory.
+        Skips executions that are already in memory.
 
         With Redis, loading 2,000 new executions one by one took 2,000 of 2,075 round trips.
         """
@@ -90,7 +90,7 @@ class AggregateCache:
         return limit
 
     def forget(self, aggregate_id: str) -> None:
-        """Drops the aggregate from memory. The next use loads it from the store."""
+        """Drops the aggregate from memory. The next use loads the aggregate from the store."""
         self._executions.pop(aggregate_id, None)
         self._prefetched.pop(aggregate_id, None)
         self._limits.pop(aggregate_id, None)
@@ -98,7 +98,7 @@ class AggregateCache:
     def trim(self) -> None:
         """Drops idle executions from memory.
 
-        Call it after a commit, when all changes are stored.
+        Call `trim` after a commit, when all changes are stored.
         """
         excess = len(self._executions) - self._executions_max
         if excess <= 0:
@@ -111,7 +111,7 @@ class AggregateCache:
     async def load_without_map_items(self, execution_id: str) -> Execution | None:
         """Loads the stored execution without the lists of its maps.
 
-        The owner uses it to fail an execution whose lists can't be loaded.
+        The owner uses this method to fail an execution whose lists can't be loaded.
         """
         entries = self._prefetched.pop(execution_id, None)
         if entries is None:

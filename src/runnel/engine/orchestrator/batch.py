@@ -44,15 +44,15 @@ from runnel.ports.store import (
 
 # The events before which a decision may be split into two commits. If the second commit is never
 # written, ResumeExecution derives its events again from the state. After a split at any other
-# event, that would be impossible. For example, an item would have failed but its map would not
-# have, or a signal would be consumed while its node still waits.
+# event, ResumeExecution could not derive the missing events. For example, an item would have failed
+# but its map would not have, or a signal would be consumed while its node still waits.
 _CUT_POINTS = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
 
 
 def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
     """Encodes the events as one part, or as several of at most `size_max` bytes.
 
-    Raises PayloadError if the events between two possible cuts are larger than that.
+    Raises PayloadError if the events between two possible cuts exceed `size_max`.
     """
     encoded = encode_events(events)
     if len(encoded) <= size_max:
@@ -73,7 +73,7 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
 
 def _can_cut_before(event: AnyEvent) -> bool:
     if isinstance(event, NodeCancelled):
-        return event.item == NO_ITEM  # an item is cancelled after its map failed, before it ends
+        return event.item == NO_ITEM  # items are cancelled while their map fails
     return isinstance(event, _CUT_POINTS)
 
 
@@ -209,7 +209,7 @@ class CommitBatch:
             self.post_commit_effects.append(effect)
 
     def seal(self, sequence: int) -> Iterator[Commit]:
-        """Returns one commit, or several if a single decision exceeds the limits of the store.
+        """Yields one commit, or several if a single decision exceeds the limits of the store.
 
         Only the last commit consumes the inbox. After a crash between two commits, the next owner
         decides the command again on the stored state. ResumeExecution then completes the missing

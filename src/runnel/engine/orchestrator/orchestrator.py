@@ -34,7 +34,7 @@ class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseWatcher:
     """Detects dead owners of partitions.
 
-    A caller that polls every `poll_s` detects one within `lease_s`.
+    A caller that polls every `poll_s` detects a dead owner within `lease_s`.
     """
 
     def __init__(self, store: Store, clock: Clock, lease_s: float) -> None:
@@ -156,7 +156,7 @@ class Orchestrator:
     def _give_up_one(self, chosen: Sequence[int]) -> None:
         """Gives up one partition that is not chosen.
 
-        Waits with the next until that one is released.
+        Gives up the next partition only after this one is released.
         """
         owners = self._owners
         if any(owner.lease.nonce in self._leaving for owner in owners.values()):
@@ -174,8 +174,8 @@ class Orchestrator:
 
         Returns None if another process holds the partition or if it is unavailable.
 
-        An unavailable partition does not affect the others. For example, another user may own its
-        lock file.
+        An unavailable partition does not affect the others. A partition is unavailable, for
+        example, if another user owns its lock file.
         """
         store = self._dependencies.store
         try:
@@ -261,7 +261,7 @@ class Orchestrator:
         """Processes the remaining inbox entries, unless another orchestrator waits for the
         partition.
 
-        In that case, the next owner reads the remaining entries.
+        If another orchestrator waits, it reads the remaining entries as the next owner.
         """
         if owner.lease.nonce not in self._leaving:
             await owner.drain()
@@ -281,8 +281,8 @@ class Orchestrator:
     async def _release(self, lease: Lease) -> None:
         """Releases the lease.
 
-        The next poll repeats a failed release, because no other process can acquire the partition
-        before.
+        The next poll repeats a failed release. No other process can acquire the partition before it
+        is released.
         """
         try:
             await self._dependencies.store.release(lease)

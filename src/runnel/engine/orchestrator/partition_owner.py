@@ -230,14 +230,14 @@ class PartitionOwner:
                 return
 
     async def submit(self, commands: list[Command]) -> None:
-        """Decides and commits commands of this process at once. The recovery uses it."""
+        """Decides and commits commands of this process at once. The recovery uses this method."""
         self._pending.extend(commands)
         await self.tick(0)
 
     def enqueue(self, commands: Iterable[Command]) -> None:
         """Adds commands to the next batch and starts that batch at once.
 
-        Services such as the watchdog use it.
+        Services such as the watchdog use this method.
         """
         self._pending.extend(commands)
         self._wake()

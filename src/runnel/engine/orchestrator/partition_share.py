@@ -22,7 +22,7 @@ def make_sharing_orchestrator(
 ) -> Orchestrator:
     """Returns one of several orchestrators that share the partitions of a store.
 
-    Its `name` must be unique.
+    The `name` of each orchestrator must be unique.
 
     Another orchestrator takes a partition over at most `lease_s` after the last renewal by its
     owner.
@@ -71,7 +71,7 @@ class FairShare:
     async def choose_partitions(self) -> Sequence[int]:
         """Sends this orchestrator's heartbeat and returns the partitions that it should own.
 
-        The orchestrator calls it at every poll.
+        The orchestrator calls this method at every poll.
         """
         alive = await self._list_alive()
         observations = {
@@ -125,8 +125,8 @@ def choose_partitions(
     The owner gives one partition up if another live orchestrator has at least two fewer. As a
     result, the counts of any two orchestrators finally differ by at most one. No orchestrator gets
     more than ceil(partitions / alive). Partitions in `given_up` are reserved for orchestrators that
-    have fewer. The owner takes one of these back only if no orchestrator has fewer, or if the lease
-    of the partition stayed unchanged for too long.
+    own fewer partitions. The owner takes one of these back only if no orchestrator has fewer, or if
+    the lease of the partition stayed unchanged for too long.
     """
     counts = Counter(
         observation.lease.owner

@@ -30,7 +30,8 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
         for execution_id in waiting[:EXECUTIONS_PER_BATCH]:
             commands += await _make_recovery_commands(owner, store, telemetry, execution_id)
         await owner.submit(commands)
-        # A parent creates its child again. The child may exist without being listed as running.
+        # During its recovery, a parent sends the creation of its child again. The child may exist
+        # without being listed as running.
         unlisted = sorted(owner.recreated.difference(seen))
         waiting = waiting[EXECUTIONS_PER_BATCH:] + unlisted
     keys = await store.list_concurrency_keys(owner.lease.partition)

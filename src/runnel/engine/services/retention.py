@@ -13,8 +13,8 @@ from runnel.ports.telemetry import Telemetry
 DAY_S = 24 * 3600.0
 POLL_INTERVAL_S = 60.0
 SWEEP_INTERVAL_S = 3600.0
-# Far longer than the time between the write of a blob and the write of the command that refers to
-# it.
+# The minimum age of an orphaned blob. It is far longer than the time between the writes of a blob
+# and of the command that refers to it.
 ORPHAN_IDLE_S = 3600.0
 # The most execution trees that one transaction deletes, so that other writers need not wait long.
 BATCH_MAX = 100
@@ -23,8 +23,8 @@ BATCH_MAX = 100
 class RetentionService:
     """Deletes finished executions after a number of `days` for each final state.
 
-    Executions in a state without a number are kept for ever. Several processes may run this service
-    at the same time.
+    Executions in a final state without such a number are kept for ever. Several processes may run
+    this service at the same time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Fails tasks in queues that no live worker serves, because they would wait for ever."""
+"""Fails tasks in queues that no live worker serves, because such tasks would wait for ever."""
 
 import asyncio
 from collections.abc import Sequence

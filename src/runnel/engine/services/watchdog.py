@@ -27,7 +27,7 @@ from runnel.ports import telemetry as names
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
     """The work that is in flight according to the state of an execution.
 
-    The watchdog checks it against the store.
+    The watchdog checks this work against the store.
 
     `tasks` maps the token of each issued task to True if the task has started. `limits` maps the
     token of each task that waits for a concurrency key to that key. `is_stuck` is True if the
@@ -242,7 +242,7 @@ class Watchdog:
     def _is_overdue(self, problem: str) -> bool:
         """Returns True if every sweep for `repair_after_s` found the problem.
 
-        Its time then starts again.
+        After that, the time of the problem starts again from zero.
         """
         now = self._dependencies.clock.monotonic()
         since = self._missing_since.get(problem, now)

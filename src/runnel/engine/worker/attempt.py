@@ -29,7 +29,10 @@ class HandlerLookup(Protocol):
     """Finds handlers by name, and closes the resources that they keep."""
 
     def get(self, name: str) -> RegisteredHandler:
-        """Returns the handler of that name. Raises HandlerNotFoundError if there is none."""
+        """Returns the handler of that name.
+
+        Raises HandlerNotFoundError if there is no such handler.
+        """
 
     async def close(self) -> None:
         """Closes the resources that handlers keep between tasks.
@@ -39,7 +42,10 @@ class HandlerLookup(Protocol):
 
 
 class AttemptPipeline:
-    """Runs one attempt of a task. Every exception that it raises is the error of the task."""
+    """Runs one attempt of a task.
+
+    Every exception that an attempt raises is the error of the task.
+    """
 
     def __init__(
         self,
@@ -65,7 +71,7 @@ class AttemptPipeline:
     async def find_cached_output(self, run: TaskRun) -> Value | None:
         """Returns the output of an earlier task with the same cache key, or None.
 
-        Sets `run.cache_key`.
+        Stores the cache key of the task in `run.cache_key`.
         """
         task = run.task
         values = TaskInputs(task)

@@ -61,7 +61,7 @@ def main(fd: int, parent: int) -> None:
 class ParentConnection:
     """The socket to the parent.
 
-    A lock protects it, because user code may log from several threads at once.
+    A lock protects the socket, because user code may log from several threads at once.
     """
 
     def __init__(self, connection: socket.socket) -> None:

@@ -30,8 +30,8 @@ from runnel.engine.worker.task_run import RunningCode
 from runnel.errors import ProcessDiedError, SoftTimeoutError
 
 # The protocol between a worker and its child processes: framed JSON over a socket.
-# Nothing is pickled. Arguments and results are sent as JSON, a function by its name, and an
-# exception as its description.
+# The protocol does not use pickle. Arguments and results are sent as JSON, a function by its name,
+# and an exception as its description.
 
 FRAME_HEADER = struct.Struct("!Q")
 SOFT_TIMEOUT_SIGNAL = signal.SIGUSR1
@@ -158,7 +158,7 @@ class ChildProcess:
     async def run_job(self, job: ChildJob, on_message: MessageCallback) -> JobResult:
         """Runs a job in the child and returns its result.
 
-        Raises ProcessDiedError if the child ends before.
+        Raises ProcessDiedError if the child ends without a result.
         """
         try:
             self._writer.write(encode_frame(job))

@@ -103,7 +103,7 @@ def _get_secret_name(reference: TemplateReference) -> str:
 def _find_static_parts(value: Json, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, bytes]]:
     """Yields each list or object that contains no template, encoded, with its path.
 
-    Yields no part of a part that it has yielded.
+    Does not yield lists or objects inside one that it has yielded.
     """
     if not isinstance(value, dict | list):
         return

@@ -177,7 +177,7 @@ class ThreadPool:
             try:
                 loop.call_soon_threadsafe(self._done, job, outcome)
             except RuntimeError:
-                return  # the loop is closed: no task waits for this result
+                return  # the event loop is closed, so no task waits for this result
             del job, outcome
 
     def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
@@ -307,7 +307,7 @@ def _run_in_thread(call: FunctionCall, context: Context) -> Any:
     The thread encodes the result, so that a large result does not block the event loop.
 
     If the call returns a coroutine, as a lambda around an async function does, returns that
-    coroutine. The event loop then runs it.
+    coroutine. The event loop then runs that coroutine.
     """
     result = call.finish(context)
     return result if iscoroutine(result) else encode_result(result)

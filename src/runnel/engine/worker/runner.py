@@ -36,7 +36,8 @@ PARK_S_MAX = 5.0
 class RateLimiter:
     """Finds the rate limit of a task and takes tokens from the shared buckets.
 
-    `limits` holds limits by tag. These limits apply to tags without a limit in the workflow itself.
+    `limits` holds rate limits by resource tag. These limits apply to tags without a limit in the
+    workflow itself.
     """
 
     def __init__(self, tasks: TaskQueue, limits: Mapping[str, RateLimit]) -> None:
@@ -349,7 +350,7 @@ class RunnerPool:
     def _collect_logs(self, run: TaskRun) -> tuple[TaskLogLine, ...]:
         """Returns the masked log lines of the run.
 
-        For code without logs this costs one attribute access.
+        For code without log lines, this method costs one attribute access.
         """
         lines = () if run.context is None else run.context.log_lines
         return redact_log_lines(lines, self._secrets) if lines else ()

@@ -63,7 +63,7 @@ class Slots:
         self.wake_runner()
 
     def wake_runner(self) -> None:
-        """Wakes a runner for the queued runs. A runner calls it before it waits."""
+        """Wakes a runner for the queued runs. A runner calls `wake_runner` before it waits."""
         if not self._ready or self.free <= 0:
             return
         while self._idle:
@@ -113,7 +113,7 @@ class Slots:
 
 # -- the claim loop -----------------------------------------------------------------------------
 
-# The longest duration of one claim call. The store returns the call as soon as it has a task.
+# The longest duration of one claim call. The call returns as soon as the store has a task.
 CLAIM_WAIT_S = 30.0
 
 
@@ -150,9 +150,9 @@ class ClaimLoop:
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
         self._slots.put(runs)
-        # Runs that never wait end in this turn of the loop, so the next claim covers all their
-        # slots. Without this `sleep(0)`, the worker kept filling four slots with claims of three
-        # tasks and of one, which took twice as many claims.
+        # Runs that never wait end in this turn of the event loop, so the next claim covers all
+        # their slots. Without this `sleep(0)`, the worker kept filling four slots with claims of
+        # three tasks and of one, which took twice as many claims.
         await asyncio.sleep(0)
         return len(runs)
 

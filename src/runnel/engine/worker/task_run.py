@@ -18,8 +18,8 @@ from runnel.ports.workers import RunningTaskInfo
 class RunningCode:
     """The code of a run while it waits for a blob, a thread or a rate token.
 
-    A cancellation ends the wait. Subclasses represent user code on the event loop and in a child
-    process.
+    A cancellation ends the wait of the code. Subclasses represent user code on the event loop and
+    in a child process.
 
     `runner` is the asyncio task of the slot. A cancellation of `runner` raises CancelledError in
     the code.

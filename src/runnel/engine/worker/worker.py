@@ -48,13 +48,13 @@ SHUTDOWN_CALL_S = 5.0
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The limits, intervals and description of a worker.
 
-    The worker runs up to `concurrency` tasks at a time, from `queues`, or from all queues if that
-    is None. While tasks end without waiting, the worker claims up to `claim_ahead` further tasks.
-    Set `claim_ahead` only if no other worker could run these tasks. `rate_limits` holds limits by
-    tag, for tags without a limit in the workflow. `about` describes the worker in the registry; the
-    worker fills in queues, concurrency, heartbeat interval and start time. A shutdown waits
-    `shutdown_s` for running tasks. A cancelled handler may continue for `grace_s` before it is
-    killed. An output above `inline_bytes_max` is offloaded to a blob.
+    The worker runs up to `concurrency` tasks at a time, from `queues`, or from all queues if
+    `queues` is None. While tasks end without waiting, the worker claims up to `claim_ahead` further
+    tasks. Set `claim_ahead` only if no other worker could run these tasks. `rate_limits` holds
+    limits by tag, for tags without a limit in the workflow. `about` describes the worker in the
+    registry; the worker fills in queues, concurrency, heartbeat interval and start time. A shutdown
+    waits `shutdown_s` for running tasks. A cancelled handler may continue for `grace_s` before it
+    is killed. An output above `inline_bytes_max` is offloaded to a blob.
     """
 
     concurrency: int = 4
@@ -140,9 +140,9 @@ class Worker:
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
         """Runs tasks until `stop` is set, then waits up to `shutdown_s` for the running tasks.
 
-        `stop_now` ends that wait. Tasks that have not ended by then are cancelled and reported to
-        the store as lost. If the store asks the worker to drain, the worker sets `stop` itself, so
-        that other waiters for `stop` end too.
+        `stop_now` ends the wait for running tasks. Tasks that have not ended by then are cancelled
+        and reported to the store as lost. If the store asks the worker to drain, the worker sets
+        `stop` itself, so that other waiters for `stop` end too.
         """
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -292,7 +292,7 @@ class Worker:
         if threading.get_ident() == self._thread_id:
             self._record_metric(task, measurement)
         elif self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the thread has outlived its worker
+            with suppress(RuntimeError):  # the thread has outlived the event loop
                 self._loop.call_soon_threadsafe(self._record_metric, task, measurement)
 
     def _record_metric(self, task: TaskMessage, measurement: Measurement) -> None:
