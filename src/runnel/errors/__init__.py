@@ -33,16 +33,13 @@ def list_error_classes() -> list[type[RunnelError]]:
 
 
 class InputError(RunnelError):
-    """The base of errors that the user's input causes.
-
-    A command that raises an InputError exits with code 2.
-    """
+    """The base of errors that the user's input causes. A command then exits with code 2."""
 
     code = "bad_input"
 
 
 class InvalidWorkflowError(InputError):
-    """A workflow document has at least one problem. The message lists all problems."""
+    """A workflow has at least one problem. The message lists all problems."""
 
     code = "invalid_workflow"
 
@@ -275,8 +272,8 @@ class OverloadedError(RunnelError):
 
     def __init__(self, queue: str, depth: int, most: int) -> None:
         super().__init__(
-            f"{depth:,} tasks wait in the queue '{queue}'; new work is refused above {most:,}. "
-            "Start more workers, or try again later"
+            f"{depth:,} tasks wait in the queue '{queue}'; above {most:,}, new executions are "
+            "refused. Start more workers, or try again later"
         )
         self.queue = queue
         self.depth = depth
@@ -332,9 +329,8 @@ class SoftTimeoutError(RunnelError):
 
 
 class Skip(RunnelError):  # noqa: N818  # a result of the user's code, not an error
-    """Raised by a handler to end its node as SKIPPED. Example: `raise Skip("nothing to do")`.
-
-    The node is not retried.
+    """Raised by a handler to end its node as SKIPPED without a retry: `raise Skip("nothing to
+    do")`.
 
     The `run_when` of each child node decides whether the child runs or is skipped. If an item of a
     `for_each` raises Skip, its entry in the list of outputs is null.
@@ -358,7 +354,7 @@ class UnknownExecutionError(RunnelError):
     code = "unknown_execution"
 
     def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the functions of execution {execution_id} belong to another process")
+        super().__init__(f"the functions of execution {execution_id} exist only in another process")
         self.execution_id = execution_id
 
 
@@ -532,7 +528,7 @@ class FencedError(StoreError):
     code = "fenced"
 
     def __init__(self, partition: int, *, held: str, current: str) -> None:
-        super().__init__(f"partition {partition} is at {current}, this owner holds {held}")
+        super().__init__(f"partition {partition} is at {current}, but this owner holds {held}")
         self.partition = partition
         self.held = held
         self.current = current
@@ -568,8 +564,8 @@ class ArchiveBehindError(StoreError):
     def __init__(self, partition: int, found: int) -> None:
         super().__init__(
             f"the archive is behind: {found:,} commits of partition {partition} wait for it. None "
-            "is lost, but new work is refused. Check that PostgreSQL runs and has free disk space, "
-            "then try again"
+            "is lost, but new executions are refused. Check that PostgreSQL runs and has "
+            "free disk space, then try again"
         )
         self.partition = partition
         self.found = found
@@ -671,7 +667,9 @@ class NewerFormatError(UnreadableFormatError):
 
 
 class ArchiveGapError(BrokenInvariantError):
-    """The archive lacks commits that Redis has already deleted, so these commits are lost."""
+    """The archive lacks commits that Redis has already deleted, so the archive can never get
+    them.
+    """
 
     code = "archive_gap"
 
@@ -679,8 +677,8 @@ class ArchiveGapError(BrokenInvariantError):
         super().__init__(
             f"the archive of partition {partition} ends with commit {archived}, Redis has only "
             f"those from {first} on: PostgreSQL was rolled back, or is not the archive of this "
-            "Redis. Stop everything, empty this Redis, and start again: it is restored from the "
-            "archive"
+            "Redis. Stop everything, empty this Redis, and start again: Runnel restores it "
+            "from the archive"
         )
         self.partition = partition
         self.archived = archived

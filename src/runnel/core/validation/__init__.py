@@ -93,7 +93,10 @@ def _check_extent(nested: NestedWorkflows, limits: DefinitionLimits) -> Iterator
             "are allowed"
         )
     if nested.nodes > limits.nodes_max:
-        yield f"it has {nested.nodes:,} nodes, at most {limits.nodes_max:,} are allowed; split it"
+        yield (
+            f"the workflow has {nested.nodes:,} nodes, at most {limits.nodes_max:,} are "
+            "allowed; split it"
+        )
 
 
 def _check_definition_size(

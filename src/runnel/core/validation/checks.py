@@ -146,7 +146,7 @@ def check_node_fields(node: Node) -> Iterator[str]:
 def _check_cache(node: Node, cache: Cache) -> Iterator[str]:
     yield from _check_fields(cache, CACHE_CHECKS, "cache.")
     if node.handler in CORE_HANDLERS:
-        yield f"cache: '{node.handler}' has no result to cache; remove it"
+        yield f"cache: '{node.handler}' has no result to cache; remove cache"
 
 
 def check_node_id(node_id: Json) -> str | None:

@@ -282,7 +282,10 @@ def check_llm_config(config: HandlerConfig) -> Iterator[str]:
         got = "both" if "prompt" in config else "neither"
         yield f"prompt: expected either prompt or messages, got {got}"
     if "system" in config and "messages" in config:
-        yield "system: expected it with prompt only; put it into messages as role 'system'"
+        yield (
+            "system: expected only together with prompt; with messages, add a message of "
+            "role 'system'"
+        )
     if "model" not in config and not config.get("mock"):
         yield f"model: expected {TEXT.expected}; without one, set mock: true"
     if config.get("mock") is not True and isinstance(config.get("extra"), dict):
@@ -407,14 +410,16 @@ def find_setting_problems(node: Node) -> Iterator[str]:
     if node.handler == DATA_PROCESSOR:
         yield from _find_foreign_settings(node)
     if node.handler in NO_MAP_HANDLERS and node.for_each is not None:
-        yield f"for_each: the handler '{node.handler}' waits once and takes no list; remove it"
+        yield (
+            f"for_each: the handler '{node.handler}' waits once and takes no list; remove for_each"
+        )
     if node.handler in CORE_HANDLERS:
         yield from _find_ineffective_fields(node)
     if node.handler == CHILD_WORKFLOW and node.child is None:
         yield "config: the handler 'workflow' needs a workflow to run: add definition or file"
     if node.handler != CHILD_WORKFLOW and node.child is not None:
         yield (
-            f"child: only the handler 'workflow' runs a child workflow, this node's is "
+            f"child: only the handler 'workflow' runs a child workflow, this node's handler is "
             f"{quote_name(node.handler)}"
         )
 
@@ -433,14 +438,14 @@ def _find_ineffective_fields(node: Node) -> Iterator[str]:
     for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
         if getattr(node, name) is not None:
             yield (
-                f"{name}: no worker runs the handler '{node.handler}', so it would have no "
+                f"{name}: no worker runs the handler '{node.handler}', so this field would have no "
                 "effect; remove it"
             )
     if node.timeout_seconds != TIMEOUT_S_DEFAULT:
         advice = _TIMEOUT_ADVICE[node.handler]
         yield (
-            f"timeout_seconds: no worker runs the handler '{node.handler}', so it would have "
-            f"no effect; {advice}"
+            f"timeout_seconds: no worker runs the handler '{node.handler}', so this field would "
+            f"have no effect; {advice}"
         )
 
 
@@ -463,7 +468,7 @@ def _check_settings(
     for name, setting in settings.items():
         if setting.is_required and name not in config:
             yield (
-                f"config.{name}: the handler '{handler}' needs it; expected "
+                f"config.{name}: the handler '{handler}' needs this setting; expected "
                 f"{setting.check.expected}"
             )
     if handler in CONFIG_RULES:

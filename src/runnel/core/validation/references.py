@@ -124,7 +124,9 @@ class _ReferenceChecker:
         for reference in sorted(compiled.references, key=str):
             problem = _find_execution_key_problem(reference) or self._check_known(reference)
             if _is_secret(reference):
-                problem = "but an output is stored, and secrets never are; leave it out"
+                problem = (
+                    "but an output is stored, and secrets are never stored; leave the secret out"
+                )
             elif reference.root == "item":
                 problem = "which exists only inside a node with for_each; refer to that node"
             if problem:
@@ -155,7 +157,7 @@ class _ReferenceChecker:
             return None
         handler = self._structure.nodes[index].handler
         if field == "cache.key":
-            return "but a cache key is stored, and secrets never are; name something else"
+            return "but a cache key is stored, and secrets are never stored; use another value"
         if field != "config" or handler in CORE_HANDLERS:
             subject = field if field != "config" else f"the config of the handler '{handler}'"
             return (

@@ -49,7 +49,7 @@ def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
             if parent in seen:
                 problem = f"the dependency {quote_name(parent)} is given twice; keep one"
             elif parent == node.id:
-                problem = "it depends on itself; remove that dependency"
+                problem = "the node depends on itself; remove that dependency"
             elif parent not in structure.index:
                 hint = suggest_or_list_names(parent, structure.index)
                 problem = f"it depends on {quote_name(parent)}, but there is no such node{hint}"
@@ -188,7 +188,10 @@ def find_cycle_problems(structure: DependencyGraph) -> Iterator[str]:
     for component in components[:CYCLES_SHOWN_MAX]:
         yield _format_cycle(structure, _shortest_cycle(structure, component))
     if len(components) > CYCLES_SHOWN_MAX:
-        yield f"cycle: {len(components) - CYCLES_SHOWN_MAX:,} more cycles; remove these first"
+        yield (
+            f"cycle: {len(components) - CYCLES_SHOWN_MAX:,} more cycles exist; first remove "
+            "the cycles above"
+        )
     if all(node.dependencies for node in structure.nodes):
         yield (
             "no root: every node waits for another one; expected at least one node without "
