@@ -7,9 +7,9 @@ from runnel.ports.clock import Clock
 
 POLLS_PER_TIMEOUT = 6
 # The observer reads the last change of a counter at most one poll interval after the change. The
-# observer notices that the silence was long enough at most one interval later. A death is so
-# detected after at most 3.5 + 2 of 6 intervals. Half an interval is left for the time that polling
-# takes.
+# observer notices that the silence was long enough at most one interval later. The observer
+# therefore detects a death after at most 3.5 + 2 of 6 intervals. Half an interval is left for the
+# time that polling takes.
 POLLS_UNTIL_DEAD = 3.5
 
 Member = TypeVar("Member", bound=Hashable)

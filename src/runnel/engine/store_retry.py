@@ -26,7 +26,7 @@ class StoreRetry:
     async def run(self, call: Callable[[], Awaitable[T]], call_name: str) -> T:
         """Repeats the call after each retryable StoreError; raises every other error.
 
-        The call must be safe to repeat. All store calls of a worker are safe to repeat: the store
+        The call must be safe to repeat. All store calls of a worker are safe to repeat. The store
         detects claims whose reply was lost, and counts a start or a report once per token.
         """
         delay_s = RETRY_DELAY_S_FIRST

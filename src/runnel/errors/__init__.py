@@ -329,11 +329,10 @@ class SoftTimeoutError(RunnelError):
 
 
 class Skip(RunnelError):  # noqa: N818  # a result of the user's code, not an error
-    """Raised by a handler to end its node as SKIPPED without a retry: `raise Skip("nothing to
-    do")`.
+    """Raised by a handler to end its node as SKIPPED: `raise Skip("nothing to do")`.
 
-    The `run_when` of each child node decides whether the child runs or is skipped. If an item of a
-    `for_each` raises Skip, its entry in the list of outputs is null.
+    The node is not retried. The `run_when` of each child node decides whether the child runs or is
+    skipped. If an item of a `for_each` raises Skip, its entry in the list of outputs is null.
     """
 
     code = "skipped"
@@ -452,7 +451,8 @@ class ProgramFailedError(RunnelError):
 class ProgramRefusedError(ProgramFailedError):
     """A program failed in a way that a retry would not change.
 
-    The node's `no_retry_exit_codes` contain its exit code, or its output is not JSON.
+    The node's `no_retry_exit_codes` contain the program's exit code, or the program's output is not
+    JSON.
     """
 
     retryable = False
@@ -472,7 +472,7 @@ class ServiceError(RunnelError):
 class ServiceBusyError(ServiceError):
     """An external service responded that it is busy.
 
-    `retry_after_s` is the delay from its response, or None.
+    `retry_after_s` is the delay that the service requested, or None.
     """
 
     code = "service_busy"

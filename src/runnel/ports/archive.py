@@ -18,7 +18,7 @@ from runnel.ports.store import ExecutionHeader
 
 # -- cursors: the position at which a page of executions ended, as an opaque text --------------
 # Executions are sorted newest first, by (created_at, id). A position stays valid after its
-# execution is deleted. Executions that are created later do not shift it.
+# execution is deleted. Executions that are created later do not shift a position.
 
 PageCursor = NewType("PageCursor", str)
 """An opaque text that encodes a position.
@@ -242,5 +242,5 @@ class Retention(Protocol):
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         """Deletes blobs that have no execution and were not written for `idle_s`; returns how many.
 
-        A process that dies before its command is stored leaves such blobs.
+        A process that dies before its command is stored leaves blobs without an execution.
         """

@@ -57,7 +57,7 @@ class Journal(Protocol):
         """Puts commands of callers into the partition's inbox again, because the store may have
         lost them.
 
-        Raises FencedError if the lease is not the current one.
+        Raises FencedError if `lease` is not the current lease.
         """
 
     async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
@@ -90,7 +90,7 @@ class QuarantinedAggregate(msgspec.Struct, frozen=True):
 class PendingCommand(msgspec.Struct, frozen=True):
     """A command that a caller sent.
 
-    If it can't be read, `command` is None and `problem` gives the reason.
+    If the command can't be read, `command` is None and `problem` gives the reason.
     """
 
     id: int

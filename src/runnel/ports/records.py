@@ -71,7 +71,7 @@ class BlobStore(Protocol):
     async def get(self, key: str) -> bytes:
         """Returns the content of the blob.
 
-        Raises NotFoundError('blob', key) if it does not exist.
+        Raises NotFoundError('blob', key) if the blob does not exist.
         """
 
     async def delete(self, prefix: str) -> int:

@@ -32,7 +32,10 @@ NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The size limits of one commit. The orchestrator splits its batches to stay below them."""
+    """The size limits of one commit.
+
+    The orchestrator splits its batches to stay below these limits.
+    """
 
     commands: int = 512
     writes: int = 2_000

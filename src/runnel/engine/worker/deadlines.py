@@ -1,10 +1,10 @@
 """Enforces the time limits of tasks: one heap holds the deadlines of all runs of a worker.
 
-Only a run that waits gets an entry. Most entries are due a fixed time after they were added. The
-loop sleeps until the earliest entry is due, so a new entry seldom wakes the loop. An entry whose
-run has finished or has a new deadline is stale. The heap drops its stale entries once they are more
-than half of it: until then, they keep finished runs and their inputs in memory. An entry costs
-0.7 µs, a timer of the event loop 2 µs.
+Only a run that waits gets an entry in the heap. Most entries are due a fixed time after they were
+added. The loop sleeps until the earliest entry is due, so a new entry seldom wakes the loop. An
+entry whose run has finished or has a new deadline is stale. The heap drops its stale entries once
+they are more than half of all entries, because they keep finished runs and their inputs in memory.
+An entry costs 0.7 µs, a timer of the event loop 2 µs.
 """
 
 import asyncio

@@ -124,8 +124,7 @@ def describe_exception(error: BaseException) -> ErrorInfo:
 def escape_text(text: str) -> str:
     """Returns the text with unprintable characters escaped.
 
-    Unprintable are control characters, which could control a terminal, and characters that UTF-8
-    can't encode, as in odd file names.
+    Examples are control characters of a terminal, and bytes of a file name that UTF-8 can't encode.
     """
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():
