@@ -23,8 +23,9 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from runnel.core.graph import CompiledNode
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import WAIT_FOR_SIGNAL, SkipReason
+from runnel.core.workflow import WAIT_FOR_SIGNAL
 from simulation.checks.expected import CRASH_LOOP, TIMED_OUT
 from simulation.commit_log import CommitStep, InvariantCheck
 from simulation.faults import Feature

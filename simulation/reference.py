@@ -1,8 +1,9 @@
 """A simple reference of an execution, which evaluates every node again after each change."""
 
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
 from runnel.core.states import FINAL_NODE_STATES
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import CLEAN_UP_RULES, OnFailure, RunWhen, Workflow
+from runnel.core.workflow import OnFailure, Workflow
 
 
 class ReferenceExecution:

@@ -9,17 +9,10 @@ from msgspec.structs import replace
 
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
 from runnel.core.states import NodeState
 from runnel.core.values import Json
-from runnel.core.workflow import (
-    CHILD_WORKFLOW,
-    CLEAN_UP_RULES,
-    Node,
-    OnFailure,
-    RateLimit,
-    RunWhen,
-    Workflow,
-)
+from runnel.core.workflow import CHILD_WORKFLOW, Node, OnFailure, RateLimit, Workflow
 
 # The config of a simulated node is a script, so that the result of the node is known in advance.
 

@@ -17,8 +17,9 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM
+from runnel.core.run_when import SkipReason
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
-from runnel.core.workflow import WAIT_FOR_SIGNAL, Node, SkipReason, Workflow
+from runnel.core.workflow import WAIT_FOR_SIGNAL, Node, Workflow
 from simulation.commit_log import InvariantCheck
 from simulation.reference import ReferenceExecution
 from simulation.workload import WORK, predict_state

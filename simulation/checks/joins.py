@@ -2,8 +2,8 @@
 
 from runnel.core.events import Event, MapStarted, NodeQueued, NodeSkipped, NodeWaits, TaskWasLost
 from runnel.core.execution import Execution
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import IN_FLIGHT_STATES, NodeState
-from runnel.core.workflow import RunWhen, SkipReason
 from simulation.commit_log import GroundTruth, InvariantCheck
 
 _START_EVENTS = (NodeQueued, NodeWaits, MapStarted)

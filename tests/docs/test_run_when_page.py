@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.workflow import ParentOutcome, RunWhen, SkipReason, apply_run_when
+from runnel.core.run_when import ParentOutcome, RunWhen, SkipReason, apply_run_when
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/run-when.md").read_text(encoding="utf-8")
 RULES = list(RunWhen)

@@ -7,7 +7,8 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import OnFailure, RateLimit, RunWhen, Workflow
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import OnFailure, RateLimit, Workflow
 from tests.core_driver import make_node, make_workflow
 from tests.engines import (
     WorkHandler,

@@ -12,10 +12,11 @@ from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.validation.checks import NAME
 from runnel.core.values import Json
-from runnel.core.workflow import Node, OnFailure, RateLimit, RunWhen, Workflow, hash_workflow
+from runnel.core.workflow import Node, OnFailure, RateLimit, Workflow, hash_workflow
 from runnel.errors import InvalidWorkflowError
 from tests.workflow_text import load_text
 

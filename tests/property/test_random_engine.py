@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import Node, OnFailure, RunWhen, Workflow
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import Node, OnFailure, Workflow
 from runnel.views.execution import HistoryEvent
 from simulation.reference import ReferenceExecution
 from tests.core_driver import make_node, make_workflow

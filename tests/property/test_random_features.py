@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import EnginePolicy, Node, OnFailure, RunWhen, Workflow
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import EnginePolicy, Node, OnFailure, Workflow
 from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SEEDS = 1_500

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from runnel.core.commands import TaskCompleted
 from runnel.core.ids import NodeId, TaskToken
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import make_inline_value
-from runnel.core.workflow import Node, OnFailure, RunWhen, Workflow
+from runnel.core.workflow import Node, OnFailure, Workflow
 from simulation.reference import ReferenceExecution
 from tests.core_driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 

@@ -5,8 +5,9 @@ import asyncio
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.values import INLINE_BYTES_MAX, Json
-from runnel.core.workflow import Node, RunWhen, Workflow
+from runnel.core.workflow import Node, Workflow
 from runnel.handlers import create_builtin_registry
 from runnel.ports.store import CommitLimits
 from simulation.crash_points.journal import RunJournal

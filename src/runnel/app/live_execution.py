@@ -17,9 +17,9 @@ from runnel.authoring.builder import Step
 from runnel.authoring.context import Context, StepContext, StepOutputs
 from runnel.core import events as e
 from runnel.core.execution import Execution, NodeRun
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import Json
-from runnel.core.workflow import SkipReason
 from runnel.engine.worker.outputs import encode_result
 from runnel.errors import ConditionError, Skip
 

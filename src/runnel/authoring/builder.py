@@ -24,18 +24,11 @@ from runnel.authoring.documents.fields import drop_defaults
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.wording import describe_value
-from runnel.core.workflow import (
-    TIMEOUT_S_DEFAULT,
-    Cache,
-    Node,
-    OnFailure,
-    RateLimit,
-    RunWhen,
-    Workflow,
-)
+from runnel.core.workflow import TIMEOUT_S_DEFAULT, Cache, Node, OnFailure, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
 
 # Nodes that name their handler, like the nodes of a workflow file. Any worker can run them.

@@ -1,4 +1,4 @@
-"""The pure core: takes a state and a command and returns what should happen.
+"""The pure core: takes a state and a command, and returns events and effects.
 
-It performs nothing.
+The core performs no I/O. The engine performs the effects.
 """

@@ -1,7 +1,8 @@
-"""The working state of decisions that no event stores. It is derived again after a load.
+"""The working state of decisions, which no event stores. The agenda is derived again after a load.
 
-`decide` changes the agenda of an execution. It only reads the execution, which events alone change.
-A loaded execution starts with an empty agenda; `hydrate_maps` and ResumeExecution fill it.
+`decide` changes the agenda of an execution directly. `decide` changes the execution itself only
+through events. A loaded execution starts with an empty agenda. `hydrate_maps` and ResumeExecution
+fill that agenda.
 """
 
 from collections import deque
@@ -14,8 +15,9 @@ from runnel.core.values import Json, Value
 class MapAgenda(msgspec.Struct, gc=False):
     """The agenda of one running map.
 
-    `items` is its list, None until it is evaluated. `is_queued` means that its next items are in
-    the ready queue, `is_joining` that its results are being joined.
+    `items` is the list of the map, or None until the list is evaluated. `is_queued` means that the
+    map's next items are in the ready queue. `is_joining` means that the map's results are being
+    written as one list.
     """
 
     items: list[Json] | None = None
@@ -23,17 +25,18 @@ class MapAgenda(msgspec.Struct, gc=False):
     is_joining: bool = False
 
 
-# gc=False: nothing in an agenda refers back to it, so the garbage collector need not track it.
+# gc=False: the garbage collector need not track an agenda, because nothing in it refers back to it.
 class Agenda(msgspec.Struct, gc=False):
     """The agenda of one execution, by node index of its graph.
 
-    `ready` holds nodes and items that could run but have no slot. `awaited_blobs` are nodes and
-    items that wait until a blob is loaded or written. `pending_offloads` are values that are being
-    written for maps, `offloaded_values` those that are written.
+    `ready` holds nodes and items that could run but have no slot. `awaited_blobs` holds nodes and
+    items that wait until a blob is loaded or written. `pending_offloads` names the values that are
+    being written to blobs for maps. `offloaded_values` holds the references to values that are
+    already in blobs.
     """
 
     ready: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
-    # A dict instead of a set, because the garbage collector does not track such a dict.
+    # A dict instead of a set, because the garbage collector does not track a dict of this kind.
     awaited_blobs: dict[tuple[int, int], None] = {}
     pending_offloads: dict[str, None] = {}
     offloaded_values: dict[str, Value] = {}
@@ -42,7 +45,7 @@ class Agenda(msgspec.Struct, gc=False):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing about the execution is known in memory only."""
+        """Whether the agenda holds no work, so that the execution may leave the memory."""
         return not (
             self.ready
             or self.awaited_blobs
@@ -51,21 +54,21 @@ class Agenda(msgspec.Struct, gc=False):
         )
 
     def get_map(self, index: int) -> MapAgenda:
-        """Returns the agenda of the node's map; creates it if there is none."""
+        """Returns the agenda of the node's map; creates a new agenda if there is none."""
         map_agenda = self.maps.get(index)
         if map_agenda is None:
             map_agenda = self.maps[index] = MapAgenda()
         return map_agenda
 
     def get_item(self, index: int, item: int) -> Json:
-        """Returns None if the list of the map is unknown."""
+        """Returns the value of an item, or None if the list of the map is not evaluated."""
         map_agenda = self.maps.get(index)
         return map_agenda.items[item] if map_agenda and map_agenda.items else None
 
     def reset(self) -> None:
-        """Forgets the work in progress before it is derived again.
+        """Clears the work in progress, so that ResumeExecution can derive it again.
 
-        Lists and offloaded values stay.
+        Lists of maps and offloaded values stay.
         """
         self.ready.clear()
         self.awaited_blobs.clear()

@@ -1,7 +1,8 @@
 """The stored formats: versioned JSON that every later version of Runnel can read.
 
 A history entry is `[version, at, [events]]`, a message is `[version, command]`. The tests keep a
-fixture of each released version. A new version adds a reader and never changes an old one.
+fixture of each released version. A new version of the format adds a decoder and never changes an
+old one.
 """
 
 from collections.abc import Sequence
@@ -48,17 +49,22 @@ def encode_entry(at: float, events: Sequence[AnyEvent]) -> bytes:
 
 
 def encode_events(events: Sequence[AnyEvent]) -> bytes:
-    """Encodes events as a part of an entry. `join_entry` joins parts."""
+    """Returns events encoded as a part of an entry. `join_entry` joins such parts to an entry."""
     return _encoder.encode(events)[1:-1]
 
 
 def join_entry(at: float, parts: Sequence[bytes]) -> bytes:
-    """Returns the same bytes as `encode_entry` of all events of the parts."""
+    """Returns one history entry with the events of all parts, byte for byte as `encode_entry`
+    does.
+    """
     return b"[%d,%b,[%b]]" % (FORMAT_VERSION, _encoder.encode(at), b",".join(parts))
 
 
 def decode_entry(data: bytes) -> HistoryEntry:
-    """Raises UnreadableFormatError for data that no version up to this one has written."""
+    """Returns the history entry.
+
+    Raises UnreadableFormatError if no version up to this one has written the data.
+    """
     return _decode(_entry_decoder, data, "history entry")
 
 
@@ -67,7 +73,10 @@ def encode_message(command: Command) -> bytes:
 
 
 def decode_message(data: bytes) -> Command:
-    """Raises UnreadableFormatError for data that no version up to this one has written."""
+    """Returns the command.
+
+    Raises UnreadableFormatError if no version up to this one has written the data.
+    """
     return _decode(_message_decoder, data, "message").command
 
 

@@ -1,4 +1,6 @@
-"""A concurrency key: a limited number of attempts hold it, and a release wakes the next waiter."""
+"""A concurrency key: a limited number of attempts hold the key, and each release grants it to the
+next waiter.
+"""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -13,7 +15,8 @@ from runnel.core.ids import NodeRef, TaskToken, make_node_ref
 class ConcurrencyLimit:
     """The holders and waiters of one key.
 
-    A holder is an attempt, so a stale one is known by its token.
+    Holders and waiters are attempts. The token of an outdated attempt differs from the token of the
+    current attempt.
     """
 
     __slots__ = ("by_ref", "holders", "key", "waiters")
@@ -22,7 +25,7 @@ class ConcurrencyLimit:
         self.key = key
         self.holders: dict[TaskToken, int] = {}
         self.waiters: dict[TaskToken, int] = {}
-        # The holder or waiter of each node or item. An index, because there may be thousands.
+        # The holder or waiter of each node or item: an index, because there may be thousands.
         self.by_ref: dict[NodeRef, TaskToken] = {}
 
     @property
@@ -31,7 +34,7 @@ class ConcurrencyLimit:
 
 
 def decide_limit(limit: ConcurrencyLimit, command: LimitCommand) -> Decision:
-    """Applies an acquire, release or resume.
+    """Applies an acquire, release or resume command; returns the decision.
 
     Sends LimitGranted to each attempt that may continue.
     """
@@ -76,9 +79,9 @@ class _LimitDecision:
             self._notify(holder)
 
     def grant_waiters(self) -> None:
-        """Grants the key in order of arrival.
+        """Grants the key to waiters in order of arrival.
 
-        A waiter that must wait also delays those after it.
+        A waiter that does not fit under its limit also delays the waiters after it.
         """
         while self.limit.waiters:
             holder, limit = next(iter(self.limit.waiters.items()))

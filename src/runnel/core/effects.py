@@ -1,4 +1,7 @@
-"""Decisions and their effects: what happens in the commit of the events, or after it."""
+"""Decisions and their effects.
+
+The owner of a partition performs an effect in the commit of the events, or after that commit.
+"""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,9 +30,9 @@ INPUT = "input"
 
 
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One attempt, with everything that a worker needs to run it. It needs no further read.
+    """One attempt of a task, with all data that a worker needs to run it.
 
-    `config` is the node's template tree as JSON. The worker resolves it against `inputs`,
+    `config` is the node's template tree as JSON. The worker resolves the templates with `inputs`,
     `execution_input` and `item`, so that only the worker decodes large outputs.
     """
 
@@ -39,7 +42,10 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     config: msgspec.Raw
     inputs: dict[NodeId, Value] = {}
     parents: int = 0
-    """The number of parents: they are the first of `inputs`."""
+    """The number of parents with an output.
+
+    The outputs of the parents are the first entries of `inputs`.
+    """
     execution_input: Value
     workflow: str
     version: int
@@ -52,14 +58,20 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     rate_per_second: float | None = None
     burst: int = 1
     cache_key: msgspec.Raw = NO_DATA
-    """A template, or null for a key derived from the task's values. Empty: no cache."""
+    """The template of the cache key, or null for a key that is derived from the task's values.
+
+    Empty if results are not cached.
+    """
     cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
 
 
 class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The key of a timer. At most one timer is set per key; setting it again moves it."""
+    """The key of a timer. At most one timer is set per key.
+
+    Setting a timer again changes its due time.
+    """
 
     execution_id: ExecutionId
     node_id: NodeId
@@ -72,7 +84,7 @@ class IssueTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropTask(msgspec.Struct, frozen=True, gc=False):
-    """Ends an attempt: a queued task must not start, and a running one has to stop."""
+    """Ends an attempt. A queued task must not start, and a running task must stop."""
 
     token: TaskToken
 
@@ -90,24 +102,25 @@ class ClearTimer(msgspec.Struct, frozen=True, gc=False):
 class SendCommand(msgspec.Struct, frozen=True, gc=False):
     """Sends a command to another aggregate.
 
-    If this owner writes it too, the same batch handles it.
+    If that aggregate is in the same partition, the same batch handles the command.
     """
 
     command: Command
 
 
 class LoadBlob(msgspec.Struct, frozen=True, gc=False):
-    """Loads a blob that the decision needs, then sends BlobLoaded."""
+    """Loads a blob that a decision needs into memory, then sends BlobLoaded."""
 
     execution_id: ExecutionId
     key: str
 
 
 class StoreOutput(msgspec.Struct, frozen=True, gc=False):
-    """Writes the joined output of a map to a blob, then sends OutputStored.
+    """Writes the joined output of a map, or the output of the execution, to a blob; then sends
+    OutputStored.
 
-    `key` is new each time, like all blob keys. After a rollback, the store may produce a different
-    output, and a reader that has cached the former one keeps it under its own key.
+    `key` is new each time, like all blob keys. After a rollback of the store, the output may be
+    different. A process that has cached the earlier output holds it under the earlier key.
     """
 
     ref: NodeRef
@@ -116,7 +129,7 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShareValues(msgspec.Struct, frozen=True, gc=False):
-    """Writes values, by their names in templates, to blobs; then sends ValuesShared.
+    """Writes values to blobs, by their names in templates; then sends ValuesShared.
 
     The keys are new each time, for the same reason as in StoreOutput.
     """
@@ -130,9 +143,9 @@ class ShareValues(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task that needs a person: its original fields and its error.
+    """A rejected task that a person has to handle, with its original fields and its error.
 
-    Encoding it again gives the same bytes, by which stores find it.
+    Encoding a decoded letter gives the same bytes. Stores look letters up by these bytes.
     """
 
     token: TaskToken
@@ -149,7 +162,8 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
     letter: DeadLetter
 
 
-# Performed between two commits. The result is a command of its own.
+# Effects that the owner performs after a commit. A new command carries the result into the next
+# batch.
 PostCommitEffect: TypeAlias = LoadBlob | StoreOutput | ShareValues
 Effect: TypeAlias = (
     IssueTask | DropTask | SetTimer | ClearTimer | SendCommand | PutDeadLetter | PostCommitEffect
@@ -157,7 +171,7 @@ Effect: TypeAlias = (
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """The events that are now true, and the effects that follow from them.
+    """The events of one decision, and the effects that follow from them.
 
     The events are already applied to the aggregate. The effects are not performed yet.
     """

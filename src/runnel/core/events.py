@@ -1,4 +1,4 @@
-"""Events: what has happened, in the past tense, and sufficient to rebuild the state."""
+"""Events: facts in the past tense, from which the state of an execution is rebuilt."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -7,9 +7,10 @@ import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import TaskLogLine, Value
-from runnel.core.workflow import ReusedResult, SkipReason
+from runnel.core.workflow import ReusedResult
 
 
 class Wait(StrEnum):
@@ -52,9 +53,11 @@ class ExecutionStarted(_Event, frozen=True, kw_only=True):
 
 
 class NodesTaken(_Event, frozen=True, kw_only=True):
-    """A rerun has reused results of the previous execution, whose nodes do not run again.
+    """A rerun has reused results of the previous execution.
 
-    The result of an item is kept until its map begins.
+    The nodes of these results do not run again.
+
+    The reused result of an item is kept until the item's map begins.
     """
 
     part: int = 0
@@ -63,7 +66,7 @@ class NodesTaken(_Event, frozen=True, kw_only=True):
 
 
 class NodeQueued(_NodeEvent, frozen=True, kw_only=True):
-    """A task was issued. From now on only this attempt and nonce may report."""
+    """A task was issued. From now on, only reports with this attempt and nonce are accepted."""
 
     attempt: int
     nonce: Nonce
@@ -93,7 +96,7 @@ class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
 class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
     """A node or item was skipped.
 
-    Only its own code skips an item; `detail` is that code's message.
+    An item is skipped only if its own code raises Skip; `detail` is the message of that Skip.
     """
 
     reason: SkipReason
@@ -123,7 +126,8 @@ class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
 class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
     """A node or item waits.
 
-    `due` is when a timer ends the wait. `detail` names the signal, key or child.
+    `due` is the time at which a timer ends the wait. `detail` names the signal, concurrency key or
+    child.
     """
 
     wait: Wait
@@ -134,9 +138,11 @@ class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
 
 
 class MapStarted(_Event, frozen=True, kw_only=True):
-    """A map has begun. Its items are not stored: they follow from the graph and earlier outputs.
+    """A map has begun.
 
-    `shared` are values that were offloaded for its tasks, by node or as `input`.
+    The items of the map are not stored, because they follow from the graph and earlier outputs.
+
+    `shared` holds values that were offloaded for the map's tasks, by node id or as `input`.
     """
 
     node: NodeId
@@ -156,7 +162,9 @@ class SignalConsumed(_Event, frozen=True, kw_only=True):
 
 
 class ExecutionClosing(_Event, frozen=True, kw_only=True):
-    """The outcome is decided: every node that has not begun is cancelled, and clean-up nodes run.
+    """The outcome of the execution is set.
+
+    All nodes that have not begun are cancelled, and clean-up nodes run.
 
     With `is_abrupt`, not even clean-up nodes run.
     """

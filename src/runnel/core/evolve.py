@@ -1,4 +1,4 @@
-"""Applies events to executions, one function per event. A replay uses the same functions."""
+"""Applies events to executions, with one function per event. A replay uses the same functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,15 +18,15 @@ from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 
 S = NodeState
-# Bound once for the events of every node: an access to an enum member takes 0.1 µs.
+# Bound to names, because each access to a member of an enum takes 0.1 µs.
 _QUEUED, _COMPLETED, _SIGNAL = S.QUEUED, S.COMPLETED, e.Wait.SIGNAL
 FROM_CACHE = "from the cache"
-# The state of every task between queue and report, whether or not it was shown as RUNNING.
+# The state that a reported task passes through, even if no event has recorded it as RUNNING.
 RUNNING_RUN = NodeRun(state=S.RUNNING)
 
 
 def evolve(execution: Execution, event: e.Event, at: float) -> None:
-    """Applies one event.
+    """Applies one event to the execution.
 
     Raises IllegalMoveError if the table of state changes does not allow it.
     """
@@ -36,7 +36,7 @@ def evolve(execution: Execution, event: e.Event, at: float) -> None:
 def replay(
     entries: Iterable[bytes], get_graph: Callable[[DefinitionHash], Graph]
 ) -> Execution | None:
-    """Returns the state that the history entries describe; None if there are none."""
+    """Returns the execution that the history entries describe, or None if there are no entries."""
     execution: Execution | None = None
     for data in entries:
         entry = decode_entry(data)
@@ -51,7 +51,10 @@ def replay(
 
 
 def rebuild_execution(entries: Sequence[bytes], graph: Graph) -> Execution:
-    """Returns the state that a non-empty history of this graph describes."""
+    """Returns the execution that a non-empty history describes.
+
+    `graph` is the graph of its definition.
+    """
     execution = replay(entries, lambda _hash: graph)
     if execution is None:
         raise BrokenInvariantError("there is no history to rebuild an execution from")
@@ -155,7 +158,7 @@ def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
         return
     if execution.first_failed is None:
         execution.first_failed = index
-    # The final failure counts too: `failures` is how often the node has failed.
+    # The final failure counts too, because `failures` is the number of all failed attempts.
     changed = replace(
         run,
         state=S.FAILED,
@@ -262,7 +265,7 @@ def _on_signal_consumed(execution: Execution, event: e.SignalConsumed, _at: floa
 
 
 def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> None:
-    """Cancels, by this one event, all nodes that have not begun, whatever the size of the graph."""
+    """Cancels all nodes that have not begun. A graph of any size needs only this one event."""
     reason = str(event.error) if event.error else event.outcome
     spares_clean_up = execution.state is X.RUNNING and not event.is_abrupt
     execution.outcome = execution.outcome or event.outcome
@@ -296,7 +299,7 @@ def _get_run(execution: Execution, index: int, item: int) -> NodeRun:
 def _mark_running(
     execution: Execution, index: int, event: e.NodeCompleted | e.NodeFailed | e.NodeSkipped
 ) -> NodeRun:
-    """Moves a reported task that was never shown as RUNNING through that state."""
+    """Returns the run of a reported task. A run that is still QUEUED is returned as RUNNING."""
     run = _get_run(execution, index, event.item)
     if run.state is S.QUEUED:
         return replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
@@ -319,7 +322,10 @@ def _set_run(execution: Execution, index: int, item: int, run: NodeRun) -> None:
 
 
 def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
-    """Settles a node in O(children), once: the table allows no move out of a settled state."""
+    """Settles a node, in O(children).
+
+    A node settles once: the table allows no move out of a settled state.
+    """
     compiled = execution.graph.nodes[index]
     if after.state not in NODE_MOVES[before.state]:
         check_node_move(compiled.node.id, before.state, after.state)
@@ -348,7 +354,7 @@ def _add_result(map_run: MapRun, item: int, output: Value) -> None:
     map_run.size += output.size + 1
 
 
-# Any: each function takes the one event type that it is registered for.
+# The parameter type is Any, because each function takes only the event type of its key.
 _APPLIERS: dict[type, Callable[[Execution, Any, float], None]] = {
     e.ExecutionStarted: _on_started,
     e.NodesTaken: _on_nodes_taken,

@@ -1,6 +1,6 @@
-"""An execution: a mutable aggregate of frozen node values. Only `evolve` changes it.
+"""An execution: a mutable aggregate of frozen node values. Only `evolve` changes an execution.
 
-The working state of decisions is in its `Agenda`.
+The working state of decisions is in the execution's `Agenda`.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from runnel.core.events import ExecutionCreated, Wait
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeRef, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
@@ -19,15 +20,14 @@ from runnel.core.states import (
     NodeState,
 )
 from runnel.core.values import Value
-from runnel.core.workflow import SkipReason
 
 
 class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The progress of one node, or of one item of a map.
 
-    `attempt` always grows, also for tasks that never started. `failures` count against max_retries,
-    `losses` against the crash-loop limit. `detail` names the awaited signal or child, `key` the
-    concurrency key.
+    `attempt` grows with each issued task, even if the task never started. `failures` counts against
+    max_retries. `losses` counts against the crash-loop limit. `detail` names the awaited signal or
+    child execution. `key` is the concurrency key that the attempt holds or waits for.
     """
 
     state: NodeState = NodeState.PENDING
@@ -53,8 +53,10 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @property
     def holds_slot(self) -> bool:
-        """Whether it counts against max_concurrency: it is running, queued, or waits for a key or a
-        child.
+        """Whether the node or item counts against max_concurrency.
+
+        A running or queued node counts, and so does one that waits for a concurrency key or a child
+        execution.
         """
         return self.state in IN_FLIGHT_STATES or self.wait in SLOT_WAITS
 
@@ -64,7 +66,10 @@ PENDING_RUN = NodeRun()
 
 
 class MapRun:
-    """The items of a `for_each`. Only items that have begun and are not settled have a NodeRun."""
+    """The progress of a `for_each`.
+
+    Only items that have begun and are not settled have a NodeRun.
+    """
 
     __slots__ = (
         "active",
@@ -90,7 +95,7 @@ class MapRun:
         return self.settled == self.count
 
     def adopt_results(self, results: Mapping[int, Value]) -> None:
-        """Adds the reused results of a rerun. None of these items has begun."""
+        """Adds results that a rerun reuses. None of the reused items has begun."""
         for item, output in results.items():
             if item < self.count:
                 self.results[item] = output
@@ -106,7 +111,10 @@ class MapRun:
 
 
 class ConfigOverride:
-    """A config that replaces the definition's, and the nodes whose outputs it `needs`."""
+    """A config that replaces a node's config in the definition.
+
+    `needs` are the nodes whose outputs the config reads.
+    """
 
     __slots__ = ("needs", "raw")
 
@@ -116,7 +124,7 @@ class ConfigOverride:
 
 
 class Execution:
-    """The state of one execution, by node index of its graph."""
+    """The state of one execution. Nodes are addressed by their index in the graph."""
 
     __slots__ = (
         "closing_error",
@@ -175,7 +183,8 @@ class Execution:
         self.unsettled_count = len(graph)
         self.in_flight = 0
         self.maps: dict[int, MapRun] = {}
-        # Dicts instead of sets, here and below: the garbage collector does not track such a dict.
+        # Dicts instead of sets, here and below, because the garbage collector does not track dicts
+        # of this kind.
         self.reused_parts: dict[int, None] = {}
         self.reused_items: dict[int, dict[int, Value]] = {}
         self.configs: dict[int, ConfigOverride] = {}
@@ -195,7 +204,10 @@ class Execution:
         return self.graph.nodes[index].needs if override is None else override.needs
 
     def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
-        """Returns the node or item; None for an item that has not begun or is settled."""
+        """Returns the run of a node or item.
+
+        Returns None for an item that has not begun or is settled.
+        """
         if item == NO_ITEM:
             return self.nodes[index]
         map_run = self.maps.get(index)
@@ -208,8 +220,8 @@ class Execution:
         return TaskToken(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
 
     def list_in_flight_tokens(self) -> dict[TaskToken, bool]:
-        """Returns the attempts that a worker holds or may claim; True for those that have
-        started.
+        """Returns the tokens of all attempts that a worker holds or may claim, each with True if it
+        has started.
         """
         tokens = {
             self.token(index, NO_ITEM, run): run.state is NodeState.RUNNING

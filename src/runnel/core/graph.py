@@ -1,4 +1,6 @@
-"""A workflow compiled for execution: neighbours by index, parsed templates, encoded configs."""
+"""A workflow compiled for execution: parents and children by index, parsed templates, encoded
+configs.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from runnel.core.ids import DefinitionHash, NodeId
+from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.templates.template import (
     CompiledExpression,
     TemplateTree,
@@ -14,7 +17,6 @@ from runnel.core.templates.template import (
 )
 from runnel.core.values import NO_DATA
 from runnel.core.workflow import (
-    CLEAN_UP_RULES,
     Cache,
     Node,
     Workflow,
@@ -28,7 +30,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class CompiledNode:
-    """A node with everything that the core needs, computed once per graph."""
+    """A node in compiled form: its parents, children, parsed templates and encoded config."""
 
     __slots__ = (
         "cache_key",
@@ -79,7 +81,7 @@ def _compile_optional(source: str | None, where: str) -> CompiledExpression | No
 class Graph:
     """A validated and compiled workflow.
 
-    It is immutable: all executions of the workflow share it.
+    A graph is immutable, and all executions of the workflow share it.
     """
 
     def __init__(self, workflow: Workflow, hash_: DefinitionHash | None = None) -> None:
@@ -111,8 +113,8 @@ class Graph:
             compiled.children = tuple(child_indexes)
 
     def find_needs(self, index: int, config: TemplateTree) -> tuple[int, ...]:
-        """Returns the nodes whose outputs a task carries: the parents, then others that the config
-        names.
+        """Returns the nodes whose outputs a task carries: the parents, then other nodes that the
+        config names.
         """
         parents, cache = self.nodes[index].parents, self.nodes[index].node.cache
         references = config.references
@@ -123,7 +125,7 @@ class Graph:
         return (*parents, *sorted(named - set(parents)))
 
     def layers(self) -> list[list[NodeId]]:
-        """Returns the nodes by distance from the roots.
+        """Returns the node ids in layers, by their longest distance from a root.
 
         The nodes of one layer may run in parallel.
         """
@@ -141,10 +143,11 @@ class Graph:
 
 
 def compile_canonical(workflow: Workflow) -> Graph:
-    """Compiles the canonical form of a valid workflow, which is the form that is stored.
+    """Returns the graph of a valid workflow, compiled from its canonical form, which is the stored
+    form.
 
-    A process that loads the definition from the store compiles an equal graph. The author's own
-    form may order the keys of an object differently.
+    A process that loads the stored definition compiles an equal graph. The author's own form could
+    give a different graph, because it may order the keys of an object differently.
     """
     document = encode_workflow(workflow)
     return Graph(decode_workflow(document), hash_document(document))
@@ -153,9 +156,11 @@ def compile_canonical(workflow: Workflow) -> Graph:
 def sort_topologically(
     children: Sequence[Sequence[int]], parent_counts: Sequence[int]
 ) -> list[int]:
-    """Sorts parents before children by Kahn's algorithm, in O(nodes + edges), without recursion.
+    """Returns the node indexes with parents before children.
 
-    Nodes of a cycle, and those below it, are left out.
+    Uses Kahn's algorithm, in O(nodes + edges), without recursion.
+
+    The result omits the nodes of a cycle and all nodes that depend on them.
     """
     unsorted_parents = list(parent_counts)
     queue = deque(index for index, count in enumerate(parent_counts) if not count)

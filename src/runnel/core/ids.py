@@ -1,4 +1,4 @@
-"""Ids of executions, nodes and definitions, and the token that fences a task."""
+"""Ids of executions, nodes and definitions, and the token that identifies an attempt of a task."""
 
 import hashlib
 import re
@@ -13,18 +13,20 @@ Nonce = NewType("Nonce", str)
 
 NO_ITEM = -1
 
-# Ids are keys everywhere, and an index entry in PostgreSQL holds at most 2,704 bytes in all
-# columns.
+# The longest id of a child execution. Ids are part of database keys, and an index entry in
+# PostgreSQL holds at most 2,704 bytes in all columns.
 CHILD_ID_CHARS_MAX = 500
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TaskToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Identifies one attempt. A report is accepted only while its token is the current one.
+    """Identifies one attempt of a task.
 
-    The nonce is new in every commit. So it distinguishes an attempt that a rollback of the store
-    lost from the one that was issued again under the same number.
+    The core accepts a report only if its token is the current one.
+
+    The nonce is new in every commit. After a rollback of the store, the same attempt number is
+    issued again. The nonce distinguishes the new attempt from the lost one.
     """
 
     execution_id: ExecutionId
@@ -35,14 +37,20 @@ class TaskToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a node or item. User code deduplicates by it."""
+        """A key that is the same for every attempt of a node or item.
+
+        User code can deduplicate by this key.
+        """
         if self.item == NO_ITEM:
             return f"{self.execution_id}/{self.node_id}"
         return f"{self.execution_id}/{self.node_id}/{self.item}"
 
 
 class NodeRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node of an execution, or one item of its map (`item` is NO_ITEM for the node itself)."""
+    """Identifies a node of an execution, or one item of a map.
+
+    `item` is NO_ITEM for the node itself.
+    """
 
     execution_id: ExecutionId
     node_id: NodeId
@@ -50,20 +58,26 @@ class NodeRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def make_node_ref(token: TaskToken) -> NodeRef:
-    """Returns the node or item that the token is an attempt of."""
+    """Returns the node or item whose attempt the token identifies."""
     return NodeRef(token.execution_id, token.node_id, token.item)
 
 
 def get_root_id(execution_id: ExecutionId) -> ExecutionId:
-    """Returns the root of a tree of executions. Its id is the prefix of all others."""
+    """Returns the id of the root execution.
+
+    The root's id is a prefix of the ids of all its children.
+    """
     return ExecutionId(execution_id.partition(".")[0])
 
 
 def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
-    """Returns a deterministic id, so that starting the same child twice gives the same child.
+    """Returns the id of a child execution.
 
-    Dots are separators, so a node id with other than plain characters is replaced by its hash. If
-    the id would be too long, a hash replaces everything between the root and the attempt.
+    The id is deterministic, so that a child that is created twice is one execution.
+
+    Dots are separators. If a node id has characters other than letters, digits, `_` and `-`, a hash
+    replaces the node id. If the id would be too long, a hash replaces everything between the root
+    and the attempt.
     """
     node = ref.node_id
     if not _PLAIN_ID.fullmatch(node):
@@ -76,5 +90,5 @@ def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
 
 
 def _hash_name(name: str, *, digest_size: int) -> str:
-    """Returns a hash with a leading tilde, which no plain id has."""
+    """Returns a hash of the name with a leading tilde. No plain node id begins with a tilde."""
     return "~" + hashlib.blake2b(name.encode(), digest_size=digest_size).hexdigest()

@@ -1,4 +1,4 @@
-"""Selects which results a rerun reuses from the previous execution, and which nodes run again."""
+"""Selects the results that a rerun reuses from the previous execution."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,11 +18,12 @@ def select_reused_results(
     nodes_to_rerun: Iterable[NodeId] = (),
     is_same_input: bool = True,
 ) -> Iterator[ReusedResult]:
-    """Yields every result that settled well and does not depend on a node that runs again.
+    """Yields the result of every node that does not run again.
 
-    A node runs again if it did not complete, is in `nodes_to_rerun`, changed in the newer
-    definition `graph`, or depends on such a node. If a map itself failed, its completed items are
-    reused, provided that its list is the same.
+    A node runs again if it neither completed nor was skipped, is in `nodes_to_rerun`, or changed in
+    the newer definition `graph`. All nodes that depend on such a node run again too. If a map
+    itself failed, the results of its completed items are reused, provided that the map's list is
+    the same.
     """
     rerun_causes = _find_nodes_to_run(previous, graph, set(nodes_to_rerun))
     tainted = _find_dependents(graph, rerun_causes)
@@ -46,7 +47,10 @@ def select_reused_results(
 def _find_nodes_to_run(
     previous: Execution, graph: Graph, nodes_to_rerun: set[NodeId]
 ) -> dict[int, bool]:
-    """Returns nodes that must run for their own sake; True if they are unchanged and failed."""
+    """Returns the nodes that run again for a reason of their own, not because of a dependency.
+
+    The value of a node is True if the node is unchanged and did not complete.
+    """
     rerun_causes: dict[int, bool] = {}
     for compiled in graph.nodes:
         node_id = compiled.node.id
@@ -60,9 +64,9 @@ def _find_nodes_to_run(
 
 
 def _find_dependents(graph: Graph, start: Iterable[int]) -> set[int]:
-    """Returns all nodes that depend on one of these.
+    """Returns all nodes that depend on one of the `start` nodes.
 
-    It uses a worklist, because graphs may be deep.
+    Uses a worklist instead of recursion, because graphs may be deep.
     """
     dependents: set[int] = set()
     unvisited = list(start)

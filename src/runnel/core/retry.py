@@ -6,15 +6,15 @@ import msgspec
 
 from runnel.core.ids import TaskToken
 
-# Bad data and programming errors do not disappear on a retry.
+# Errors that are not retried, because invalid data and programming errors stay the same on a retry.
 NOT_RETRYABLE_ERRORS = frozenset(
     {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
 )
 
 
-# All tasks of a dying worker are suspects: the one that killed it and its neighbours. From the
-# second death on, each is issued again at a different time within this span. Every further death
-# doubles it.
+# If a worker dies, any of its tasks may have killed it. From the second death on, each of these
+# tasks is issued again at a different time within this span, so that they run apart. Every further
+# death doubles the span.
 CRASH_SPREAD_S = 2.0
 
 
@@ -27,15 +27,18 @@ TRACEBACK_CHARS_MAX = 8_000
 MESSAGE_CHARS_MAX = 2_000
 
 
-# The longest delay that a service can request. After it, the task is retried anyway.
+# The longest delay before a retry that a service can request.
 RETRY_AFTER_S_MAX = 3_600.0
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An error as it is stored. `types` are the class and its bases, most derived first.
+    """The stored form of an error.
 
-    `retryable` is the error's own statement; None leaves it to the class names and the policy.
-    `retry_after_s` is the shortest useful delay, as an overloaded service names it.
+    `types` holds the names of its class and base classes, most derived first.
+
+    `retryable` is set if the error itself states whether a retry is useful. If `retryable` is None,
+    the class names and the policy decide. `retry_after_s` is the shortest delay before a retry, as
+    an overloaded service requests it.
     """
 
     type: str
@@ -50,7 +53,10 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Allows up to `max_retries` more attempts, with delays that grow by `exponential_base`."""
+    """Allows up to `max_retries` further attempts.
+
+    Each delay is `exponential_base` times the previous delay, up to `max_delay`.
+    """
 
     max_retries: int = 3
     initial_delay: float = 1.0
@@ -63,11 +69,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def delay_after(
         self, failures: int, token: TaskToken, *, delay_s_min: float | None = None
     ) -> float | None:
-        """Returns the seconds to wait after the `failures`-th failure (1-based); None means give
-        up.
+        """Returns the seconds to wait after failure number `failures`, counted from 1.
 
-        `delay_s_min` is the delay that the error requests. It may exceed `max_delay`, up to an
-        hour.
+        Returns None if the retries are used up.
+
+        `delay_s_min` is the delay that the error requests. That delay may exceed `max_delay`, up to
+        one hour.
         """
         if failures > self.max_retries:
             return None
@@ -75,7 +82,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return delay + delay / 2 * _derive_fraction(token) if self.jitter else delay
 
     def is_retryable(self, error: ErrorInfo) -> bool:
-        """Applies the node's own lists first, then the error's statement, then the class names."""
+        """Returns True if the error may be retried.
+
+        `no_retry_on` and `retry_on` decide first, then the error's own `retryable`, then
+        NOT_RETRYABLE_ERRORS.
+        """
         names = set(error.types) | {error.type}
         if names & set(self.no_retry_on):
             return False
@@ -94,19 +105,20 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def compute_crash_delay(losses: int, token: TaskToken) -> float:
-    """Returns the seconds to wait after the `losses`-th worker (1-based) died with this task.
+    """Returns the seconds to wait after `losses` workers have died while they ran this task.
 
-    The first death causes no delay: it almost never has anything to do with the task.
+    The first death of a worker causes no delay, because the task is almost never its cause.
     """
     if losses <= 1:
         return 0.0
-    doublings = min(losses - 2, 10)  # enough for the longest delay, without an overflow
+    doublings = min(losses - 2, 10)  # 10 doublings reach the longest delay and can't overflow
     return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
 
 
 def _derive_fraction(token: TaskToken) -> float:
-    """Returns a number in [0, 1) that depends on the ids only, so that every decision gets the
-    same.
+    """Returns a number in [0, 1) that depends only on the ids in the token.
+
+    A repeated decision gets the same number.
     """
     text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
     digest = hashlib.blake2b(text.encode(), digest_size=6).digest()

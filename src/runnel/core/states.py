@@ -1,4 +1,4 @@
-"""The states of executions and nodes, and the only moves between them."""
+"""The states of executions and nodes, and the tables of allowed state changes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -36,9 +36,9 @@ EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
 
 _N = NodeState
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
-    # RUNNING without QUEUED: a map, whose items are queued instead.
-    # FAILED from PENDING: a condition, key or list could not be evaluated.
-    # COMPLETED from PENDING: a result that a rerun reuses.
+    # RUNNING from PENDING: a map starts. The items of a map are queued instead of its node. FAILED
+    # from PENDING: a condition, key or list could not be evaluated. COMPLETED from PENDING: a rerun
+    # reuses an earlier result.
     _N.PENDING: frozenset(
         {
             _N.QUEUED,
@@ -50,13 +50,13 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
             _N.CANCELLED,
         }
     ),
-    # QUEUED again: the task was lost before it started, and is issued again.
+    # QUEUED from QUEUED: the task was lost before it started, and is issued again.
     _N.QUEUED: frozenset({_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.CANCELLED}),
     # SKIPPED from RUNNING: the task's own code raised Skip.
     _N.RUNNING: frozenset(
         {_N.COMPLETED, _N.WAITING, _N.FAILED, _N.SKIPPED, _N.CANCELLED, _N.QUEUED}
     ),
-    # COMPLETED from WAITING: a sleep or a child has ended, or a signal has arrived.
+    # COMPLETED from WAITING: a sleep or a child execution has ended, or a signal has arrived.
     _N.WAITING: frozenset({_N.QUEUED, _N.WAITING, _N.COMPLETED, _N.FAILED, _N.CANCELLED}),
     _N.COMPLETED: frozenset(),
     _N.FAILED: frozenset(),

@@ -1,7 +1,7 @@
 """JSON values inside the engine, checks of JSON numbers, and the log lines of a task.
 
-A value is raw bytes inline, or a reference to a blob. The hot path never decodes it: a handler
-encodes a value once, and a reader decodes it once.
+A value holds JSON bytes, or a reference to a blob. The orchestrator passes values on without
+decoding them. A worker encodes a value once, and each reader decodes it once.
 """
 
 import re
@@ -11,18 +11,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-# A payload as decoded from JSON: None, bool, int, float, str, or lists and dicts of these. It is
-# Any, because a recursive alias would need a cast, without a check at run time, at every access.
+# A payload as decoded from JSON: None, bool, int, float, str, or lists and dicts of these. The
+# alias is Any, because a recursive alias would need an unchecked cast at every access.
 Json: TypeAlias = Any
 
 
 INLINE_BYTES_MAX = 256 * 1024
-# The largest inline value that all items of a map share. On servers, a task with a blob reference
-# and one that carries 8 to 16 kB cost the same.
+# The largest value that each item of a map carries inline. With Redis and PostgreSQL, a task with a
+# blob reference costs as much as a task that carries 8 to 16 kB.
 SHARED_BYTES_MAX = 8 * 1024
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 
-# One object for "no data": msgspec omits a field only if it *is* its default.
+# A single object means "no data", because msgspec omits a field only if it *is* its default.
 NO_DATA = msgspec.Raw()
 
 _encoder = msgspec.json.Encoder()
@@ -45,7 +45,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def make_inline_value(value: Json) -> Value:
-    """Makes an inline value of any size, for tests and for values that are known to be small."""
+    """Returns an inline value of any size, for tests and for values that are known to be small."""
     return make_value_from_json(_encoder.encode(value))
 
 
@@ -58,17 +58,18 @@ def make_blob_reference(key: str, size: int) -> Value:
 
 
 def is_number(value: Json) -> bool:
-    """Returns whether the value is a JSON number. True and False are not."""
+    """Returns True if the value is a JSON number. Returns False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def find_non_finite(
     value: Json, path: str, *, enc_hook: Callable[[Any], Any] | None = None
 ) -> tuple[str, float] | None:
-    """Returns the first NaN or infinity and its path below `path`; None without one.
+    """Returns the path and value of the first NaN or infinity, or None if there is none.
 
-    It walks the value only if its MessagePack form, which can hold these, seems to contain one.
-    `enc_hook` converts types that msgspec does not know.
+    Walks the value only if its MessagePack form, which can represent NaN and infinity, seems to
+    contain one. `path` is the prefix of the returned path. `enc_hook` converts types that msgspec
+    does not know.
     """
     if not _may_hold_non_finite(value, enc_hook):
         return None
@@ -78,7 +79,7 @@ def find_non_finite(
     )
 
 
-# A MessagePack double whose exponent bits are all ones. A text may match as well.
+# Matches a MessagePack double whose exponent bits are all ones. A part of a text may match as well.
 _NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
@@ -91,7 +92,7 @@ def _may_hold_non_finite(value: Json, enc_hook: Callable[[Any], Any] | None) -> 
 
 
 def _iterate_floats(value: Json, path: str) -> Iterator[tuple[str, float]]:
-    """Yields floats in the order of the document, without recursion."""
+    """Yields the path and value of each float, in the order of the document, without recursion."""
     stack = [(path, value)]
     while stack:
         part_path, part = stack.pop()
@@ -109,8 +110,8 @@ NULL = make_inline_value(None)
 EMPTY_OBJECT = make_inline_value({})
 
 
-# The last log lines of an attempt that are stored with its execution: at most ten kilobytes, and
-# nothing for code that does not log.
+# The number of last log lines that are stored for each attempt: at most 10 kB, and nothing for code
+# that does not log.
 LOG_LINES_MAX = 20
 LOG_LINE_CHARS_MAX = 500
 

@@ -1,4 +1,4 @@
-"""Wording that all problem messages share: how values are shown, and similar names suggested."""
+"""Text functions for error messages: describe values, shorten texts, suggest similar names."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -7,7 +7,10 @@ from itertools import islice
 from runnel.core.values import Json
 
 ELLIPSIS = "…"
-"""Marks where a text was cut. Redaction treats it specially: half a secret may precede it."""
+"""Marks where a text was cut.
+
+The masking of secrets treats the ellipsis specially, because half a secret may precede it.
+"""
 SHOWN_CHARS_MAX = 60
 SHOWN_NAMES_MAX = 10
 # A comparison of one name with 1,000 others takes about 5 ms.
@@ -15,7 +18,10 @@ COMPARED_NAMES_MAX = 1_000
 
 
 def describe_value(value: Json) -> str:
-    """Describes a value for the text after 'got': short ones as JSON, others by their kind."""
+    """Returns a short description of a value for error messages.
+
+    Lists and objects are named by their kind.
+    """
     match value:
         case None:
             return "null"
@@ -38,7 +44,7 @@ def quote_name(name: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Escapes line breaks and everything that could move a terminal's cursor."""
+    """Returns the text with line breaks and terminal control characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -49,20 +55,24 @@ def shorten(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Returns for example `'a', 'b' and 3 more`."""
+    """Returns the first names, for example `'a', 'b' and 3 more`."""
     shown_names = [quote_name(name) for name in names[:SHOWN_NAMES_MAX]]
     hidden_count = len(names) - len(shown_names)
     return ", ".join(shown_names) + (f" and {hidden_count:,} more" if hidden_count else "")
 
 
 def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
-    """Returns ` (did you mean 'x'?)`, or an empty text if no name is similar."""
+    """Returns a suggestion such as ` (did you mean 'x'?)`, or an empty text if no name is
+    similar.
+    """
     close = find_closest_name(unknown_name, names)
     return "" if close is None else f" (did you mean {quote_name(close)}?)"
 
 
 def suggest_or_list_names(unknown_name: str, names: Iterable[str]) -> str:
-    """Suggests a similar name, or else lists the existing ones."""
+    """Returns a suggestion of a similar name, or a list of the existing names if none is
+    similar.
+    """
     name_list = list(names)
     return suggest_name(unknown_name, name_list) or f"; there are: {format_names(name_list)}"
 

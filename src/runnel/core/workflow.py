@@ -1,89 +1,15 @@
-"""Workflows, their nodes, rules and limits: plain values with a canonical form."""
+"""Workflows, their nodes and their limits: plain values that have a canonical encoded form."""
 
 import functools
 import hashlib
-from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId
 from runnel.core.retry import RetryPolicy
-from runnel.core.states import NodeState
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
-
-# -- run_when: whether a node whose parents are all settled runs or is skipped -------------
-
-
-class RunWhen(StrEnum):
-    DEFAULT = "default"
-    ALL_COMPLETED = "all_completed"
-    NONE_FAILED = "none_failed"
-    ALL_SETTLED = "all_settled"
-    ONE_FAILED = "one_failed"
-
-
-CLEAN_UP_RULES = frozenset({RunWhen.ALL_SETTLED, RunWhen.ONE_FAILED})
-
-
-class SkipReason(StrEnum):
-    CONDITION_FALSE = "condition is false"
-    PARENTS_SKIPPED = "all parents were skipped"
-    DEPENDENCY_FAILED = "dependency failed"
-    RULE_NOT_MET = "run_when was not met"
-    BY_ITSELF = "its own code skipped it"
-
-
-class ParentOutcome(StrEnum):
-    """The meaning of a settled parent for its children.
-
-    CUT_OFF: a parent that was cancelled after its task was issued. Its code may have had effects,
-    so a `one_failed` node cleans up after it. BLOCKED: a parent that never ran because of an
-    earlier failure.
-    """
-
-    COMPLETED = "completed"
-    SKIPPED = "skipped"
-    FAILED = "failed"
-    CUT_OFF = "cut off"
-    BLOCKED = "blocked"
-
-
-def classify_parent_outcome(
-    state: NodeState, attempt: int, reason: SkipReason | None
-) -> ParentOutcome:
-    if state is NodeState.COMPLETED:
-        return ParentOutcome.COMPLETED
-    if state is NodeState.FAILED:
-        return ParentOutcome.FAILED
-    if state is NodeState.CANCELLED:
-        return ParentOutcome.CUT_OFF if attempt else ParentOutcome.BLOCKED
-    is_blocked = reason is SkipReason.DEPENDENCY_FAILED
-    return ParentOutcome.BLOCKED if is_blocked else ParentOutcome.SKIPPED
-
-
-_FAILED_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
-_CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
-
-
-def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
-    """Returns None if the node runs, otherwise why it is skipped.
-
-    A node without parents always runs.
-    """
-    outcomes = set(parents)
-    if not outcomes or rule is RunWhen.ALL_SETTLED:
-        return None
-    if rule is RunWhen.ONE_FAILED:
-        return None if outcomes & _CLEAN_UP_OUTCOMES else SkipReason.RULE_NOT_MET
-    if outcomes & _FAILED_OUTCOMES:
-        return SkipReason.DEPENDENCY_FAILED
-    if rule is RunWhen.ALL_COMPLETED and ParentOutcome.SKIPPED in outcomes:
-        return SkipReason.RULE_NOT_MET
-    if rule is RunWhen.DEFAULT and ParentOutcome.COMPLETED not in outcomes:
-        return SkipReason.PARENTS_SKIPPED
-    return None
-
 
 DEFINITION_FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
@@ -92,7 +18,7 @@ CACHE_TTL_S_DEFAULT = 24 * 3600.0
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
 CHILD_WORKFLOW = "workflow"
-# These handlers never reach a worker: the core waits for them and settles them.
+# The handlers that no worker runs. The core starts and settles nodes with these handlers itself.
 CORE_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL, CHILD_WORKFLOW})
 
 
@@ -102,7 +28,7 @@ class OnFailure(StrEnum):
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A token bucket: at most `burst` tokens, refilled at `rate_per_second`."""
+    """A rate limit as a token bucket: at most `burst` tokens, refilled at `rate_per_second`."""
 
     rate_per_second: float = 10.0
     burst: int = 1
@@ -111,7 +37,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
 class Cache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Allows a node to reuse the result of an earlier task with the same key, up to `ttl_seconds`.
 
-    Without a `key`, the key covers handler, resolved config and the parents' outputs.
+    If `key` is None, the key covers the handler, its resolved config and the parents' outputs.
     """
 
     key: str | None = None
@@ -119,7 +45,10 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step. `condition`, `for_each` and `concurrency_key` are expressions or templates."""
+    """One step of a workflow.
+
+    `condition`, `for_each` and `concurrency_key` are expressions or templates.
+    """
 
     id: NodeId
     handler: str
@@ -144,7 +73,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A definition without a version. Storing it assigns one."""
+    """A workflow definition without a version.
+
+    The archive assigns a version when it stores the definition.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -164,10 +96,11 @@ _decoder = msgspec.json.Decoder(Workflow)
 
 
 def encode_workflow(workflow: Workflow) -> bytes:
-    """Returns the canonical form: equal workflows give equal bytes.
+    """Returns the canonical form of a workflow: equal workflows give equal bytes.
 
-    It decodes the workflow again first, because 50 and 50.0 seconds are the same. It also omits
-    values that equal their default, because msgspec omits only those that *are* the default.
+    The function encodes and decodes the workflow first, because 50 and 50.0 seconds are equal. The
+    function also omits values that equal their default, because msgspec omits only those that *are*
+    the default.
     """
     return _encoder.encode(_strip_defaults(_decoder.decode(_encoder.encode(workflow))))
 
@@ -186,7 +119,11 @@ def _strip_defaults(value: Json) -> Json:
 
 @functools.cache
 def _list_defaults(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
-    """Cached: computing it for every node took half the time of hashing a large workflow."""
+    """Returns the name and default of each field of a struct.
+
+    The result is cached, because computing it for every node took half the time of hashing a large
+    workflow.
+    """
     return [
         (
             field.name,
@@ -207,17 +144,20 @@ def hash_workflow(workflow: Workflow) -> DefinitionHash:
 
 
 def hash_document(document: bytes) -> DefinitionHash:
-    """Expects the canonical form that `encode_workflow` returns."""
+    """Returns the hash of a definition.
+
+    Expects the canonical form that `encode_workflow` returns.
+    """
     return DefinitionHash(hashlib.sha256(document).hexdigest()[:32])
 
 
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine-wide limits for decisions.
+    """The limits that apply to the decisions of all executions.
 
-    `losses_max` is how many workers may die with one task before it goes to the dead letters.
-    `in_flight_max` bounds the issued tasks of one execution, and the items of one map. A value
-    above `shared_bytes_max` is offloaded before a map begins, if all items together would carry
-    more than `inline_bytes_max` of it.
+    `losses_max` is the number of workers that may die with one task before the task goes to the
+    dead letters. `in_flight_max` bounds the issued tasks of one execution, and the running items of
+    one map. A value above `shared_bytes_max` is offloaded to a blob before a map begins, if its
+    copies in all items together exceed `inline_bytes_max`.
     """
 
     losses_max: int = 10
@@ -226,13 +166,14 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     shared_bytes_max: int = SHARED_BYTES_MAX
     map_items_max: int = 1_000_000
     keeps_exhausted_tasks: bool = False
-    """Whether tasks without retries left also go to the dead letters (DLQ_POLICY=all)."""
+    """Whether a task whose retries are used up also goes to the dead letters (DLQ_POLICY=all)."""
 
 
 class ReusedResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one node or item that a rerun does not run again.
+    """The result of one node or item that a rerun takes from the previous execution.
 
-    It is either its `output`, or why it was skipped; `detail` is then the message of its own code.
+    Either `output` or the skip reason `skip` is set. If the node's own code raised Skip, `detail`
+    is the message of that Skip.
     """
 
     node: NodeId

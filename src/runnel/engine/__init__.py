@@ -1,1 +1,3 @@
-"""The engine: orchestrators decide and commit, workers run tasks, services maintain the store."""
+"""The engine: orchestrators decide and commit, workers run tasks, services run in the
+background.
+"""

@@ -1,4 +1,7 @@
-"""Caches of recently used blobs. Without one, each item of a map would read its list from disk."""
+"""Caches of recently used blobs.
+
+Without a cache, each item of a map would read the map's list from disk.
+"""
 
 from collections import OrderedDict
 
@@ -13,11 +16,12 @@ CACHED_BLOBS_MIN = 8
 
 
 class BlobCache:
-    """A cache in front of a blob store. The content of a key never changes, so entries never
-    expire.
+    """A cache in front of a blob store.
 
-    The size is bounded. The last CACHED_BLOBS_MIN blobs always stay, because one expression may
-    need several at once.
+    Entries never expire, because the content of a key never changes.
+
+    The size of the cache is bounded by CACHE_BYTES_MAX. The last CACHED_BLOBS_MIN blobs always stay
+    in memory, because one expression may need several at once.
     """
 
     def __init__(self, store: BlobStore) -> None:
@@ -26,14 +30,14 @@ class BlobCache:
         self._size = 0
 
     def peek(self, key: str) -> bytes | None:
-        """Returns None if the blob is not in memory."""
+        """Returns the blob, or None if it is not in memory."""
         data = self._blobs.get(key)
         if data is not None:
             self._blobs.move_to_end(key)
         return data
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
+        """Returns the blob. Raises NotFoundError('blob', key) if it is missing."""
         cached = self.peek(key)
         if cached is not None:
             return cached
@@ -59,13 +63,13 @@ class BlobCache:
 
 # Blobs for decisions: a failed read is retried before the execution fails.
 
-# The partition is blocked during the retries. They last long enough to survive a short lack of file
-# handles, and are short enough for the executions whose blobs can be read.
+# The partition is blocked during the retries. The retries outlast a short lack of file handles.
+# The retries end soon enough for the partition's other executions, whose blobs can be read.
 RETRY_DELAYS_S = (0.1, 0.4, 1.5, 4.0)
 
 
 class RetryingBlobCache(BlobCache):
-    """Retries reads. If a blob stays unreadable, its execution fails; the partition continues."""
+    """A blob cache that retries reads. If a blob stays unreadable, only its execution fails."""
 
     def __init__(self, store: BlobStore, clock: Clock, telemetry: Telemetry) -> None:
         super().__init__(store)
@@ -73,8 +77,9 @@ class RetryingBlobCache(BlobCache):
         self._telemetry = telemetry
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError: at once if the blob is missing, after retries if it can't
-        be read.
+        """Returns the blob.
+
+        Raises NotFoundError at once if the blob is missing, and after retries if it can't be read.
         """
         for delay_s in RETRY_DELAYS_S:
             try:
@@ -92,7 +97,7 @@ class RetryingBlobCache(BlobCache):
 
 
 class RetryingBlobStore:
-    """Repeats each call until the store answers.
+    """A blob store that repeats each call until the underlying store responds.
 
     Only the time limit of the task bounds the retries.
     """
@@ -105,7 +110,7 @@ class RetryingBlobStore:
         await self._store_retry.run(lambda: self._blobs.put(key, data), "put")
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
+        """Returns the blob. Raises NotFoundError('blob', key) if it is missing."""
         return await self._store_retry.run(lambda: self._blobs.get(key), "get")
 
     async def delete(self, prefix: str) -> int:

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Crockford's alphabet in lower case. It has no i, l, o or u to misread, and texts sort like
-# numbers.
+# Crockford's alphabet in lower case. The alphabet leaves out i, l, o and u, which are easily
+# misread. Encoded numbers of equal length sort like the numbers.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_CHARS = 10
@@ -51,8 +51,9 @@ class RealClock:
 
 
 class RandomIdGenerator:
-    """Generates execution ids that sort by the millisecond of their creation, randomly
-    within it.
+    """Generates execution ids that sort by their millisecond of creation.
+
+    The order within one millisecond is random.
     """
 
     def __init__(self) -> None:
@@ -70,6 +71,9 @@ class RandomIdGenerator:
 
 
 def _encode_base32(number: int, length: int) -> str:
-    """Encodes two characters at a time: an id takes 2.3 µs, one by one it took 3.8 µs."""
+    """Returns the number in base 32.
+
+    Encodes two characters at a time: an id takes 2.3 µs instead of 3.8 µs.
+    """
     shifts = range(10 * (length // 2) - 10, -1, -10)
     return "".join([_PAIRS[number >> shift & 1023] for shift in shifts])

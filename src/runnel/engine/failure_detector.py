@@ -1,6 +1,4 @@
-"""Detects dead processes: their sign of life has not changed for too long on the
-observer's clock.
-"""
+"""Detects dead processes: a process is dead if its counter stays unchanged for too long."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -8,8 +6,10 @@ from typing import Generic, TypeVar
 from runnel.ports.clock import Clock
 
 POLLS_PER_TIMEOUT = 6
-# The observer sees the last sign at most one poll after it was given, and sees that it is old at
-# most one poll after it is. 3.5 + 2 of 6 polls leave half a poll for the time that polling takes.
+# The observer reads the last change of a counter at most one poll interval after the change. The
+# observer notices that the silence was long enough at most one interval later. The observer
+# therefore detects a death after at most 3.5 + 2 of 6 intervals. Half an interval is left for the
+# time that polling takes.
 POLLS_UNTIL_DEAD = 3.5
 
 Member = TypeVar("Member", bound=Hashable)
@@ -17,12 +17,12 @@ Observation = TypeVar("Observation")
 
 
 class FailureDetector(Generic[Member, Observation]):
-    """Judges members by a sign that every live member changes; only the observer's clock counts.
+    """Decides which members are dead, by a value that every live member changes regularly.
 
-    So a member that has moved since the last poll is never dead, although clocks differ or the
-    observer was suspended. Suppose that a member gives a sign every `poll_s` and is polled every
-    `poll_s`. Then it is judged dead at most `timeout_s` after its last sign, and not before it has
-    missed three.
+    The detector uses only the observer's clock. A member whose value has changed since the last
+    poll is never dead, even if clocks differ or the observer was suspended. Suppose that a member
+    changes its value every `poll_s` and is polled every `poll_s`. Such a member counts as dead at
+    most `timeout_s` after its last change, and only after three missed changes.
     """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
@@ -32,7 +32,9 @@ class FailureDetector(Generic[Member, Observation]):
         self._observations: dict[Member, tuple[Observation, float]] = {}
 
     def is_dead(self, member: Member, observation: Observation, *, grace_s: float = 0.0) -> bool:
-        """Returns True once the same sign was observed for long enough, at least for `grace_s`."""
+        """Returns True if `observation` has stayed the same for long enough, at least for
+        `grace_s`.
+        """
         now = self._clock.monotonic()
         previous = self._observations.get(member)
         if previous is None or previous[0] != observation:

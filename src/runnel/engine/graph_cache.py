@@ -1,4 +1,4 @@
-"""Compiled graphs by content hash, loaded from the store when they are first needed."""
+"""A cache of compiled workflow graphs by content hash, loaded from the archive on first use."""
 
 from collections import OrderedDict
 
@@ -12,10 +12,10 @@ CACHED_GRAPHS_MAX = 1_000
 
 
 class GraphCache:
-    """The compiled graphs of one process; its client and its orchestrator share them.
+    """The compiled graphs of one process. The process's client and orchestrator share this cache.
 
-    A definition never changes, so its graph never changes either. When the cache is full, the
-    oldest entry leaves.
+    A definition never changes, so its graph never changes either. A full cache drops its oldest
+    entry.
     """
 
     def __init__(self, archive: Archive) -> None:
@@ -23,7 +23,10 @@ class GraphCache:
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
 
     def add(self, hash_: DefinitionHash, graph: Graph) -> None:
-        """Expects a graph that `compile_canonical` has made, or one of a stored definition."""
+        """Adds a graph.
+
+        The graph must come from `compile_canonical` or from a stored definition.
+        """
         self._graphs[hash_] = graph
         if len(self._graphs) > CACHED_GRAPHS_MAX:
             self._graphs.popitem(last=False)
@@ -32,7 +35,7 @@ class GraphCache:
         return self._graphs.get(hash_)
 
     async def find(self, hash_: DefinitionHash) -> Graph | None:
-        """Returns the graph of a stored definition; None if the store does not have it."""
+        """Returns the graph of a stored definition; None if the definition is not stored."""
         graph = self._graphs.get(hash_)
         if graph is None:
             definition = await self._archive.get_definition(hash_)
@@ -43,7 +46,10 @@ class GraphCache:
         return graph
 
     async def get(self, hash_: DefinitionHash) -> Graph:
-        """Returns the graph of a definition that must be stored; else BrokenInvariantError."""
+        """Returns the graph of a stored definition.
+
+        Raises BrokenInvariantError if the definition is not stored.
+        """
         graph = await self.find(hash_)
         if graph is None:
             raise BrokenInvariantError(f"definition {hash_} is used but not stored")

@@ -26,8 +26,8 @@ class StoreRetry:
     async def run(self, call: Callable[[], Awaitable[T]], call_name: str) -> T:
         """Repeats the call after each retryable StoreError; raises every other error.
 
-        Only for calls that may be repeated. All calls of the worker may be: the store detects
-        claims whose reply was lost, and a start or a report counts once per token.
+        The call must be safe to repeat. All store calls of a worker are safe to repeat. The store
+        detects claims whose reply was lost, and counts a start or a report once per token.
         """
         delay_s = RETRY_DELAY_S_FIRST
         while True:

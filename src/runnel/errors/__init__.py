@@ -1,9 +1,10 @@
-"""Every error that Runnel raises on purpose. It is built from data; its class writes the sentence.
+"""Every error class that Runnel raises on purpose. The class builds its message from its arguments.
 
-A message says what was found, what was expected and what to do next. `retryable` says whether the
-same call may succeed later. `code` is the stable name that APIs and logs use.
+Each message says what was found, what was expected and what to do next. `retryable` is True if the
+same operation may succeed later. `code` is the stable name that APIs and logs use.
 
-A comment with a full stop begins each section. docs/reference/errors.md uses it as a heading.
+A comment that ends with a full stop begins each section. docs/reference/errors.md uses these
+comments as headings.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ class RunnelError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[str] = "internal"
     says_all: ClassVar[bool] = False
-    """Whether the message says everything, so that a traceback adds nothing."""
+    """Whether the message is complete, so that Runnel stores no traceback with it."""
 
 
 def list_error_classes() -> list[type[RunnelError]]:
@@ -28,17 +29,17 @@ def list_error_classes() -> list[type[RunnelError]]:
     ]
 
 
-# The user gave something that can't be used.
+# The user's input is invalid.
 
 
 class InputError(RunnelError):
-    """The user gave something that can't be used. The message is for the user; exit code 2."""
+    """The base of errors that the user's input causes. A command then exits with code 2."""
 
     code = "bad_input"
 
 
 class InvalidWorkflowError(InputError):
-    """A workflow document has at least one problem. The message lists all of them."""
+    """A workflow has at least one problem. The message lists all problems."""
 
     code = "invalid_workflow"
 
@@ -51,7 +52,10 @@ class InvalidWorkflowError(InputError):
 
 
 class TraceError(InvalidWorkflowError):
-    """A decorated workflow can't be traced. `file`, `line` and `statement` say where."""
+    """A decorated workflow can't be traced.
+
+    `file`, `line` and `statement` name the place in the user's code.
+    """
 
     code = "untraceable"
 
@@ -67,7 +71,10 @@ class TraceError(InvalidWorkflowError):
 
 
 class InvalidTriggerError(InputError):
-    """A schedule or a webhook has at least one problem. Each begins with the name of its field."""
+    """A schedule or a webhook has at least one problem.
+
+    The text of each problem begins with the field's name.
+    """
 
     code = "invalid_trigger"
 
@@ -89,7 +96,7 @@ class InvalidInputError(InputError):
 
 
 class NotFoundError(InputError):
-    """The named object does not exist."""
+    """No object of the given kind has the given name."""
 
     code = "not_found"
 
@@ -112,7 +119,10 @@ class WebhookRefusedError(InputError):
 
 
 class ConflictError(InputError):
-    """Another caller changed the object since it was read. `found` is 0 if it was deleted."""
+    """Another caller changed or deleted the object since this caller read it.
+
+    `found` is the current revision, 0 if the object was deleted.
+    """
 
     code = "conflict"
 
@@ -169,13 +179,13 @@ class MissingExtraError(InputError):
 
 
 class MalformedBodyError(InputError):
-    """The body of a request does not match its Content-Type."""
+    """The body of an HTTP request can't be parsed as its Content-Type requires."""
 
     code = "malformed_body"
 
 
 class UnsupportedMediaError(InputError):
-    """The call does not accept a body of this Content-Type."""
+    """The route of the HTTP API does not accept a body of this Content-Type."""
 
     code = "unsupported_media"
 
@@ -187,7 +197,7 @@ class UnsupportedMediaError(InputError):
 
 
 class BodyTooLargeError(InputError):
-    """The body of a request is larger than allowed."""
+    """The body of an HTTP request is larger than allowed."""
 
     code = "body_too_large"
 
@@ -197,7 +207,7 @@ class BodyTooLargeError(InputError):
 
 
 class ForeignRequestError(InputError):
-    """A request names another host, or a page of another site made it."""
+    """The Host or Origin header of an HTTP request names a host that this server does not allow."""
 
     code = "foreign_request"
 
@@ -208,13 +218,13 @@ class ForeignRequestError(InputError):
 
 
 class NotAuthenticatedError(InputError):
-    """The request has no token, or one that is unknown, revoked or expired."""
+    """The HTTP request has no token, or its token is unknown, revoked or expired."""
 
     code = "not_authenticated"
 
 
 class MissingScopeError(InputError):
-    """The token is valid but does not allow this operation."""
+    """The API token is valid, but has no scope that allows this operation."""
 
     code = "missing_scope"
 
@@ -241,7 +251,7 @@ class NotRunnelError(InputError):
 
 
 class TooManyRequestsError(InputError):
-    """The caller sent more requests than it may send in a minute."""
+    """The caller sent more HTTP requests than the limit per minute allows."""
 
     retryable = True
     code = "too_many_requests"
@@ -255,15 +265,15 @@ class TooManyRequestsError(InputError):
 
 
 class OverloadedError(RunnelError):
-    """A queue is too long for new work to be accepted."""
+    """A task queue is too long, so the server accepts no new executions."""
 
     retryable = True
     code = "overloaded"
 
     def __init__(self, queue: str, depth: int, most: int) -> None:
         super().__init__(
-            f"{depth:,} tasks wait in the queue '{queue}'; new work is refused above {most:,}. "
-            "Start more workers, or try again later"
+            f"{depth:,} tasks wait in the queue '{queue}'; above {most:,}, new executions are "
+            "refused. Start more workers, or try again later"
         )
         self.queue = queue
         self.depth = depth
@@ -285,7 +295,7 @@ class TooManyStreamsError(RunnelError):
 
 
 class HandlerNotFoundError(RunnelError):
-    """No handler of that name is registered in this worker."""
+    """The worker has no registered handler with the name that the node uses."""
 
     code = "no_handler"
 
@@ -318,29 +328,32 @@ class SoftTimeoutError(RunnelError):
         self.timeout_s = timeout_s
 
 
-class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mistake
-    """Raised by a handler, as `raise Skip("nothing to do")`: the node ends SKIPPED without a retry.
+class Skip(RunnelError):  # noqa: N818  # a result of the user's code, not an error
+    """Raised by a handler to end its node as SKIPPED: `raise Skip("nothing to do")`.
 
-    Nodes below it run or are skipped as their `run_when` says. An item of a `for_each` that skips
-    keeps its place in the joined list, as null.
+    The node is not retried. The `run_when` of each child node decides whether the child runs or is
+    skipped. If an item of a `for_each` raises Skip, its entry in the list of outputs is null.
     """
 
     code = "skipped"
 
 
 class ConditionError(RunnelError):
-    """A step's condition raised, or returned neither true nor false. The step fails at once."""
+    """A step's condition raised an exception, or returned neither True nor False.
+
+    The step fails without a retry.
+    """
 
     code = "bad_condition"
 
 
 class UnknownExecutionError(RunnelError):
-    """Another process started the execution of this task: its functions are not in this process."""
+    """The task's function exists only in the process that started the task's execution."""
 
     code = "unknown_execution"
 
     def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the functions of execution {execution_id} belong to another process")
+        super().__init__(f"the functions of execution {execution_id} exist only in another process")
         self.execution_id = execution_id
 
 
@@ -372,7 +385,7 @@ class WorkflowFailedError(RunnelError):
 
 
 class TaskCancelledError(RunnelError):
-    """Raised in synchronous user code that checks its context after the task was cancelled."""
+    """Raised by `ctx.check_cancelled()` in synchronous user code whose task was cancelled."""
 
     code = "cancelled"
 
@@ -392,7 +405,7 @@ class ProcessDiedError(RunnelError):
 
 
 class NotAllowedError(RunnelError):
-    """The operator of this worker has not allowed what the workflow uses."""
+    """The workflow uses a program or function that the operator of this worker has not allowed."""
 
     code = "not_allowed"
 
@@ -406,7 +419,7 @@ class NotAllowedError(RunnelError):
 
 
 class ProgramNotFoundError(RunnelError):
-    """The worker has no program of that name. A retry will not find it either."""
+    """The worker's machine has no program of that name, so the task is not retried."""
 
     code = "no_program"
 
@@ -419,7 +432,10 @@ class ProgramNotFoundError(RunnelError):
 
 
 class ProgramFailedError(RunnelError):
-    """A program ended with an exit code that means failure. `stderr` is the end of its output."""
+    """A program ended with an exit code that means failure.
+
+    `stderr` is the end of the program's error output.
+    """
 
     retryable = True
     code = "program_failed"
@@ -433,13 +449,20 @@ class ProgramFailedError(RunnelError):
 
 
 class ProgramRefusedError(ProgramFailedError):
-    """A program failed with an exit code that says that a retry is pointless."""
+    """A program failed in a way that a retry would not change.
+
+    The node's `no_retry_exit_codes` contain the program's exit code, or the program's output is not
+    JSON.
+    """
 
     retryable = False
 
 
 class ServiceError(RunnelError):
-    """A service can't be reached, breaks off or sends an unusable answer. The task is retried."""
+    """An external service can't be reached, breaks the connection or sends an invalid response.
+
+    The task is retried.
+    """
 
     retryable = True
     code = "service"
@@ -447,7 +470,10 @@ class ServiceError(RunnelError):
 
 
 class ServiceBusyError(ServiceError):
-    """A service answered that it is busy. `retry_after_s` is the delay that it named, or None."""
+    """An external service responded that it is busy.
+
+    `retry_after_s` is the delay that the service requested, or None.
+    """
 
     code = "service_busy"
 
@@ -458,7 +484,7 @@ class ServiceBusyError(ServiceError):
 
 
 class ServiceRefusedError(ServiceError):
-    """A service refused the request. `status` is None if the request was not sent at all."""
+    """An external service refused the request. `status` is None if the request was never sent."""
 
     retryable = False
     code = "service_refused"
@@ -468,18 +494,21 @@ class ServiceRefusedError(ServiceError):
         self.status = status
 
 
-# A store can't be reached, refuses a call, or belongs to another owner.
+# A store can't be reached or refuses an operation, or another process owns the partition.
 
 
 class StoreError(RunnelError):
-    """The store refused the call or could not perform it."""
+    """The store refused an operation or could not perform it."""
 
     retryable = True
     code = "store"
 
 
 class NoServerError(StoreError):
-    """A server that the settings name can't be used. `address` does not contain its password."""
+    """A server that the settings name can't be used.
+
+    `address` does not contain the server's password.
+    """
 
     code = "no_server"
 
@@ -490,13 +519,16 @@ class NoServerError(StoreError):
 
 
 class FencedError(StoreError):
-    """Another orchestrator owns this partition now. The former owner drops its state of it."""
+    """Another orchestrator owns this partition now.
+
+    The former owner drops its state of the partition.
+    """
 
     retryable = False
     code = "fenced"
 
     def __init__(self, partition: int, *, held: str, current: str) -> None:
-        super().__init__(f"partition {partition} is at {current}, this owner holds {held}")
+        super().__init__(f"partition {partition} is at {current}, but this owner holds {held}")
         self.partition = partition
         self.held = held
         self.current = current
@@ -514,7 +546,7 @@ class LeaseHeldError(StoreError):
 
 
 class PartitionUnavailableError(StoreError):
-    """This partition can't be used, although the store as a whole works."""
+    """A partition can't be used, although the store's other partitions work."""
 
     code = "partition_unavailable"
 
@@ -525,29 +557,32 @@ class PartitionUnavailableError(StoreError):
 
 
 class ArchiveBehindError(StoreError):
-    """Too many commits wait for the archive: the store accepts no new work."""
+    """Too many commits of a partition are not archived yet. The store accepts no new executions."""
 
     code = "archive_behind"
 
     def __init__(self, partition: int, found: int) -> None:
         super().__init__(
             f"the archive is behind: {found:,} commits of partition {partition} wait for it. None "
-            "is lost, but new work is refused. Check that PostgreSQL runs and has free disk space, "
-            "then try again"
+            "is lost, but new executions are refused. Check that PostgreSQL runs and has "
+            "free disk space, then try again"
         )
         self.partition = partition
         self.found = found
 
 
 class ArchiveRefusedError(StoreError):
-    """The archive can be reached but refuses this data, now and later."""
+    """The archive can be reached but can't store this data, so a retry would fail too."""
 
     retryable = False
     code = "archive_refused"
 
 
 class CommitTooLargeError(StoreError):
-    """A commit exceeds the limits of the store. The orchestrator must split it first."""
+    """A commit exceeds the size limits of the store.
+
+    The orchestrator must split its batch into smaller commits.
+    """
 
     retryable = False
     code = "commit_too_large"
@@ -560,7 +595,7 @@ class CommitTooLargeError(StoreError):
 
 
 class NoServerBinaryError(RunnelError):
-    """A private server is needed, and this machine has no program for it."""
+    """This machine has no program with which Runnel could start a private Redis or PostgreSQL."""
 
     code = "no_server_binary"
 
@@ -575,7 +610,10 @@ class NoServerBinaryError(RunnelError):
 
 
 class ServerFailedError(RunnelError):
-    """A private server failed or did not start. `log` is the end of its log."""
+    """A Redis or PostgreSQL server that Runnel started failed or did not start.
+
+    `log` is the end of the server's log.
+    """
 
     retryable = True
     code = "server_failed"
@@ -592,7 +630,7 @@ class ServerFailedError(RunnelError):
 
 
 class IllegalMoveError(RunnelError):
-    """A bug: the table of state changes does not contain this one."""
+    """A bug in Runnel: the state table of nodes or executions does not allow this change."""
 
     code = "illegal_move"
 
@@ -604,28 +642,34 @@ class IllegalMoveError(RunnelError):
 
 
 class BrokenInvariantError(RunnelError):
-    """A bug: a condition that must always hold does not hold."""
+    """A bug in Runnel: a condition that must always hold does not hold."""
 
     code = "broken_invariant"
 
 
 class UnreadableFormatError(RunnelError):
-    """Stored bytes can't be read by this version: they are damaged, or not Runnel's.
+    """Stored bytes can't be read by this version: they are damaged, or Runnel did not write them.
 
-    It is not a StoreError: it concerns one execution, and no owner may give up a partition for it.
+    This class is not a StoreError, because an owner gives up its partition after a StoreError.
+    Unreadable bytes concern one execution only.
     """
 
     code = "unreadable"
 
 
 class NewerFormatError(UnreadableFormatError):
-    """A later version stored this data. It stays unchanged until that version runs again."""
+    """A later version of Runnel stored this data.
+
+    The data stays unchanged until that version runs again.
+    """
 
     code = "newer_format"
 
 
 class ArchiveGapError(BrokenInvariantError):
-    """The archive lacks commits that Redis no longer has: they are lost for the archive."""
+    """The archive lacks commits that Redis has already deleted, so the archive can never get
+    them.
+    """
 
     code = "archive_gap"
 
@@ -633,8 +677,8 @@ class ArchiveGapError(BrokenInvariantError):
         super().__init__(
             f"the archive of partition {partition} ends with commit {archived}, Redis has only "
             f"those from {first} on: PostgreSQL was rolled back, or is not the archive of this "
-            "Redis. Stop everything, empty this Redis, and start again: it is restored from the "
-            "archive"
+            "Redis. Stop everything, empty this Redis, and start again: Runnel restores it "
+            "from the archive"
         )
         self.partition = partition
         self.archived = archived

@@ -1,4 +1,4 @@
-"""Ports: the protocols through which the engine reaches stores, clocks and sinks."""
+"""Ports: the protocols through which the engine uses stores, clocks, secrets and telemetry."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class Backend(Protocol):
-    """All ports of one store. They are opened and closed together."""
+    """All ports of one store. A process opens and closes these ports together."""
 
     store: Store
     mailbox: Mailbox
@@ -23,9 +23,9 @@ class Backend(Protocol):
     async def claim_home_partition(self, owner: str) -> int:
         """Returns the partition that receives the new executions of this process.
 
-        Only some stores give each process a partition of its own. Such a store reserves it for this
-        process until `close`, however often its lease is lost. The caller acquires the lease
-        afterwards.
+        Only some stores give each process a partition of its own. Such a store reserves the
+        partition for this process until `close`, even if the process loses the lease. The caller
+        must still acquire the lease.
         """
 
     async def close(self) -> None: ...

@@ -1,4 +1,6 @@
-"""The archive port: definitions, lists and histories of executions, dead letters, retention."""
+"""The archive port: workflow definitions, lists and histories of executions, dead letters,
+retention.
+"""
 
 import base64
 import binascii
@@ -14,12 +16,15 @@ from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.store import ExecutionHeader
 
-# -- cursors: the position at which a page of executions ended, as a text for the caller --
+# -- cursors: the position at which a page of executions ended, as an opaque text --------------
 # Executions are sorted newest first, by (created_at, id). A position stays valid after its
-# execution is deleted, and executions that are created later do not move it.
+# execution is deleted. Executions that are created later do not shift a position.
 
 PageCursor = NewType("PageCursor", str)
-"""An opaque text. Its format may change; cursors of an older format are then refused."""
+"""An opaque text that encodes a position.
+
+After a change of the format, Runnel refuses older cursors.
+"""
 PagePosition: TypeAlias = tuple[float, str]
 
 NEWEST_POSITION: PagePosition = (inf, "")
@@ -35,7 +40,10 @@ def encode_cursor(position: PagePosition) -> PageCursor:
 
 
 def decode_cursor(cursor: str) -> PagePosition:
-    """Raises InputError if the text is not a cursor that a page has returned."""
+    """Returns the position that a cursor encodes.
+
+    Raises InputError if the text is not a valid cursor.
+    """
     try:
         if len(cursor) > _CURSOR_CHARS_MAX:
             raise ValueError
@@ -64,10 +72,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects executions. An execution must match every field that is set.
 
-    `created_from` is inclusive, `created_before` is exclusive. `text` is a part of the id, of the
-    workflow's name, of a label's value or of the error; upper and lower case are the same. `parent`
-    selects child executions, whatever `with_children` is. `after` is the `next` of the previous
-    page.
+    `created_from` is inclusive, `created_before` is exclusive. `text` must occur in the id, the
+    workflow's name, a label's value or the error; case is ignored. `parent` selects the children of
+    an execution, even if `with_children` is False. `after` is the `next` of the previous page.
     """
 
     states: tuple[ExecutionState, ...] = ()
@@ -91,7 +98,7 @@ class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
 
     A page may hold fewer headers than `limit`, or none, although more pages follow. A backend stops
     once it has scanned SCANNED_EXECUTIONS_MAX executions that do not match. The caller decides
-    whether to read the next page.
+    whether to read a further page.
     """
 
     headers: Sequence[ExecutionHeader]
@@ -104,7 +111,7 @@ class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
 class ExecutionCount(msgspec.Struct, frozen=True, kw_only=True):
     """A number of executions.
 
-    If `is_least`, counting stopped there and the true number may be higher.
+    If `is_least`, the backend stopped counting at `number`, and the actual number may be higher.
     """
 
     number: int = 0
@@ -114,8 +121,8 @@ class ExecutionCount(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects dead letters. `execution` is the beginning of an execution id.
 
-    `before` limits the time of rejection. `after` is the last letter of the previous page (newest
-    first); it may have been deleted since.
+    `before` is the exclusive upper limit of the time of rejection. `after` is the last letter of
+    the previous page, even if that letter was deleted since. Pages are sorted newest first.
     """
 
     queue: str | None = None
@@ -130,23 +137,25 @@ ALL_DEAD_LETTERS = DeadLetterFilter()
 
 
 class Archive(Protocol):
-    """Definitions, execution headers, histories and dead letters. The client reads them."""
+    """The client's interface to definitions, execution headers, histories and dead letters."""
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         """Stores a workflow definition and returns its version.
 
-        Known content keeps its version; changed content gets the next one. Deleted content counts
-        as unknown.
+        A document that is already stored keeps its version; any other document gets the next
+        version. A deleted document counts as not stored.
         """
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        """Returns the definition, also if its version was deleted: executions still need it."""
+        """Returns the definition, even if its version was deleted, because executions may still
+        need it.
+        """
 
     async def delete_versions(self, name: str) -> int:
         """Deletes all versions of a workflow and returns how many there were.
 
-        From then on no version is found by this name until the next `put_definition`. The version
-        stored then is higher than all earlier ones.
+        Lookups by this name return nothing until the next `put_definition`. The next version is
+        higher than all deleted versions.
         """
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
@@ -156,7 +165,10 @@ class Archive(Protocol):
         """
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        """Returns the versions of a workflow, newest first; empty if the name is unknown."""
+        """Returns the versions of a workflow, newest first.
+
+        Returns an empty list if the name is unknown.
+        """
 
     async def find_version(self, name: str, version: int) -> Definition | None: ...
 
@@ -165,32 +177,37 @@ class Archive(Protocol):
     async def get_headers(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
-        """Returns the headers of the ids that exist. Backends on a network use one round trip."""
+        """Returns the headers of the executions that exist.
+
+        A Redis or PostgreSQL backend needs one round trip.
+        """
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         """Returns the history entries of an execution in order, whether it is running or finished.
 
-        Empty if it has none. `after` is the number of entries that the caller already has: the
-        backend skips and does not read them.
+        Returns an empty list if the execution has no history. `after` is the number of entries that
+        the caller already has; the backend does not read these entries.
         """
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        """Returns a page, newest first by (created_at, id).
+        """Returns a page of execution headers, newest first by (created_at, id).
 
-        Raises InputError if `after` is not a cursor.
+        Raises InputError if `criteria.after` is not a cursor.
         """
 
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, ExecutionCount]:
-        """Counts the executions in each state of the filter, or in every state if it names none.
+        """Returns the number of executions in each state of the filter, or in each state if it has
+        no states.
 
-        `limit` and `after` are ignored.
+        Ignores `limit` and `after` of the filter.
         """
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        """Returns the ids that begin with `prefix`, sorted: people type the first characters of an
-        id.
+        """Returns the execution ids that begin with `prefix`, sorted.
+
+        Users may type only the first characters of an id.
 
         A prefix without a dot matches root executions only: the id of a child begins with its
         root's id.
@@ -201,28 +218,29 @@ class Archive(Protocol):
     ) -> Sequence[DeadLetter]:
         """Returns dead letters, newest first.
 
-        Letters with the same time are in descending order of bytes.
+        Letters with the same time are sorted by their encoded bytes, descending.
         """
 
     async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
-        """Counts the matching dead letters; `limit` and `after` are ignored."""
+        """Counts the matching dead letters. Ignores `limit` and `after` of the filter."""
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        """Deletes the letters from every place that keeps them; returns how many existed."""
+        """Deletes the dead letters wherever the backend keeps copies; returns how many existed."""
 
 
 class Retention(Protocol):
-    """Deletes finished executions, and blobs without an execution."""
+    """The interface that deletes finished executions, and blobs without an execution."""
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes root executions that ended in `state` before `before`, with all their children.
+        """Deletes root executions that ended in `state` before the time `before`, with all their
+        children.
 
         Deletes at most `limit` roots, oldest first. Skips a root while one of its children is
         running. Returns how many roots it deleted.
         """
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
-        """Deletes blobs without an execution that were not touched for `idle_s`; returns how many.
+        """Deletes blobs that have no execution and were not written for `idle_s`; returns how many.
 
-        A process that dies before its command is stored leaves such blobs.
+        A process that dies before its command is stored leaves blobs without an execution.
         """

@@ -1,4 +1,4 @@
-"""Ports of time, ids, randomness and secrets. The engine has no other source of them."""
+"""Ports for time, ids, randomness and secrets. The engine uses no other source of these."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time for timestamps that people read, monotonic time for durations."""
+    """Provides wall time for timestamps that people read, and monotonic time for durations."""
 
     def now(self) -> float:
         """Returns the seconds since the Unix epoch."""
@@ -22,15 +22,15 @@ class Clock(Protocol):
         """Returns a context manager that raises TimeoutError inside its block after `seconds`."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Waits for the event: True if it was set, False after `seconds`.
+        """Waits for the event; returns True if it was set, and False if `seconds` have passed.
 
-        None waits without a limit.
+        If `seconds` is None, waits without a limit.
         """
 
     async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
-        """Returns the result of `work`.
+        """Awaits `work` and returns its result.
 
-        After `seconds` it cancels `work` and raises TimeoutError.
+        Cancels `work` and raises TimeoutError after `seconds`.
         """
 
 
@@ -44,19 +44,23 @@ class IdGenerator(Protocol):
 
 
 class Secrets(Protocol):
-    """Secrets by name. Only worker processes know them; they fill them in and never store them."""
+    """Provides secrets by name.
+
+    Only workers have secrets. A worker inserts a secret into the config of a task and never stores
+    it.
+    """
 
     def get(self, name: str) -> str | None:
-        """Returns None if this process has no secret of that name."""
+        """Returns the value of the secret, or None if this process has no secret of that name."""
 
     def redact(self, text: str) -> str:
-        """Returns the text without the value of any secret, also where a value is quoted or
+        """Returns the text with the value of every secret masked, also where a value is quoted or
         encoded.
         """
 
 
 class NoSecrets:
-    """Implements the Secrets port for a process that has none."""
+    """Implements the Secrets port for a process without secrets."""
 
     def get(self, name: str) -> str | None:
         return None

@@ -1,7 +1,7 @@
 """The journal of a store's commits, and the ledger that archives them.
 
 A partition's journal holds every commit, by sequence, until the archiver trims it. The archiver
-trims and forgets only what the archive already has.
+deletes only commits and executions that the archive already has.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal(Protocol):
-    """The archiver's side of a store: it reads commits here and trims those that are archived."""
+    """The archiver's interface to a store: reads commits and deletes archived ones."""
 
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         """Returns the commits after sequence `after`, in order and without a gap.
@@ -42,34 +42,39 @@ class Journal(Protocol):
         """
 
     async def trim(self, lease: Lease, *, upto: int) -> None:
-        """Removes the commits up to sequence `upto`: the archive has all of them."""
+        """Deletes the commits up to sequence `upto`.
+
+        The caller has archived all of these commits.
+        """
 
     async def length(self, partition: int) -> int:
-        """Returns how many commits wait for the archive."""
+        """Returns the number of commits that are not archived yet."""
 
     async def read_inbox_end(self, partition: int) -> InboxPosition:
-        """Returns the position of the last message that arrived, read or not."""
+        """Returns the position of the last message in the inbox, read or unread."""
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
-        """Puts the commands into the partition's inbox again.
+        """Puts commands of callers into the partition's inbox again, because the store may have
+        lost them.
 
-        Raises FencedError for a former owner.
+        Raises FencedError if `lease` is not the current lease.
         """
 
     async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
-        """Removes executions that, with all their children, have been final since sequence `upto`.
+        """Deletes executions that were final, with all their children, at sequence `upto` or
+        earlier.
 
-        Returns how many it removed; the number per call is bounded. Removes nothing and returns
-        None until the owner has consumed the inbox up to `inbox_position`: a creation that is
-        delivered twice must find its execution.
+        Returns how many executions it deleted; the number per call is bounded. Deletes nothing and
+        returns None until the owner has consumed the inbox up to `inbox_position`. Until then, the
+        inbox may hold a second copy of the command that created an execution.
         """
 
 
-# -- the durable side, which archives each commit once ------------------------------------------
+# -- the ledger, which archives each commit once ------------------------------------------------
 
 
 class ArchiveCursor(msgspec.Struct, frozen=True):
-    """How far a partition is archived, and the epoch of the archiver that last moved the cursor."""
+    """The last archived commit of a partition, and the epoch of the archiver that archived it."""
 
     sequence: int
     epoch: int
@@ -83,45 +88,49 @@ class QuarantinedAggregate(msgspec.Struct, frozen=True):
 
 
 class PendingCommand(msgspec.Struct, frozen=True):
-    """A command that a caller sent. `command` is None if it can't be read; `problem` says why."""
+    """A command that a caller sent.
+
+    If the command can't be read, `command` is None and `problem` gives the reason.
+    """
 
     id: int
     command: Command | None
     problem: str = ""
     is_newer: bool = False
-    """A later version of Runnel wrote it. That version can read it."""
+    """Whether a later version of Runnel wrote the command. That version can read the command."""
 
 
 class Ledger(Protocol):
-    """The durable archive as the archiver writes it."""
+    """The archiver's interface to the archive: writes commits and reads the commands of callers."""
 
     async def cursor(self, partition: int) -> ArchiveCursor: ...
 
     async def append(
         self, partition: int, entries: Sequence[JournalEntry], *, after: int, epoch: int
     ) -> None:
-        """Archives all entries and moves the cursor from `after`, in one step.
+        """Archives all entries and moves the cursor from `after` to the last entry, in one
+        transaction.
 
-        Raises FencedError if the cursor is not at `after`, or if a higher epoch has moved it.
-        Raises ArchiveRefusedError if an entry can't be stored.
+        Raises FencedError if the cursor is not at `after`, or if an archiver with a higher epoch
+        has moved it. Raises ArchiveRefusedError if an entry can't be stored.
         """
 
     async def append_with_quarantine(
         self, partition: int, entry: JournalEntry, *, after: int, epoch: int
     ) -> Sequence[QuarantinedAggregate]:
-        """Archives a commit that `append` refused; quarantines what can't be stored.
+        """Archives a commit that `append` refused, and quarantines the data that can't be stored.
 
-        Quarantined data is kept unchanged, and so is all later data of the same aggregate. Returns
-        the aggregates that this commit put into quarantine.
+        The ledger keeps quarantined data unchanged, together with all later data of the same
+        aggregate. Returns the aggregates that this commit put into quarantine.
         """
 
     async def list_unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
     ) -> Sequence[PendingCommand]:
-        """Returns commands of callers, oldest first, whose effect no archived event shows.
+        """Returns the commands of callers that no archived event mentions, oldest first.
 
-        A command is returned again after `idle_s`, then after twice that, and so on. With `idle_s`
-        0, all commands with an id above `after` are returned.
+        The same command is returned again after `idle_s`, then after twice that time, and so on.
+        With `idle_s` 0, all commands with an id above `after` are returned.
         """
 
     async def mark_unreadable(self, pending: PendingCommand) -> None:

@@ -1,4 +1,4 @@
-"""Ports of small records (schedules, webhooks, tokens), of request counts, and of blobs."""
+"""Ports for small records (schedules, webhooks, tokens), for request counts, and for blobs."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A versioned value.
+    """A versioned value that is stored by kind and key.
 
-    `revision` is above 0 and grows with each `put`, also across a deletion.
+    `revision` is above 0 and grows with each `put`, even if the record is deleted in between.
     """
 
     kind: str
@@ -19,36 +19,43 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records(Protocol):
-    """Versioned values by kind and key. Both are any non-empty text that UTF-8 can encode."""
+    """Stores versioned values by kind and key.
+
+    Kind and key are any non-empty text that UTF-8 can encode.
+    """
 
     async def get(self, kind: str, key: str) -> Record | None: ...
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        """Returns records sorted by the UTF-8 bytes of their key.
+        """Returns a page of the records of a kind, sorted by the UTF-8 bytes of their keys.
 
         `after` is the last key of the previous page. A page with fewer than `limit` records is the
-        last.
+        last page.
         """
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         """Replaces the record that has this revision and returns the new revision.
 
-        With revision 0 the record must not exist yet. Raises ConflictError with the revision in the
-        store.
+        With revision 0, `put` creates the record. Raises ConflictError if the stored record has
+        another revision; the error contains that revision.
         """
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
-        """Returns whether the record existed. Raises ConflictError if it has another revision."""
+        """Deletes the record; returns True if it existed.
+
+        Raises ConflictError if the record has another revision.
+        """
 
 
 class RequestWindows(Protocol):
     """Counts the recent requests of each caller, over all processes that share a store."""
 
     async def admit(self, caller: str, *, limit: int, window_s: float) -> float:
-        """Returns 0 if the request is admitted and counted: one of at most `limit` in any window.
+        """Returns 0 if the request is admitted, and the seconds until the next free slot if it is
+        refused.
 
-        Otherwise returns the seconds until a request would be admitted. A refused request is not
-        counted.
+        At most `limit` requests of a caller are admitted within any `window_s` seconds. A refused
+        request does not count towards the limit.
         """
 
 
@@ -56,13 +63,16 @@ class BlobStore(Protocol):
     """Stores values that are too large for events and messages, by key."""
 
     async def put(self, key: str, data: bytes) -> None:
-        """Returns once the content is durable.
+        """Stores the blob and returns once its content is durable.
 
-        A second `put` of a key replaces all of its content.
+        A second `put` with the same key replaces the whole content.
         """
 
     async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
+        """Returns the content of the blob.
+
+        Raises NotFoundError('blob', key) if the blob does not exist.
+        """
 
     async def delete(self, prefix: str) -> int:
         """Deletes every blob whose key begins with `prefix`; returns how many existed."""

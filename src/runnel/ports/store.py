@@ -1,9 +1,10 @@
-"""The hot side of a backend: leases, inboxes, commits, tasks and timers of each partition.
+"""The store port: leases, inboxes, commits, tasks and timers of each partition of running
+executions.
 
-One orchestrator owns a partition at a time and is its only writer. It writes all its decisions in
-one `commit`, which is atomic and fenced. The store refuses a commit unless epoch, nonce and
-expected sequence are those of the current owner. Workers claim, start and report tasks; they write
-nothing else.
+One orchestrator owns a partition at a time and is its only writer. The owner writes the decisions
+of a batch in one `commit`, which is atomic and fenced. The store refuses a commit unless epoch,
+nonce and expected sequence are those of the current owner. Workers claim, start and report tasks;
+they write nothing else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,10 @@ NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one commit may hold. The orchestrator splits its batches accordingly."""
+    """The size limits of one commit.
+
+    The orchestrator splits its batches to stay below these limits.
+    """
 
     commands: int = 512
     writes: int = 2_000
@@ -39,11 +43,14 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     serializes_tasks: bool = True
     """Whether the store serializes tasks with their values.
 
-    Otherwise it keeps the objects, whose size then does not count.
+    If False, the store keeps the task objects, and their size does not count towards `size_bytes`.
     """
 
     def check(self, commit: "Commit") -> None:
-        """Raises CommitTooLargeError. A store calls it before it writes anything."""
+        """Raises CommitTooLargeError if the commit exceeds a limit.
+
+        A store calls `check` before it writes anything.
+        """
         if commit.writes > self.writes:
             raise CommitTooLargeError("writes", commit.writes, self.writes)
         if commit.size_bytes > self.size_bytes:
@@ -51,7 +58,10 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease as an observer sees it: alive while `counter` changes on the observer's own clock."""
+    """The stored form of a lease.
+
+    Another process counts the owner as alive while `counter` changes.
+    """
 
     partition: int
     owner: str
@@ -73,7 +83,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message in an inbox.
 
-    `command` is None if it can't be read; `body` and `problem` say why.
+    If the message can't be read, `command` is None, `body` holds its bytes and `problem` the
+    reason.
     """
 
     position: InboxPosition
@@ -83,14 +94,19 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Encoded events (one `codec` entry) of one aggregate, appended by one commit."""
+    """The encoded events (one `codec` entry) that one commit appends to the history of one
+    aggregate.
+    """
 
     aggregate_id: str
     entry: bytes
 
 
 class ExecutionHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of an execution that lists and lookups need; written when one of them changes."""
+    """The fields of an execution that lists and lookups show.
+
+    A commit writes the header when a field changes.
+    """
 
     execution_id: ExecutionId
     workflow: str
@@ -107,7 +123,9 @@ class ExecutionHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def make_pending_header(command: CreateExecution) -> ExecutionHeader:
-    """Returns the header of an execution that the partition's owner has not read yet."""
+    """Returns the PENDING header of an execution whose creation the partition's owner has not read
+    yet.
+    """
     return ExecutionHeader(
         execution_id=command.execution_id,
         workflow=command.workflow,
@@ -128,24 +146,21 @@ class TimerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one batch changes: written together, or not at all.
+    """All changes of one batch. The store writes all of them, or none.
 
-    `dropped` tokens are superseded or finished. Their queued tasks never start, their workers stop
-    the running ones, and the store refuses a report with such a token. `messages` go to the inbox
-    of the partition of the aggregate that they name (`aggregate_id`). A task that one commit issues
-    and drops is dropped. A timer that one commit clears and sets is set.
+    `dropped` are the tokens of tasks that must not run or no longer count. A queued task with such
+    a token never starts, its worker stops a running one, and the store refuses its report. The
+    store puts each of the `messages` into the inbox of the partition of its `aggregate_id`. A task
+    that one commit issues and drops is dropped. A timer that one commit clears and sets is set.
     """
 
     sequence: int
-    """The expected sequence: that of the last commit plus one."""
+    """The sequence of this commit: that of the last commit plus one."""
     consumed: InboxPosition | None = None
     histories: Sequence[HistoryRecord] = ()
     headers: Sequence[ExecutionHeader] = ()
     closed: Sequence[str] = ()
-    """Aggregates that hold nothing any more, such as an unused concurrency key.
-
-    Their history may be forgotten.
-    """
+    """Aggregates whose history the store may delete, such as an unused concurrency key."""
     tasks: Sequence[TaskMessage] = ()
     dropped: Sequence[TaskToken] = ()
     timers_set: Sequence[TimerRecord] = ()
@@ -169,25 +184,26 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """Returns the size of the variable part: history entries and the inline values of tasks."""
+        """Returns the total size of the history entries and of the configs of tasks."""
         return sum(len(history.entry) for history in self.histories) + sum(
             len(task.config) for task in self.tasks
         )
 
 
 class Store(Protocol):
-    """Partitions and their owners.
+    """The orchestrator's interface to a store: partitions, leases, commits, inboxes and timers.
 
-    A store in a process of its own may restart after a crash with slightly older data. No lease
-    survives such a restart: the store raises FencedError for every lease acquired before it. The
-    owner of such a lease has read, or waits for, data that the store has lost.
+    A store that is a server, such as Redis, may restart after a crash with slightly older data. The
+    store then raises FencedError for every lease that was acquired before the restart. The owner of
+    such a lease may have read data that the store has lost.
     """
 
     limits: CommitLimits
     has_shared_failures: bool
-    """Whether a failed call may have affected all partitions of this process.
+    """Whether a failed store call may affect all partitions of this process.
 
-    If so, the process gives up and reloads all of them, not only the one whose call failed.
+    If True, the process gives up and reloads all its partitions after a failed call, instead of one
+    partition.
     """
 
     async def partitions(self) -> Sequence[int]:
@@ -196,24 +212,26 @@ class Store(Protocol):
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         """Returns the partition of an execution or of a `limit:` key, also before it is created.
 
-        With `is_new` the id was generated just now, so the store does not search for it.
+        `is_new` means that the id was generated just now, so the store does not look for an
+        existing aggregate.
         """
 
     async def observe(self, partition: int) -> LeaseRecord | None:
-        """Returns None if no process holds the partition: it can be acquired at once."""
+        """Returns the lease of the partition, or None if no process holds one."""
 
     async def acquire(
         self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """Acquires a free partition, or one whose lease still equals `expected` (judged dead).
+        """Acquires a partition that is free, or whose lease still equals `expected`.
 
-        Raises LeaseHeldError otherwise. Like `observe`, raises PartitionUnavailableError if this
-        partition can't be used while others can. The epoch grows and the nonce is new, so the store
-        refuses every later commit of a former owner.
+        `expected` is the lease of an owner that the caller counts as dead. Raises LeaseHeldError if
+        another process holds the partition. Raises PartitionUnavailableError, as `observe` does, if
+        only this partition can't be used. The new lease has a higher epoch and a new nonce, so the
+        store refuses every later commit of a former owner.
         """
 
     async def restore(self, lease: Lease) -> Lease:
-        """Restores lost data from the archive; a new owner calls it first.
+        """Restores lost data of the partition from the archive. A new owner calls `restore` first.
 
         Returns the lease with the sequence after which its commits continue. A store that is its
         own archive returns the lease unchanged. Raises PartitionUnavailableError if the store may
@@ -221,56 +239,62 @@ class Store(Protocol):
         """
 
     async def renew(self, lease: Lease) -> None:
-        """Moves the counter of the lease. Raises FencedError if it is not the current lease."""
+        """Increments the counter of the lease.
+
+        Raises FencedError if `lease` is not the current lease.
+        """
 
     async def release(self, lease: Lease) -> None:
-        """Gives the partition back. Does nothing if another process already owns it."""
+        """Releases the partition. Does nothing if another process already owns the partition."""
 
     async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
-        """Records that the orchestrator is alive; returns all orchestrators that have not
-        unregistered.
-        """
+        """Records that the orchestrator is alive; returns all registered orchestrators."""
 
     async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
         """Removes the orchestrator from the list until its next heartbeat.
 
-        With `counter` another process removes it. Then nothing happens unless `counter` is that of
-        its last heartbeat.
+        Another process passes the `counter` that it has read. The store then removes the
+        orchestrator only if it has sent no heartbeat since.
         """
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        """Writes all of it, or nothing.
+        """Writes all changes of the commit, or none.
 
-        Raises FencedError if epoch, nonce or sequence are not the expected ones, and
-        CommitTooLargeError over `limits`. After any error the owner reloads; it never sends a
-        commit twice.
+        Raises FencedError if epoch, nonce or sequence are not the expected ones. Raises
+        CommitTooLargeError if the commit exceeds `limits`. After any error the owner reloads the
+        partition; it never sends a commit twice.
         """
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
-        """Returns the next unread entries in order; waits at most `wait_s` for the first.
+        """Returns the next unread entries of the inbox in order; waits at most `wait_s` for the
+        first.
 
-        A lease reads each entry once. A new lease starts after the last `consumed` entry. A
-        cancelled call loses nothing: the next call returns the same entries.
+        The owner of a lease receives each entry once. A new lease starts after the last `consumed`
+        entry. A cancelled call loses nothing: the next call returns the same entries.
         """
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
-        """Returns timers with `due <= now`, earliest first.
+        """Returns the timers with `due <= now`, earliest first.
 
-        They stay until a commit clears them.
+        A timer stays in the store until a commit clears it.
         """
 
     async def next_due(self, lease: Lease) -> float | None:
-        """Returns the due time of the partition's earliest timer, or None without timers."""
+        """Returns the due time of the partition's earliest timer, or None if it has no timers."""
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
-        """Returns all history entries of an aggregate in order; empty if it has none."""
+        """Returns all history entries of an aggregate in order; an empty list if it has none."""
 
     async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
-        """Returns the result of `load` for each id. Backends on a network use one round trip."""
+        """Returns the history entries of each aggregate, as `load` does.
+
+        A Redis backend needs one round trip.
+        """
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
-        """Returns the RUNNING executions of the partition, oldest first; a new owner
-        recovers them.
+        """Returns the RUNNING executions of the partition, oldest first.
+
+        A new owner recovers these executions.
         """
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
@@ -280,19 +304,20 @@ class Store(Protocol):
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
     ) -> Mapping[TaskToken, bool | None]:
-        """Returns the tokens that are neither queued nor claimed and have no unread report.
+        """Returns the given tokens whose task is neither queued nor claimed and has no unread
+        report.
 
-        The value is True if the task may have killed the process that ran it, and False if it has
-        not. It is None if the store knows no more than the history.
+        The value of a token is True if its task may have killed the process that ran it, and False
+        if it has not. The value is None if the store can't tell.
         """
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
-        """Returns the keys for which no timer is set."""
+        """Returns those of the given keys for which the partition has no timer."""
 
     async def unread_s(self, partition: int) -> float:
         """Returns how long the oldest entry of the inbox has been unread, on the store's clock.
 
-        0 if the inbox is empty, or if the store does not record arrival times.
+        Returns 0 if the inbox is empty, or if the store does not record arrival times.
         """
 
     async def unarchived(self, partition: int) -> int:
@@ -301,8 +326,8 @@ class Store(Protocol):
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
         """Reports each task of a dead worker as TaskLost to its partition; returns how many.
 
-        Returns 0 if the worker's record no longer equals `record`: it has sent a heartbeat since.
-        Unless `record.is_crash`, no task counts as started, as with `leave`.
+        Does nothing and returns 0 if the worker has sent a heartbeat since `record` was read. If
+        `record.is_crash` is False, no task counts as started, as with `leave`.
         """
 
     async def reject_tasks(
@@ -310,16 +335,19 @@ class Store(Protocol):
     ) -> int:
         """Fails tasks that have waited in the queue for at least `waiting_s`, oldest first.
 
-        Removes each task and reports it as TaskFailed in one step. Returns how many, at most
-        `limit`.
+        For each task, the removal and the TaskFailed report are one atomic step. Returns the number
+        of failed tasks, at most `limit`.
         """
 
     async def forget_queue(self, record: QueueRecord) -> bool:
-        """Removes the record of an empty queue. False if a task has arrived since."""
+        """Deletes the record of an empty queue.
+
+        Returns False if a task has arrived since `record` was read.
+        """
 
 
 class Mailbox(Protocol):
-    """Accepts commands from callers for the owners of partitions."""
+    """The callers' interface to a store: stores commands in the inboxes of partitions."""
 
     async def send(
         self,
@@ -331,18 +359,20 @@ class Mailbox(Protocol):
         """Stores each command in the inbox of its aggregate's partition; returns when all are
         stored.
 
-        An execution that a CreateExecution creates can be found and listed (PENDING) from then on.
-        `blobs` are the large values of the commands, by key. They exist as soon as a command does,
-        and refused commands leave no blobs.
+        As soon as a CreateExecution is stored, lookups and lists show its execution as PENDING.
+        `blobs` are the large values of the commands, by key. The store writes the blobs and the
+        commands in one step, so refused commands leave no blobs.
 
         With `requires_definition`, raises NotFoundError if a command creates an execution of a
-        definition that is not stored or was deleted. Nothing is stored then: check and write are
-        one step.
+        definition that is not stored or was deleted. In this case no command is stored: check and
+        write are one step.
         """
 
 
 class TaskQueue(Protocol):
-    """The worker's side of a store."""
+    """The worker's interface to a store: claims, reports, heartbeats, rate limits, cached
+    results.
+    """
 
     async def claim(
         self,
@@ -353,72 +383,81 @@ class TaskQueue(Protocol):
         wait_s: float,
         starts_tasks: bool = False,
     ) -> Sequence[TaskMessage]:
-        """Claims up to `limit` tasks, fair over the queues (None: all); waits for the first.
+        """Claims up to `limit` tasks, in turn from each queue; waits at most `wait_s` for the
+        first.
 
-        Tasks that were dropped before are never delivered. With `starts_tasks` the same step starts
-        them, as a call of `start` with all of them would.
+        If `queues` is None, claims from all queues. Never returns a task that a commit has dropped.
+        With `starts_tasks`, the same step also starts the claimed tasks, as `start` does.
         """
 
     async def start(
         self, worker: str, tokens: Sequence[TaskToken], *, now: float
     ) -> Sequence[bool]:
-        """Checks tasks before they run: False for each claimed task that was dropped and must not
-        run.
-        """
+        """Starts claimed tasks; returns False for each task that was dropped and must not run."""
 
     def begin(self, token: TaskToken) -> None:
-        """Records that the code of a started task begins, possibly after others started with it.
+        """Records that the code of a started task begins to run.
 
-        Only stores in the worker's own process use it: after a crash, the next process needs to
-        know which tasks were running. In any other store it does nothing. It never blocks.
+        A worker starts several tasks at once but may run them one after another. Only stores in the
+        worker's own process record this: after a crash, the next process needs to know which tasks
+        were running. Every other store does nothing. The call never blocks.
         """
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         """Acknowledges each task and puts the report into its partition's inbox, in one step.
 
-        False if this worker no longer holds the token; the report was dropped. TaskStarted does not
-        end the claim.
+        Returns False for each report whose token this worker no longer holds. The store drops such
+        a report. A TaskStarted report does not end the claim.
         """
 
     async def beat(
         self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
     ) -> HeartbeatReply:
-        """Records that the worker is alive and which tasks it holds; returns its instructions.
+        """Records that the worker is alive and which tasks it holds; returns instructions for the
+        worker.
 
-        A task that this worker claimed and that two heartbeats do not list in `holds` is lost: the
-        reply to its claim never arrived.
+        If two heartbeats do not list a task that this worker claimed, the task is lost: the reply
+        to the claim never reached the worker.
         """
 
     async def drain(self, worker: str) -> bool:
-        """Asks the worker, by its next heartbeat, to finish and stop. False if it is not listed."""
+        """Makes the reply to the worker's next heartbeat ask it to drain and stop.
+
+        Returns False if the worker is not registered.
+        """
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
-        """Returns tokens of this worker that a commit has dropped, as soon as there are any."""
+        """Returns tokens of this worker that a commit has dropped; waits for them at most
+        `wait_s`.
+        """
 
     async def leave(self, worker: str) -> None:
         """Unregisters the worker; every task that it still holds becomes TaskLost at once.
 
-        `was_started` is False in each, whether or not `start` was called. A worker that leaves was
-        not killed by its tasks, so this does not count towards a crash loop.
+        Each TaskLost has `was_started` False, whether or not `start` was called. A worker that
+        leaves was not killed by its tasks, so its lost tasks do not count towards a crash loop.
         """
 
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
-        """Returns every worker that has claimed or sent a heartbeat; observers judge which are
-        dead.
+        """Returns every worker that has claimed a task or sent a heartbeat.
 
-        A worker that left, or whose tasks `lose_worker_tasks` has lost, is no longer listed. With
-        `with_dead` the last hundred of the latter are listed too, unless they have come back.
+        The caller decides which of these workers are dead. Workers that left or that
+        `lose_worker_tasks` removed are not listed. With `with_dead`, the result includes the last
+        hundred workers that `lose_worker_tasks` removed, unless they have sent a heartbeat since.
         """
 
     async def queues(self) -> Sequence[QueueRecord]:
-        """Returns, sorted by name, the queues that hold or held a task and were not forgotten."""
+        """Returns every queue that has received a task, except those that `forget_queue` deleted,
+        sorted by name.
+        """
 
     async def get_cached_result(self, key: str) -> bytes | None:
         """Returns the result stored under this key, or None if it is missing or expired."""
 
     async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        """Stores a result for all workers, replacing an older one; `ttl_s` is on the
-        store's clock.
+        """Stores a result for all workers and replaces an older one.
+
+        The result expires after `ttl_s` on the store's clock.
         """
 
     async def take_token(
@@ -426,6 +465,6 @@ class TaskQueue(Protocol):
     ) -> float:
         """Takes a rate token from the bucket that all workers share, on the store's clock.
 
-        Returns the seconds to wait before the task may run. The token is reserved if that is at
-        most `wait_s_max`; otherwise no token is taken.
+        Returns the seconds to wait before the task may run. If that time is at most `wait_s_max`,
+        the token is reserved. If it is longer, no token is taken.
         """

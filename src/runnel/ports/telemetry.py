@@ -55,10 +55,10 @@ ARCHIVE_LAG_S = "archive.lag_s"
 
 
 class Telemetry(Protocol):
-    """Receives what the engine reports to operators: logs and metrics are built on it."""
+    """Receives the engine's reports to operators. Logs and metrics implement this protocol."""
 
     def event(self, name: str, **fields: object) -> None:
-        """Reports an event. `name` is one of the constants above."""
+        """Reports an event. `name` is one of the constants of this module."""
 
     def committed(
         self,
@@ -68,24 +68,33 @@ class Telemetry(Protocol):
         header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
-        """Reports the events of one commit, after it was stored; `header` if they ended the
-        execution.
+        """Reports the events of one commit after the store has written the commit.
 
-        `graph` is the execution's graph. It is None for a concurrency key, and if it can't be read.
+        `header` is set if the events ended the execution. `graph` is the execution's graph. `graph`
+        is None for the events of a concurrency key, and if the graph can't be read.
         """
 
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
-        """Reports that user code begins."""
+        """Reports that a worker begins to run the code of a task."""
 
     def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """Reports that user code has ended: completed, failed, skipped, deferred or stopped."""
+        """Reports that the code of a task has ended.
+
+        `outcome` is completed, failed, skipped, deferred or stopped.
+        """
 
     def measured(self, name: str, value: float) -> None:
-        """Reports a current amount. `name` is a constant above that ends in a unit."""
+        """Reports the current value of a gauge.
+
+        `name` is a constant of this module that ends in a unit.
+        """
 
 
 class NullTelemetry:
-    """Implements the Telemetry port and does nothing. A sink overrides the methods it needs."""
+    """Implements the Telemetry port and does nothing.
+
+    A subclass overrides the methods that it needs.
+    """
 
     def event(self, name: str, **fields: object) -> None:
         pass

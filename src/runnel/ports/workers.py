@@ -1,7 +1,8 @@
-"""Workers, orchestrators and queues, as an observer sees them in the store.
+"""Records of workers, orchestrators and queues that other processes read from the store.
 
-An observer does not trust timestamps of other processes. A process is alive while its counter
-changes, measured on the observer's own clock.
+An observer is a process that detects dead processes. An observer does not trust timestamps of other
+processes. The observer counts a process as alive while that process's counter changes, measured on
+the observer's own clock.
 """
 
 from collections.abc import Sequence
@@ -11,13 +12,17 @@ import msgspec
 
 from runnel.core.ids import TaskToken
 
-# The failure detector judges after 7/12 of the timeout (`engine.failure_detector`). With fewer
-# heartbeats per timeout, a single late one would make the worker count as dead.
+# The failure detector may count a worker as dead after 7/12 of the timeout
+# (`engine.failure_detector`). With fewer heartbeats per timeout, a single late heartbeat would make
+# a worker count as dead.
 BEATS_PER_TIMEOUT_MIN = 3.5
 
 
 class OrchestratorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An orchestrator as the others see it: alive while `counter` changes, like a lease."""
+    """The registration of an orchestrator.
+
+    Other orchestrators count it as alive while `counter` changes.
+    """
 
     owner: str
     counter: int
@@ -42,11 +47,11 @@ class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker's description of itself. `queues` None means all.
+    """A worker's description of itself, sent with its heartbeats. `queues` is None for all queues.
 
-    `beat_s` is the interval of its heartbeats; 0 if unknown, as with workers of earlier versions.
-    `claimed_at` is the time of its last claim that returned a task. `tasks` are the tasks that have
-    been running longest.
+    `beat_s` is the interval of the worker's heartbeats. `beat_s` is 0 for workers of earlier
+    versions, which do not report it. `claimed_at` is the time of its last claim that returned a
+    task. `tasks` holds the tasks that have been running longest.
     """
 
     host: str = ""
@@ -62,7 +67,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: tuple[RunningTaskInfo, ...] = ()
 
     def serves(self, queue: str) -> bool:
-        """Returns whether the worker claims tasks of this queue."""
+        """Returns True if the worker claims tasks of this queue."""
         return not self.is_draining and (self.queues is None or queue in self.queues)
 
 
@@ -74,10 +79,10 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as an observer sees it: alive while `counter` changes, like a lease.
+    """The registration of a worker. An observer counts the worker as alive while `counter` changes.
 
-    `about` is None until its first heartbeat. `silent_s` is the time since the last one, on the
-    store's clock.
+    `about` is None until the worker's first heartbeat. `silent_s` is the time since the last
+    heartbeat, on the store's clock.
     """
 
     worker: str
@@ -88,11 +93,10 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_dead: bool = False
 
     def grace_s(self, timeout_s: float) -> float:
-        """Returns how long the worker must be silent before an observer with this timeout judges
-        it.
+        """Returns how long this worker must be silent before an observer may count it as dead.
 
-        The settings of observer and worker may differ. 0 if the worker's heartbeats fit the
-        timeout.
+        `timeout_s` is the observer's own setting. Returns 0 if the worker's heartbeats are frequent
+        enough for that timeout. The settings of observer and worker may differ.
         """
         beat_s = 0.0 if self.about is None else self.about.beat_s
         least_s = BEATS_PER_TIMEOUT_MIN * beat_s
@@ -100,7 +104,10 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_crash(self) -> bool:
-        """Whether its tasks may have killed the worker, if it is dead. False while it drains."""
+        """Whether a task may have killed this worker, if the worker is dead.
+
+        False if it was draining.
+        """
         return self.about is None or not self.about.is_draining
 
     @property
@@ -112,9 +119,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue with `depth` waiting tasks; the oldest has waited `waits_s` on the store's clock.
+    """A task queue with `depth` waiting tasks.
 
-    `last` is the name of the last task, which changes with every task that arrives.
+    The oldest has waited `waits_s`, on the store's clock.
+
+    `last` identifies the newest task, so it changes with every task that arrives.
     """
 
     queue: str

@@ -11,7 +11,8 @@ import pytest
 import runnel
 from runnel import InvalidWorkflowError, RetryPolicy, WorkflowDAG
 from runnel.authoring.context import StepOutputs
-from runnel.core.workflow import OnFailure, RunWhen
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
@@ -153,7 +154,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"condition": async_work}, "node 'x': condition: expected a function without async"),
     ({"retry": {"max_retries": 3}}, "node 'x': retry: expected a RetryPolicy, got an object"),
     ({"depends_on": [3]}, "node 'x': depends_on: expected ids of steps, got 3"),
-    ({"depends_on": ["x"]}, "node 'x': it depends on itself"),
+    ({"depends_on": ["x"]}, "node 'x': the node depends on itself"),
     ({"timeout_seconds": 0}, "node 'x': timeout_seconds: expected a number above 0, got 0"),
     ({"run_when": "never"}, "node 'x': run_when: expected one of default, all_completed"),
     ({"id": ""}, "a node's id: expected a printable text"),

@@ -7,11 +7,11 @@ import pytest
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.fields import PROBLEMS_MAX
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.workflow import (
     Node,
     OnFailure,
     RateLimit,
-    RunWhen,
     Workflow,
     decode_workflow,
     encode_workflow,

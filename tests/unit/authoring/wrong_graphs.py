@@ -18,7 +18,7 @@ GRAPHS = [
         "node 'input': the id is a reserved name of templates; choose another, such as "
         "'input_node'",
     ),
-    case(of_a("dependencies: [a]"), "node 'a': it depends on itself; remove that dependency"),
+    case(of_a("dependencies: [a]"), "node 'a': the node depends on itself; remove that dependency"),
     case(
         workflow(node("fetch"), node("b", "dependencies: [fetsch]")),
         "node 'b': it depends on 'fetsch', but there is no such node (did you mean 'fetch'?)",
@@ -81,13 +81,13 @@ GRAPHS = [
 HANDLERS = [
     case(
         of_a(handler="sleep"),
-        "node 'a': config.seconds: the handler 'sleep' needs it; expected a number ≥ 0",
+        "node 'a': config.seconds: the handler 'sleep' needs this setting; expected a number ≥ 0",
     ),
     case(
         of_a("config: {second: 3}", handler="sleep"),
         "node 'a': config.second: the handler 'sleep' has no such setting (did you mean "
         "'seconds'?)",
-        "node 'a': config.seconds: the handler 'sleep' needs it; expected a number ≥ 0",
+        "node 'a': config.seconds: the handler 'sleep' needs this setting; expected a number ≥ 0",
     ),
     case(
         of_a("config: {seconds: -1}", handler="sleep"),
@@ -95,11 +95,12 @@ HANDLERS = [
     ),
     case(
         of_a("config: {seconds: 1}", "for_each: '[1]'", handler="sleep"),
-        "node 'a': for_each: the handler 'sleep' waits once and takes no list; remove it",
+        "node 'a': for_each: the handler 'sleep' waits once and takes no list; remove for_each",
     ),
     case(
         of_a("config: {signal: ok}", "for_each: '[1]'", handler="wait_for_signal"),
-        "node 'a': for_each: the handler 'wait_for_signal' waits once and takes no list; remove it",
+        "node 'a': for_each: the handler 'wait_for_signal' waits once and takes no list; "
+        "remove for_each",
     ),
     case(
         of_a(
@@ -123,8 +124,8 @@ HANDLERS = [
     ),
     case(
         of_a(handler="python"),
-        "node 'a': config.function: the handler 'python' needs it; expected the path of a "
-        "function as 'module:name'",
+        "node 'a': config.function: the handler 'python' needs this setting; expected the "
+        "path of a function as 'module:name'",
     ),
     case(
         of_a("config: {operation: pik, data: []}", handler="data_processor"),

@@ -71,8 +71,8 @@ TEMPLATES = [
     ),
     case(
         of_a("cache: {key: '{{ secrets.x }}', ttl_seconds: 9}"),
-        "node 'a': cache.key refers to 'secrets.x', but a cache key is stored, and secrets never "
-        "are; name something else",
+        "node 'a': cache.key refers to 'secrets.x', but a cache key is stored, and secrets are "
+        "never stored; use another value",
     ),
     case(
         of_a("condition: secrets.on"),
@@ -158,8 +158,8 @@ TEMPLATES = [
         head("output: {x: '{{ item }}', y: '{{ secrets.z }}'}"),
         "output refers to 'item', which exists only inside a node with for_each; refer to that "
         "node",
-        "output refers to 'secrets.z', but an output is stored, and secrets never are; leave it "
-        "out",
+        "output refers to 'secrets.z', but an output is stored, and secrets are never "
+        "stored; leave the secret out",
     ),
     case(
         head("output: '{{ a.x'"),

@@ -10,7 +10,7 @@ from runnel.backends.sqlite.store import SqliteStore
 from runnel.cli.commands import cancel
 from runnel.cli.main import run_command
 from runnel.core.ids import ExecutionId
-from runnel.core.workflow import RunWhen
+from runnel.core.run_when import RunWhen
 from runnel.errors import StoreError
 from runnel.settings.model import Settings
 from tests.core_driver import make_node, make_workflow

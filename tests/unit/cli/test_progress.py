@@ -7,9 +7,9 @@ from runnel.cli.session.hints import CommandHints
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import NULL
-from runnel.core.workflow import SkipReason
 from tests.unit.cli.graphs import workflow
 
 A, B = NodeId("a"), NodeId("b")

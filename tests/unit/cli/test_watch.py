@@ -11,8 +11,8 @@ from runnel.cli.session import watch
 from runnel.cli.session.open_client import ClientSession
 from runnel.cli.session.watch import MissingProcessWarning, WatchSession
 from runnel.core.ids import ExecutionId
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
-from runnel.core.workflow import SkipReason
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock, settle
 from runnel.views import Timestamp

@@ -15,9 +15,10 @@ from runnel.core.ids import (
     TaskToken,
 )
 from runnel.core.retry import ErrorInfo, RetryPolicy
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import make_blob_reference, make_inline_value
-from runnel.core.workflow import ReusedResult, RunWhen, SkipReason, encode_workflow
+from runnel.core.workflow import ReusedResult, encode_workflow
 from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 FOLDER = Path(__file__).parent / "fixtures"

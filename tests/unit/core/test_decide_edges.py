@@ -16,10 +16,11 @@ from runnel.core.ids import (
     make_child_id,
 )
 from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.templates.errors import MissingValueError
-from runnel.core.workflow import EnginePolicy, RunWhen
+from runnel.core.workflow import EnginePolicy
 from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TIDY = RunWhen.ALL_SETTLED

@@ -3,9 +3,10 @@
 import pytest
 
 from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, RetryPolicy
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import OnFailure, RunWhen, SkipReason
+from runnel.core.workflow import OnFailure
 from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 DIAMOND = make_workflow(

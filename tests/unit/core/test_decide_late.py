@@ -9,9 +9,10 @@ from runnel.core.decide import decide
 from runnel.core.decide.decision_context import DecisionInputs
 from runnel.core.effects import Effect, LoadBlob, SendCommand, StoreOutput
 from runnel.core.ids import NO_ITEM, NodeId, NodeRef, Nonce, TaskToken, make_child_id
+from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import NULL
-from runnel.core.workflow import EnginePolicy, RunWhen, Workflow
+from runnel.core.workflow import EnginePolicy, Workflow
 from tests.core_driver import PERMANENT, ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 RUNNING = make_workflow(

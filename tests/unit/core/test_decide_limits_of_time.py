@@ -2,8 +2,8 @@
 
 import pytest
 
+from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
-from runnel.core.workflow import RunWhen
 from tests.core_driver import CoreDriver, make_node, make_workflow
 
 

@@ -5,9 +5,10 @@ import pytest
 
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import EnginePolicy, RunWhen, Workflow
+from runnel.core.workflow import EnginePolicy, Workflow
 from tests.core_driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 MAP = make_workflow(

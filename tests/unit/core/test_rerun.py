@@ -8,10 +8,11 @@ from runnel.core.execution import Execution
 from runnel.core.ids import NodeId
 from runnel.core.rerun import select_reused_results
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.values import make_inline_value
-from runnel.core.workflow import OnFailure, ReusedResult, RunWhen, SkipReason
+from runnel.core.workflow import OnFailure, ReusedResult
 from tests.core_driver import ROOT, CoreDriver, make_node, make_workflow
 
 DIAMOND = make_workflow(

@@ -2,9 +2,9 @@
 
 import pytest
 
+from runnel.core.run_when import ParentOutcome as P
+from runnel.core.run_when import RunWhen, SkipReason, apply_run_when, classify_parent_outcome
 from runnel.core.states import NodeState
-from runnel.core.workflow import ParentOutcome as P
-from runnel.core.workflow import RunWhen, SkipReason, apply_run_when, classify_parent_outcome
 
 RUN = None
 FAILED, EMPTY, NOT_MET = (

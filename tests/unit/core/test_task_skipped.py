@@ -6,9 +6,10 @@ from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import TASK_ENDINGS, TaskSkipped
 from runnel.core.events import NodeSkipped
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import OnFailure, RunWhen, SkipReason
+from runnel.core.workflow import OnFailure
 from tests.core_driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))

@@ -203,7 +203,7 @@ def test_one_cycle_is_reported_per_component_and_at_most_ten() -> None:
     assert problems[0] == "cycle: a0 → b0 → a0; remove one of these dependencies"
     assert problems[9:] == [
         "cycle: a9 → b9 → a9; remove one of these dependencies",
-        "cycle: 3 more cycles; remove these first",
+        "cycle: 3 more cycles exist; first remove the cycles above",
     ]
 
 
@@ -237,7 +237,7 @@ def test_too_many_nodes_or_bytes_are_refused() -> None:
 
     assert find_problems(workflow(node("a"), node("b")), limits=limits) == []
     assert find_problems(workflow(node("a"), node("b"), node("c")), limits=limits) == [
-        "it has 3 nodes, at most 2 are allowed; split it"
+        "the workflow has 3 nodes, at most 2 are allowed; split it"
     ]
     (problem,) = find_problems(workflow(node("a", config={"x": "y" * 300})), limits=limits)
     assert re.fullmatch(
@@ -279,7 +279,7 @@ def test_children_that_double_at_every_level_are_counted_without_walking_them() 
         inner = workflow(*pair)
 
     assert find_problems(inner) == [
-        "it has 3,145,726 nodes, at most 1,000,000 are allowed; split it"
+        "the workflow has 3,145,726 nodes, at most 1,000,000 are allowed; split it"
     ]
 
 
@@ -287,7 +287,10 @@ def test_a_child_belongs_to_the_handler_workflow() -> None:
     child = workflow(node("x"))
 
     assert find_problems(workflow(node("a", child=child), node("b", handler="workflow"))) == [
-        "node 'a': child: only the handler 'workflow' runs a child workflow, this node's is 'h'",
+        (
+            "node 'a': child: only the handler 'workflow' runs a child workflow, this node's "
+            "handler is 'h'"
+        ),
         "node 'b': config: the handler 'workflow' needs a workflow to run: add definition or file",
     ]
 
@@ -316,7 +319,7 @@ def test_fields_without_effect_are_refused(name: str) -> None:
 
     assert find_problems(workflow(nap)) == [
         (
-            f"node 'nap': {name}: no worker runs the handler 'sleep', so it would have no "
+            f"node 'nap': {name}: no worker runs the handler 'sleep', so this field would have no "
             "effect; remove it"
         )
     ]
@@ -327,7 +330,7 @@ def test_the_error_for_a_misplaced_time_limit_says_where_it_belongs() -> None:
 
     assert find_problems(workflow(wait)) == [
         (
-            "node 'ok': timeout_seconds: no worker runs the handler 'wait_for_signal', so it "
-            "would have no effect; put it into the config"
+            "node 'ok': timeout_seconds: no worker runs the handler 'wait_for_signal', so "
+            "this field would have no effect; put it into the config"
         )
     ]

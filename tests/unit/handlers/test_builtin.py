@@ -98,7 +98,13 @@ async def test_python_imports_modules_of_the_working_directory(
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({}, "config.function: the handler 'python' needs it; expected the path of a function"),
+        (
+            {},
+            (
+                "config.function: the handler 'python' needs this setting; expected the path of "
+                "a function"
+            ),
+        ),
         (
             {"function": "json:dumps", "argz": {}},
             "config.argz: the handler 'python' has no such",

@@ -103,9 +103,18 @@ def test_an_operation_returns_the_documented_result(config: dict[str, Any], expe
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({}, "config.operation: the handler 'data_processor' needs it; expected one of pick, map"),
+    (
+        {},
+        (
+            "config.operation: the handler 'data_processor' needs this setting; expected one of "
+            "pick, map"
+        ),
+    ),
     ({"operation": "explode", "data": []}, "got 'explode'"),
-    ({"operation": "pick", "fields": ["a"]}, "config.data: the handler 'data_processor' needs it"),
+    (
+        {"operation": "pick", "fields": ["a"]},
+        "config.data: the handler 'data_processor' needs this",
+    ),
     ({"operation": "pick", "data": {}, "by": "x"}, "has no setting 'by'; expected fields, missing"),
     ({"operation": "pick", "data": {}, "fields": []}, "expects fields to be a list of paths"),
     ({"operation": "pick", "data": {}, "fields": {"a": 1}}, "expects fields.a to be a path"),

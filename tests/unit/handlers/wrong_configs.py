@@ -113,7 +113,10 @@ LLM: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"model": "m", "messages": [{"role": "user"}], "system": "x"},
-        "config.system: expected it with prompt only; put it into messages as role 'system'",
+        (
+            "config.system: expected only together with prompt; with messages, add a message of "
+            "role 'system'"
+        ),
     ),
     (
         {"model": "m", "prompt": "x", "temperature": 3},
@@ -140,8 +143,8 @@ SHELL: list[tuple[dict[str, Any], str]] = [
     (
         {},
         (
-            "config.command: the handler 'shell' needs it; expected a program and its arguments "
-            "as a list of texts"
+            "config.command: the handler 'shell' needs this setting; expected a program and "
+            "its arguments as a list of texts"
         ),
     ),
     (

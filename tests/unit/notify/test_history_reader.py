@@ -10,8 +10,8 @@ from runnel.client.listing import execution_not_found_error
 from runnel.core.codec import encode_entry
 from runnel.core.events import AnyEvent, ExecutionFinished, ExecutionStarted, NodeSkipped
 from runnel.core.ids import ExecutionId, NodeId
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import SkipReason
 from runnel.errors import NotFoundError
 from runnel.notify.event_bus import EventBus
 from runnel.notify.feed_reader import FeedReader

@@ -21,9 +21,9 @@ from runnel.core.events import (
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.core.workflow import SkipReason
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
 from runnel.telemetry.metrics import (

@@ -22,6 +22,7 @@ from runnel.authoring.decorators.source_location import SourceLocation, locate_u
 from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.templates.template import compile_expression
@@ -34,7 +35,7 @@ from runnel.core.validation.checks import (
 )
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, suggest_name
-from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RunWhen, Workflow
+from runnel.core.workflow import Cache, Node, Workflow
 from runnel.errors import InputError
 
 # Options of `@task`: the fields of a node, as keyword arguments.

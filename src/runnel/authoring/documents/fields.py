@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.input_schema import find_schema_problems
+from runnel.core.run_when import RunWhen
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.template import compile_expression
 from runnel.core.validation.checks import (
@@ -23,7 +24,7 @@ from runnel.core.validation.checks import (
 )
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
-from runnel.core.workflow import Cache, OnFailure, RateLimit, RunWhen
+from runnel.core.workflow import Cache, OnFailure, RateLimit
 
 # A place in a document, and the list of problems.
 

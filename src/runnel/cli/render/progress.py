@@ -9,13 +9,14 @@ from runnel.core import events as e
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM
+from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
     ExecutionState,
     NodeState,
 )
-from runnel.core.workflow import CLEAN_UP_RULES, Workflow
+from runnel.core.workflow import Workflow
 from runnel.views.execution import ExecutionView, summarize_waiting_items
 
 # The nodes that the view lists of a graph that is too large to show.

@@ -42,9 +42,10 @@ __all__ = ["DecisionInputs", "create", "decide", "hydrate_maps"]
 def create(
     command: c.CreateExecution, graph: Graph, agenda: Agenda, inputs: DecisionInputs
 ) -> tuple[Execution, Decision]:
-    """Returns a new execution and the decision of its creation (and start, unless it is held).
+    """Returns a new execution and the decision that creates it, and that starts it unless
+    `is_held`.
 
-    `agenda` is empty and belongs to the execution from then on.
+    `agenda` must be empty and becomes the agenda of the execution.
     """
     created = ExecutionCreated(
         execution_id=command.execution_id,
@@ -65,10 +66,12 @@ def create(
 def decide(
     execution: Execution, agenda: Agenda, command: c.Command, inputs: DecisionInputs
 ) -> Decision:
-    """Applies the command. The decision is empty if the command no longer has any effect.
+    """Applies the command to the execution; returns its events and effects.
 
-    It applies the events to `execution` and updates `agenda`. If it raises, both are in an unknown
-    state and must be loaded again.
+    The decision is empty if the command no longer has any effect.
+
+    `decide` applies the events to `execution` and updates `agenda`. If `decide` raises, both are in
+    an unknown state and must be loaded again.
     """
     context = DecisionContext(execution, agenda, inputs)
     _HANDLERS[type(command)](context, command)
@@ -83,7 +86,7 @@ def _on_output_stored(context: DecisionContext, command: c.OutputStored) -> None
         on_output_stored(context, command)
 
 
-# Any: each function takes the one command type that it is registered for.
+# The parameter type is Any, because each function takes only the command type of its key.
 _HANDLERS: dict[type, Callable[[DecisionContext, Any], None]] = {
     c.CreateExecution: on_create,
     c.TakeOver: on_take_over,

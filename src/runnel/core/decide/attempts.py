@@ -1,4 +1,6 @@
-"""Reports on one attempt: from workers, child executions, timers and concurrency keys."""
+"""Decides commands about one attempt, from workers, child executions, timers and concurrency
+keys.
+"""
 
 from runnel.core.commands import (
     ChildSettled,
@@ -33,9 +35,9 @@ from runnel.core.events import (
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.retry import ErrorInfo, compute_crash_delay
+from runnel.core.run_when import SkipReason
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
-from runnel.core.workflow import SkipReason
 
 
 def on_task_started(context: DecisionContext, command: TaskStarted) -> None:
@@ -111,7 +113,10 @@ def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
 
 
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
-    """Issues a new attempt of a task that no worker holds, unless it keeps killing workers."""
+    """Issues a new attempt of a lost task.
+
+    Fails the task if too many workers died while they ran it.
+    """
     current = _find_in_flight(context, command.token)
     if current is None:
         return
@@ -145,8 +150,9 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     if not run.key:
         queue_task(context, index, token.item, attempt=run.attempt + 1, nonce=context.inputs.nonce)
         return
-    # The key must be requested again, which may need a blob first. So the node waits for a slot: a
-    # takeover in between finds it, and it does not wait for its own slot.
+    # The concurrency key of the lost task must be requested again, which may need a blob first.
+    # Until the key is requested, the node waits for a slot. A new owner of the partition resumes
+    # nodes in this state, and the node no longer occupies a slot itself.
     context.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
     make_ready(context, index, token.item)
 
@@ -172,9 +178,9 @@ def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
 
 
 def on_limit_granted(context: DecisionContext, command: LimitGranted) -> None:
-    """Issues the task.
+    """Issues the task that waited for the key.
 
-    A grant for a finished attempt is given back, or the key would stay occupied.
+    Releases the key at once if the attempt has already finished.
     """
     current = context.find_current_run(command.holder)
     if current is None:
@@ -222,7 +228,10 @@ def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, No
 def _settle_attempt(
     context: DecisionContext, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped
 ) -> None:
-    """Settles a node or item. A skipped item counts as done, or the map would never join."""
+    """Settles a node or item.
+
+    A skipped item counts as settled too, so that its map can end.
+    """
     context.release_limit(index, settled.item, run)
     context.emit(settled)
     if settled.item == NO_ITEM:

@@ -33,7 +33,10 @@ NO_ITEM_VALUE = object()
 
 
 class BlobNeededError(Exception):
-    """Evaluation must wait until this blob is loaded. It is not an error of the user."""
+    """Raised if a template reads a blob that is not in memory.
+
+    The evaluation is repeated once the blob is loaded.
+    """
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -41,16 +44,17 @@ class BlobNeededError(Exception):
 
 
 class LoadedBlobs(Protocol):
-    """The blobs that are in memory."""
+    """The blobs that are in memory. Decisions read these blobs without I/O."""
 
     def peek(self, key: str) -> bytes | None:
-        """Returns None if the blob is not loaded (yet)."""
+        """Returns the blob, or None if it is not in memory."""
 
 
 class ExecutionScope:
-    """The values for templates that the core evaluates: conditions, lists, keys, results.
+    """The values for templates that the core evaluates: conditions, lists of maps, keys and
+    outputs.
 
-    It decodes an output only when an expression reads it.
+    The scope decodes an output only when an expression reads it.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ TIMER_KIND_BY_WAIT = {
 
 
 class DecisionInputs(msgspec.Struct, frozen=True):
-    """The inputs of a decision as values: the time, a fresh nonce, blobs in memory, the policy."""
+    """The inputs of a decision: the time, a new nonce, the blobs in memory and the policy."""
 
     now: float
     nonce: Nonce
@@ -120,10 +124,10 @@ class DecisionInputs(msgspec.Struct, frozen=True):
 
 
 class DecisionContext:
-    """Carries one execution through one command.
+    """The state of one decision: the execution, its agenda, and the events and effects so far.
 
-    The functions of this package change the agenda, and the execution through `emit` only.
-    `to_evaluate` are nodes whose parents are settled.
+    The functions of this package change the agenda directly, and the execution only through `emit`.
+    `to_evaluate` holds the nodes whose parents are all settled.
     """
 
     __slots__ = ("agenda", "effects", "events", "execution", "inputs", "to_evaluate")
@@ -145,9 +149,9 @@ class DecisionContext:
         evolve(self.execution, event, self.inputs.now)
 
     def queue_ready_children(self, index: int) -> None:
-        """Queues children whose parents are all settled.
+        """Queues those children of the node for evaluation whose parents are all settled.
 
-        Call it after the event that settled the node.
+        Call `queue_ready_children` after the event that settled the node.
         """
         execution = self.execution
         for child in execution.graph.nodes[index].children:
@@ -161,7 +165,7 @@ class DecisionContext:
         self.effects.append(DropTask(self.execution.token(index, item, run)))
 
     def release_limit(self, index: int, item: int, run: NodeRun) -> None:
-        """Gives back the concurrency key that this attempt holds or waits for."""
+        """Releases the concurrency key that this attempt holds or waits for."""
         if run.key:
             holder = self.execution.token(index, item, run)
             self.effects.append(SendCommand(ReleaseLimit(key=run.key, holder=holder)))
@@ -178,8 +182,8 @@ class DecisionContext:
     def find_current_run(self, token: TaskToken) -> tuple[int, NodeRun] | None:
         """Returns the node or item whose current attempt has this token; None for an old token.
 
-        An old token comes from a worker that was given up. The attempt that replaced it reports for
-        itself.
+        An old token comes from a worker that counted as dead. A newer attempt has replaced the
+        attempt of an old token.
         """
         index = self.execution.graph.index.get(token.node_id)
         if index is None or self.execution.is_final:
@@ -200,7 +204,7 @@ class DecisionContext:
 # -- evaluation of templates ---------------------------------------------------------------
 
 PREVIEW_CHARS_MAX = 60
-# The longest concurrency key or signal name: they are names, not data.
+# The longest concurrency key or signal name.
 NAME_CHARS_MAX = 500
 
 _encoder = msgspec.json.Encoder()
@@ -217,9 +221,10 @@ def evaluate_template(
     *,
     item: int = NO_ITEM,
 ) -> EvaluatedValue | ErrorInfo | None:
-    """Returns None if a blob is needed first.
+    """Returns the value of a template or expression, or the error of its evaluation.
 
-    It is requested, and then the node is evaluated again.
+    Returns None if a blob must be loaded first. In that case the blob is requested, and the node is
+    evaluated again once it is loaded.
     """
     execution = context.execution
     item_value: object = NO_ITEM_VALUE
@@ -242,18 +247,24 @@ def evaluate_template(
 
 
 def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str) -> None:
-    """Requests the blob once. BlobLoaded evaluates `node_item` again."""
+    """Requests a blob for a node or item, once.
+
+    The command BlobLoaded evaluates the node or item again.
+    """
     if node_item not in context.agenda.awaited_blobs:
         context.agenda.awaited_blobs[node_item] = None
         context.effects.append(LoadBlob(context.execution.id, key))
 
 
 def preview_json(value: Json) -> str:
-    """Returns the beginning of the value's JSON, to be quoted in a message."""
+    """Returns the beginning of the value's JSON, for a message."""
     return shorten(_encoder.encode(value).decode(), PREVIEW_CHARS_MAX)
 
 
 def make_error_info(error: Exception) -> ErrorInfo:
-    """Describes a user's mistake that was found by a decision. It is never retried."""
+    """Returns the description of a user's mistake that a decision found.
+
+    Such a mistake is never retried.
+    """
     message = str(error)[:MESSAGE_CHARS_MAX]
     return ErrorInfo(type=type(error).__name__, message=message, retryable=False)

@@ -1,6 +1,4 @@
-"""Fails nodes, closes executions early, and ends them: outcome, output, notification of
-the parent.
-"""
+"""Fails nodes, closes executions early, and ends executions with an outcome and an output."""
 
 from collections import deque
 
@@ -46,7 +44,11 @@ def close_execution(
     *,
     is_abrupt: bool = False,
 ) -> None:
-    """Decides the outcome: cancels everything that runs or waits, then starts clean-up nodes."""
+    """Sets the outcome of the execution, cancels all unsettled nodes, and then starts clean-up
+    nodes.
+
+    With `is_abrupt`, clean-up nodes are cancelled too.
+    """
     execution = context.execution
     context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
     cancel_unsettled_nodes(context)
@@ -63,7 +65,7 @@ def close_execution(
 
 
 def cancel_unsettled_nodes(context: DecisionContext) -> None:
-    """Cancels every unsettled node except clean-up nodes, which a forced end cancels too."""
+    """Cancels every unsettled node. Spares clean-up nodes unless the execution ends abruptly."""
     execution = context.execution
     reason = str(execution.closing_error or execution.outcome)
     for compiled in execution.graph.nodes:
@@ -75,7 +77,7 @@ def cancel_unsettled_nodes(context: DecisionContext) -> None:
 def fail_node(
     context: DecisionContext, index: int, error: ErrorInfo, *, item: int = NO_ITEM
 ) -> None:
-    """Settles the node as FAILED. A failed item fails its map and stops the other items."""
+    """Settles the node as FAILED. A failed item fails its map and cancels the other items."""
     node_id = context.execution.graph.nodes[index].node.id
     if item != NO_ITEM:
         _fail_item(context, index, NodeFailed(node=node_id, item=item, error=error))
@@ -102,8 +104,9 @@ def _settle_as_failed(context: DecisionContext, index: int, error: ErrorInfo) ->
 def fail_attempt(
     context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
 ) -> None:
-    """Fails the node with the report of its last task; writes a dead letter if `diagnosis` is
-    given.
+    """Fails a node or item after its last attempt.
+
+    If `diagnosis` is given, writes a dead letter.
     """
     if diagnosis is not None:
         _put_dead_letter(context, index, run, failed, diagnosis)
@@ -135,7 +138,9 @@ def _cancel_node(context: DecisionContext, index: int, reason: str) -> None:
 
 
 def _withdraw_attempt(context: DecisionContext, index: int, item: int, run: NodeRun) -> None:
-    """Withdraws everything in flight for this attempt: task, timer, key or child."""
+    """Drops the task, clears the timer, cancels the child and releases the key of an attempt, if
+    the attempt has them.
+    """
     if run.state in IN_FLIGHT_STATES:
         context.drop_task(index, item, run)
     if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
@@ -171,7 +176,7 @@ def _put_dead_letter(
 
 EXECUTION_NODE_ID = NodeId("")
 FAILURES_SHOWN_MAX = 3
-# Represents the execution's own output among the nodes that wait for a blob.
+# The index that represents the execution's own output among the nodes that wait for a blob.
 _OUTPUT_INDEX = -1
 
 _encoder = msgspec.json.Encoder()
@@ -180,7 +185,7 @@ _encoder = msgspec.json.Encoder()
 def finish_settled_execution(context: DecisionContext) -> None:
     """Ends an execution whose nodes are all settled.
 
-    They determine the outcome unless it is decided.
+    If no outcome is set yet, the states of the nodes determine the outcome.
     """
     execution = context.execution
     if execution.outcome is not None:
@@ -212,9 +217,9 @@ def end_execution(
 
 
 def _has_missed_sla(context: DecisionContext, sla_s: float) -> bool:
-    """Returns whether the SLA is missed but not recorded yet.
+    """Returns True if the SLA is missed and no event has recorded that yet.
 
-    If SLA and end are due at the same time, the SLA timer comes after the end.
+    If the SLA timer and the end are due at the same time, the end may be decided first.
     """
     execution = context.execution
     started_at = execution.started_at
@@ -268,9 +273,10 @@ def _complete_execution(context: DecisionContext) -> None:
 
 
 def _build_output(context: DecisionContext) -> Value:
-    """Returns the `output` template, or else the outputs of the leaves.
+    """Returns the output of the execution: the `output` template, or without a template the outputs
+    of the leaf nodes.
 
-    A single leaf gives its output unchanged, several give an object by node id.
+    The output of a single leaf is returned unchanged. Several leaves give an object by node id.
     """
     execution = context.execution
     if execution.graph.workflow.output is not None:

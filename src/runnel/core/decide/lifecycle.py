@@ -34,10 +34,12 @@ from runnel.core.states import ExecutionState, NodeState
 
 
 def on_create(context: DecisionContext, command: CreateExecution) -> None:
-    """Starts a new execution; for an existing one, derives again what may be missing.
+    """Starts a new execution unless it `is_held`.
 
-    A creation is repeated by a parent after a takeover, or because it was split between two
-    commits.
+    For an existing execution, derives lost effects again.
+
+    A creation is repeated if a parent sends it again after a takeover, or if its decision was split
+    between two commits.
     """
     execution = context.execution
     if execution.is_final:
@@ -49,7 +51,10 @@ def on_create(context: DecisionContext, command: CreateExecution) -> None:
 
 
 def on_take_over(context: DecisionContext, command: TakeOver) -> None:
-    """Records reused results before the start. A repeated or late command changes nothing."""
+    """Records the results that a rerun reuses, before the execution starts.
+
+    A repeated or late command changes nothing.
+    """
     execution = context.execution
     if execution.state is not ExecutionState.PENDING or command.part in execution.reused_parts:
         return
@@ -69,14 +74,18 @@ def _start_execution(context: DecisionContext, event: ExecutionStarted) -> None:
     execution = context.execution
     if execution.unsettled_count == len(execution.graph):
         context.to_evaluate.extend(execution.graph.roots)
-    else:  # a rerun continues after its reused results
+    else:  # a rerun starts at the nodes after its reused results
         context.to_evaluate.extend(
             index for index, unsettled in enumerate(execution.unsettled_parents) if not unsettled
         )
 
 
 def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
-    """Cancels the execution. It is idempotent and does not change an outcome decided before."""
+    """Cancels the execution.
+
+    A repeated cancellation has no effect, and neither has one after the outcome is set, unless
+    `is_forced`.
+    """
     execution = context.execution
     is_closing = execution.outcome is not None
     if execution.is_final or (is_closing and not command.is_forced):
@@ -92,7 +101,10 @@ def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
 
 
 def on_fail(context: DecisionContext, command: FailExecution) -> None:
-    """Fails the execution after its decision raised. Nothing more runs, not even clean-up nodes."""
+    """Fails the execution after its decision raised an error.
+
+    Nothing more runs, not even clean-up nodes.
+    """
     if context.execution.is_final:
         return
     close_execution(context, ExecutionState.FAILED, command.error, is_abrupt=True)
@@ -100,10 +112,12 @@ def on_fail(context: DecisionContext, command: FailExecution) -> None:
 
 
 def on_resume(context: DecisionContext) -> None:
-    """Derives again what a lost store or a half-written decision may have omitted.
+    """Derives again all effects that a rollback of the store or a half-written decision may have
+    lost.
 
-    Repeating it is harmless. Timers are keyed, and keys and children are requested by the same
-    token. Tasks in flight stay untouched: their loss is found by querying the store.
+    Resuming twice is harmless: timers have keys, and concurrency keys and children are requested
+    with the same token. Resuming does not change tasks in flight. The engine finds lost tasks by
+    querying the store.
     """
     execution = context.execution
     if execution.is_final:

@@ -1,4 +1,6 @@
-"""`for_each`: evaluates the list, issues its items through a window, joins results in order."""
+"""`for_each`: evaluates the list, issues a limited number of items at a time, joins results in
+order.
+"""
 
 from runnel.core.agenda import Agenda
 from runnel.core.commands import OutputStored
@@ -39,7 +41,10 @@ def start_map(context: DecisionContext, index: int) -> None:
 
 
 def continue_map(context: DecisionContext, index: int) -> None:
-    """Joins a map whose items are all done; otherwise queues its next items."""
+    """Joins the results if all items of the map are settled.
+
+    Queues the map's next items if some are not settled.
+    """
     map_run = context.execution.maps[index]
     if map_run.is_settled:
         _join_results(context, index, map_run)
@@ -48,7 +53,10 @@ def continue_map(context: DecisionContext, index: int) -> None:
 
 
 def issue_next_items(context: DecisionContext, index: int) -> None:
-    """Issues items while there are slots. After each item, other ready nodes get their turn."""
+    """Issues items of a map while there are slots.
+
+    After each item, other ready nodes get their turn.
+    """
     execution = context.execution
     context.agenda.get_map(index).is_queued = False
     if execution.nodes[index].is_final:
@@ -82,9 +90,12 @@ def on_output_stored(context: DecisionContext, command: OutputStored) -> None:
 
 
 def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> str | None:
-    """Evaluates the lists of running maps after a load; returns the key of a blob needed first.
+    """Evaluates the lists of running maps of a loaded execution.
 
-    The lists equal those with which the maps started: they depend on settled outputs only.
+    Returns the key of a blob that must be loaded first, or None.
+
+    The lists equal those with which the maps started, because a list depends on settled outputs
+    only.
     """
     for index in execution.maps:
         if execution.nodes[index].is_final or agenda.get_map(index).items is not None:
@@ -114,7 +125,10 @@ def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorI
 
 
 def _join_results(context: DecisionContext, index: int, map_run: MapRun) -> None:
-    """Joins the results to one list: inline if small, otherwise through a blob."""
+    """Joins the results of a map to one list.
+
+    The list is inline if it is small, and a blob if it is large.
+    """
     results = [result for result in map_run.results if result is not None]
     is_small = map_run.size + 1 <= context.inputs.policy.inline_bytes_max
     if is_small and all(result.blob is None for result in results):

@@ -1,7 +1,7 @@
-"""Advances an execution: from settled parents to evaluation to issued tasks, until all is done.
+"""Advances an execution: evaluates nodes whose parents are settled, and issues their tasks.
 
-Everything here loops over worklists and never recurses: a chain of 100,000 skipped nodes is one
-long list.
+The functions of this module use worklists and never recurse, because a chain may have 100,000
+skipped nodes.
 """
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
@@ -13,29 +13,30 @@ from runnel.core.events import NodeSkipped, NodeWaits, Wait
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
-from runnel.core.states import ExecutionState, NodeState
-from runnel.core.templates.template import is_true
-from runnel.core.workflow import (
-    CHILD_WORKFLOW,
-    CORE_HANDLERS,
-    OnFailure,
+from runnel.core.run_when import (
     ParentOutcome,
     RunWhen,
     SkipReason,
     apply_run_when,
     classify_parent_outcome,
 )
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.templates.template import is_true
+from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
 
-# These handlers need no slot. A child execution needs one, like a task.
+# The handlers that need no slot. A child execution needs a slot, like a task.
 _SLOTLESS = CORE_HANDLERS - {CHILD_WORKFLOW}
-# Bound once: an access to an enum member takes 0.1 µs, of 13 µs for a command.
+# Bound to names, because each access to a member of an enum takes 0.1 µs, of 13 µs for a command.
 _RUNNING = ExecutionState.RUNNING
 _PENDING, _COMPLETED = NodeState.PENDING, NodeState.COMPLETED
 _ONE_FAILED = RunWhen.ONE_FAILED
 
 
 def advance_execution(context: DecisionContext) -> None:
-    """Performs everything that is possible now. It is the last step of every command."""
+    """Evaluates nodes and issues tasks until nothing more is possible now.
+
+    Every command ends with this step.
+    """
     execution = context.execution
     while execution.state is _RUNNING:
         if execution.first_failed is not None and _close_on_first_failure(context):
@@ -49,15 +50,18 @@ def advance_execution(context: DecisionContext) -> None:
 
 
 def _evaluate_node(context: DecisionContext, index: int) -> None:
-    """Skips or starts a node whose parents are all settled, or lets it wait for a blob."""
+    """Skips or starts a node whose parents are all settled.
+
+    The node stays PENDING if it needs a blob first.
+    """
     execution = context.execution
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
     awaited_blobs = context.agenda.awaited_blobs
     if awaited_blobs:
-        # The awaited blob may be loaded before BlobLoaded arrives, which must not find the node
-        # started.
+        # The blob may already be in memory before the command BlobLoaded arrives. The command
+        # BlobLoaded must not evaluate a node again that has started.
         awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
@@ -77,9 +81,9 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
 
 
 def _find_skip_reason(context: DecisionContext, compiled: CompiledNode) -> SkipReason | None:
-    """Returns None if the node has to run.
+    """Returns the reason to skip the node, or None if `run_when` lets the node run.
 
-    If all parents completed, only `one_failed` needs an evaluation.
+    If all parents completed, only `one_failed` can skip the node.
     """
     nodes = context.execution.nodes
     rule = compiled.node.run_when
@@ -108,10 +112,13 @@ def _start_node(context: DecisionContext, index: int) -> None:
 
 
 def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
-    """Starts the node or item if there is a slot; otherwise queues it.
+    """Starts the node or item if there is a slot.
 
-    An overdue retry is in no state in which a takeover would find it, so it is recorded as waiting
-    for a slot. A PENDING node is found by its settled parents.
+    Adds the node or item to the ready queue if no slot is free.
+
+    A retry whose timer has fired has no timer any more. An event NodeWaits with `slot` records such
+    a retry, so that a new owner of the partition finds it. A new owner finds a PENDING node through
+    its settled parents.
     """
     execution, ready = context.execution, context.agenda.ready
     if has_slot(context) and not ready:
@@ -125,7 +132,10 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
 
 
 def _issue_next_ready(context: DecisionContext) -> bool:
-    """Issues the next entry of the ready queue; False if there is none, or no slot."""
+    """Issues the next entry of the ready queue.
+
+    Returns False if the queue is empty or no slot is free.
+    """
     ready = context.agenda.ready
     if not ready or not has_slot(context):
         return False
@@ -143,7 +153,10 @@ def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
 
 
 def _close_on_first_failure(context: DecisionContext) -> bool:
-    """Closes the execution at its first failed node. True if there is more to do after that."""
+    """Closes a `fail_fast` execution after its first failed node.
+
+    Returns True if this call closed the execution.
+    """
     execution = context.execution
     if execution.outcome is not None or execution.first_failed is None:
         return False

@@ -1,4 +1,6 @@
-"""Starts attempts: a slot, then a concurrency key if the node has one, then a task."""
+"""Starts attempts: checks for a slot, requests the concurrency key of the node, and issues the
+task.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -29,17 +31,19 @@ from runnel.core.workflow import CORE_HANDLERS
 def prepare_shared_values(
     context: DecisionContext, index: int, count: int
 ) -> dict[str, Value] | None:
-    """Returns offloaded values by their names in templates; None while they are being written.
+    """Returns the offloaded values of a map by their names in templates.
 
-    The node is evaluated again once they are written. The decision is made here and not when a
-    value is produced, because only now the number of tasks that carry it is known.
+    Returns None while these values are being written.
+
+    The node is evaluated again once the values are written. Offloading is decided when a map
+    starts, because only then the number of tasks that carry a value is known.
     """
     large = {
         name: value
         for name, value in _list_task_values(context, index)
         if _is_worth_offloading(context, value, count)
     }
-    # Values written since the last map began are newer.
+    # Values in the agenda were written after the last map began, so they are newer.
     offloaded = context.execution.offloaded_values | context.agenda.offloaded_values
     missing = {name: value for name, value in large.items() if name not in offloaded}
     if missing:
@@ -50,9 +54,9 @@ def prepare_shared_values(
 
 
 def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None:
-    """Requests each value once, for any number of maps.
+    """Requests each offload once, for any number of maps.
 
-    30 maps that began together wrote 465 times instead of 30.
+    Without this, 30 maps that began together wrote 465 blobs instead of 30.
     """
     pending = context.agenda.pending_offloads
     new = {name: value for name, value in values.items() if name not in pending}
@@ -62,7 +66,10 @@ def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None
 
 
 def _list_task_values(context: DecisionContext, index: int) -> Iterator[tuple[str, Value]]:
-    """Yields the values that the items' tasks carry; none if no worker runs the items."""
+    """Yields the values that the tasks of a map's items carry.
+
+    Yields nothing if no worker runs the items.
+    """
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.node.handler in CORE_HANDLERS:
@@ -94,7 +101,11 @@ def has_slot(context: DecisionContext) -> bool:
 
 
 def start_attempt(context: DecisionContext, index: int, item: int) -> None:
-    """Starts the next attempt, which has a slot. Fails it if its key can't be evaluated."""
+    """Starts the next attempt of a node or item.
+
+    Fails the node or item if its key can't be evaluated. The caller has checked that a slot is
+    free.
+    """
     if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
         start_core_handler(context, index, item)
         return
@@ -104,7 +115,10 @@ def start_attempt(context: DecisionContext, index: int, item: int) -> None:
 
 
 def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo | None:
-    """Queues the task or requests its key. Returns an ErrorInfo if the key can't be evaluated."""
+    """Queues the task, or requests its concurrency key.
+
+    Returns an ErrorInfo if the key can't be evaluated.
+    """
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.concurrency_key is None:
@@ -120,7 +134,10 @@ def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo
 
 
 def wait_for_limit(context: DecisionContext, index: int, item: int, key: str) -> None:
-    """Requests the key. The future attempt is already named, so that the key can be released."""
+    """Requests the concurrency key for the next attempt.
+
+    The NodeWaits event names the next attempt, so that its key can be released later.
+    """
     execution = context.execution
     compiled = execution.graph.nodes[index]
     run = execution.run(index, item) or PENDING_RUN
@@ -200,7 +217,7 @@ def _collect_outputs(
 
 
 def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...]) -> int:
-    """Returns how many parents have an output. Skipped ones have none."""
+    """Returns the number of parents with an output. A skipped parent has no output."""
     nodes = context.execution.nodes
     return len([parent for parent in parents if nodes[parent].output is not None])
 
@@ -214,7 +231,10 @@ def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw
 def _evaluate_concurrency_key(
     context: DecisionContext, index: int, item: int
 ) -> str | ErrorInfo | None:
-    """Returns None if a blob must be loaded first; then the key is evaluated again."""
+    """Returns the concurrency key, or the error of its evaluation.
+
+    Returns None if a blob must be loaded first; the key is then evaluated again later.
+    """
     compiled = context.execution.graph.nodes[index]
     evaluated = evaluate_template(context, index, compiled.concurrency_key, item=item)
     if not isinstance(evaluated, EvaluatedValue):

@@ -1,4 +1,4 @@
-"""The handlers that never reach a worker: sleep, wait_for_signal and child workflows."""
+"""The handlers that the core runs itself: sleep, wait_for_signal and child workflows."""
 
 import msgspec
 
@@ -19,14 +19,17 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
 from runnel.core.workflow import CHILD_WORKFLOW, SLEEP
 
-# About three centuries: a longer wait is a mistake in the unit.
+# The longest sleep or wait, about three centuries. A longer wait is a mistake in the unit.
 SECONDS_MAX = 1e10
 
 _encoder = msgspec.json.Encoder()
 
 
 def start_core_handler(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
-    """Resolves the config here, because no worker does. A bad value fails the node."""
+    """Starts a sleep, a wait for a signal or a child execution.
+
+    Resolves the config in the core, because no worker does. An invalid value fails the node.
+    """
     compiled = context.execution.graph.nodes[index]
     evaluated = evaluate_template(context, index, compiled.config, item=item)
     if evaluated is None:
@@ -76,7 +79,9 @@ def _emit_wait(
 
 
 def consume_signal(context: DecisionContext, index: int) -> None:
-    """Completes a waiting node with the oldest signal of its name, if there is one."""
+    """Completes a node that waits for a signal with the oldest signal of that name, if there is
+    one.
+    """
     execution = context.execution
     run = execution.nodes[index]
     for signal_id, (name, payload) in execution.signals.items():
@@ -91,7 +96,10 @@ def consume_signal(context: DecisionContext, index: int) -> None:
 
 
 def on_signal(context: DecisionContext, command: SendSignal) -> None:
-    """Stores the signal until a node waits for it. The same signal id is accepted once."""
+    """Stores the signal until a node waits for it.
+
+    Ignores a signal id that was already received.
+    """
     execution = context.execution
     if execution.is_final or command.signal_id in execution.signal_ids:
         return
@@ -146,7 +154,7 @@ def _start_child(context: DecisionContext, index: int, item: int, config: Json) 
 
 
 def send_create_child(context: DecisionContext, index: int, item: int, child_input: Json) -> None:
-    """Sends CreateExecution, again after a takeover.
+    """Sends CreateExecution for a child, and sends it again after a takeover.
 
     Creating the same child twice has no effect.
     """
@@ -171,7 +179,10 @@ def send_create_child(context: DecisionContext, index: int, item: int, child_inp
 
 
 def convert_child_result(command: ChildSettled) -> Value | ErrorInfo:
-    """Returns the child's output or error. A failed child is not retried: its nodes were."""
+    """Returns the output or the error of a child.
+
+    A failed child is not retried, because its nodes have had their own retries.
+    """
     if command.state is ExecutionState.COMPLETED:
         return command.output or NULL
     cause = f": {command.error.message}" if command.error else ""

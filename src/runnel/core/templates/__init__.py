@@ -1,7 +1,7 @@
-"""Templates and conditions: Jinja's syntax, a subset of its language, and an own evaluator.
+"""Templates and conditions: a subset of Jinja's language, parsed by Jinja and evaluated by Runnel.
 
-`compile_tree` and `compile_expression` raise TemplateSyntaxError. Evaluation gives a JSON value,
-MissingValueError or TemplateEvaluationError for any scope. No code is executed.
+`compile_tree` and `compile_expression` raise TemplateSyntaxError. An evaluation returns a JSON
+value, or raises MissingValueError or TemplateEvaluationError. A template never executes code.
 """
 
 from runnel.core.templates.errors import (

@@ -15,7 +15,10 @@ COMPARED_NAMES_MAX = 1000
 
 
 class TemplateError(RunnelError):
-    """The base of the three. `problem` is the sentence; callers add template and field."""
+    """The base of the errors of templates.
+
+    `problem` is the message; callers add the template and its field.
+    """
 
     code = "template"
 
@@ -28,8 +31,9 @@ class TemplateError(RunnelError):
         self.where = where
 
     def add_location(self, *, template: str | None = None, where: str | None = None) -> None:
-        """Sets template and field unless they are set: the code that detects a problem does not
-        know them.
+        """Sets the template and its field, unless they are set.
+
+        The code that detects a problem knows neither template nor field.
         """
         self.template = self.template or template
         self.where = self.where or where
@@ -40,22 +44,25 @@ class TemplateError(RunnelError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """A template or condition is not part of the language. It is found before anything runs."""
+    """A template or condition has invalid syntax.
+
+    Validation reports this error before the workflow runs.
+    """
 
     code = "template_syntax"
 
 
 class TemplateEvaluationError(TemplateError):
-    """All values exist, but their types do not fit the template."""
+    """The values that a template reads exist, but a type or size does not fit."""
 
     code = "template_evaluation"
 
 
 class MissingValueError(TemplateError):
-    """A path leads to no value. Only this error is caught by `default(…)` and `is defined`.
+    """A path in a template leads to no value. `default(…)` and `is defined` catch only this error.
 
-    With `key` None, `path` itself is missing. `found` says what `path` is instead of an object.
-    `names` are the existing keys there.
+    If `key` is None, `path` itself is missing. If the value at `path` has no keys, `found`
+    describes that value. `names` are the existing keys at `path`.
     """
 
     code = "missing_value"
@@ -98,7 +105,10 @@ def _suggest_fix(found: str, key: str | int) -> str:
 def format_known_names(
     unknown_name: str, names: list[str], *, intro: str = "it has", shown_max: int = SHOWN_NAMES_MAX
 ) -> str:
-    """Returns `; it has: a, b (did you mean 'a'?)`, or an empty text without names."""
+    """Returns a list of names for a message, for example `; it has: a, b (did you mean 'a'?)`.
+
+    Returns an empty text if there are no names.
+    """
     if not names:
         return ""
     listed = ", ".join(shorten(name, SHOWN_CHARS_MAX) for name in names[:shown_max])
@@ -112,16 +122,17 @@ def _quote(name: str | int) -> str:
     return f"'{shorten(name, SHOWN_CHARS_MAX)}'" if isinstance(name, str) else f"[{name}]"
 
 
-# -- limits: how large a template, its parts and its results may be ------------------------
+# -- the size limits of a template, of its parts and of its results ------------------------
 
 SOURCE_BYTES_MAX = 64 * 1024
 NODES_MAX = 500
 DEPTH_MAX = 50
 TREE_DEPTH_MAX = 100
 
-# Jinja's parser uses about 15 stack frames per bracket: 25 brackets leave most of Python's 1,000.
+# Jinja's parser uses about 15 stack frames per bracket. 25 brackets leave most of Python's 1,000
+# frames free.
 BRACKETS_MAX = 25
-# `not not x`, `- - x` and `a if b else c if d else e` use one frame each.
+# In `not not x`, `- - x` and `a if b else c if d else e`, each operator uses one stack frame.
 OPERATOR_CHAIN_MAX = 50
 
 TEXT_BYTES_MAX = 1024 * 1024
@@ -129,15 +140,15 @@ ITEMS_MAX = 100_000
 INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 15
 
-# The most bytes that one evaluation (of a whole tree) may build, so that many large texts are
-# refused as well.
+# The most bytes that the evaluation of a whole tree may build, so that many large texts are refused
+# too.
 BUILT_BYTES_MAX = 16 * 1024 * 1024
 ITEM_BYTES = 8
 
 CACHED_SOURCES_MAX = 1024
 
 
-# -- refusals: what the language leaves out of Jinja's, and what to write instead ----------
+# -- messages for Jinja syntax that templates do not support --------------------------------
 
 _ARITHMETIC_OPERATORS = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",
@@ -152,7 +163,10 @@ _UNSUPPORTED_REASONS: Mapping[str, str] = {
 
 
 def explain_unsupported(construct: str) -> str:
-    """Explains why a construct is not supported. `construct` is the name of its Jinja class."""
+    """Returns the message for a construct that is not supported.
+
+    `construct` is the name of its Jinja class.
+    """
     if construct in _ARITHMETIC_OPERATORS:
         return (
             f"arithmetic ('{_ARITHMETIC_OPERATORS[construct]}') is not part of templates; "
@@ -162,7 +176,10 @@ def explain_unsupported(construct: str) -> str:
 
 
 def check_literal(value: Json) -> Json:
-    """Returns the value. Raises TemplateSyntaxError for values that JSON can't represent."""
+    """Returns the value of a literal.
+
+    Raises TemplateSyntaxError for values that JSON can't represent.
+    """
     if isinstance(value, int) and abs(value) > INTEGER_MAX:
         raise TemplateSyntaxError("a whole number beyond 64 bits; pass it as a string")
     if isinstance(value, float) and not math.isfinite(value):

@@ -31,8 +31,10 @@ def to_text(value: Json) -> str:
 
 
 def to_json(value: Json) -> str:
-    """Encodes in chunks, because `[a, a, a]` may become many times larger than the value
-    in memory.
+    """Returns the value as JSON.
+
+    Encodes in chunks and stops at the size limit, because `[a, a, a]` may become many times larger
+    than the value in memory.
     """
     chunks: list[str] = []
     bytes_remaining = TEXT_BYTES_MAX
@@ -62,7 +64,7 @@ def check_list_size(items: list[Json]) -> list[Json]:
 
 
 def count_utf8_bytes(text: str) -> int:
-    """Returns the number of bytes in UTF-8."""
+    """Returns the number of bytes of the text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -77,7 +79,7 @@ def make_text_too_long_error() -> TemplateEvaluationError:
 
 
 def describe_kind(value: Json) -> str:
-    """Returns the kind of the value for the text after 'is' or 'got'."""
+    """Returns the kind of the value for error messages, for example "a number"."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -121,7 +123,10 @@ def require_object(name: str, value: Json) -> dict[str, Json]:
 
 
 def require_number(name: str, value: Json) -> Json:
-    """Requires a finite number, within 64 bits if whole, so that arithmetic on it can't fail."""
+    """Returns the value if it is a finite number, and within 64 bits if it is whole.
+
+    Arithmetic on such a number can't fail.
+    """
     if not is_number(value):
         raise make_type_error(name, "a number", value)
     fits = abs(value) <= INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
@@ -131,7 +136,10 @@ def require_number(name: str, value: Json) -> Json:
 
 
 def require_items(name: str, value: Json) -> list[Json]:
-    """Raises MissingValueError for an empty list, so that `| first | default(0)` works."""
+    """Returns a list that is not empty.
+
+    Raises MissingValueError for an empty list, so that `| first | default(0)` works.
+    """
     items = require_list(name, value)
     if not items:
         raise MissingValueError("the list", key=name, found="empty")
@@ -161,7 +169,10 @@ _DECIMAL_PATTERN = re.compile(
 
 
 class TemplateFilter(msgspec.Struct, frozen=True):
-    """A filter. If `builds_new_value`, its result counts against the bytes of an evaluation."""
+    """A filter of the template language.
+
+    If `builds_new_value`, its result counts against the size limit of an evaluation.
+    """
 
     apply: Callable[..., Json]
     arguments_min: int = 0
@@ -239,7 +250,8 @@ def _sort(value: Json) -> list[Json]:
 
 
 def _unique(value: Json) -> list[Json]:
-    # Keyed by JSON text: objects have no hash, and comparing all pairs would take n² steps.
+    # The keys are JSON texts, because objects have no hash and comparing all pairs would take n²
+    # steps.
     seen: dict[str, Json] = {}
     bytes_remaining = BUILT_BYTES_MAX
     for item in require_list("unique", value):

@@ -1,6 +1,6 @@
-"""Converts expressions that Jinja has parsed into nodes of Runnel, or refuses them.
+"""Parses expressions with Jinja and converts the result into Runnel's own expression nodes.
 
-Jinja never evaluates anything. This module is imported when the first expression needs it.
+Jinja evaluates nothing. The parser imports this module when the first expression needs Jinja.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +35,16 @@ _OPERATORS = {
 _DEFAULT_FILTERS = frozenset({"d", "default"})
 _FILTER_NAMES = _DEFAULT_FILTERS | FILTERS.keys()
 
-# Only the syntax is used: no filter, global or loader of this environment is ever called.
+# Runnel uses only the syntax of this environment and never calls its filters, globals or loaders.
 _environment = jinja2.Environment(autoescape=False)  # noqa: S701 - it renders nothing
 
 
 def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[TemplateReference]]:
-    """Parses a source whose brackets were checked. Raises TemplateSyntaxError."""
+    """Returns the parsed expression and its references.
+
+    The caller has checked the brackets of the source. Raises TemplateSyntaxError for invalid
+    syntax.
+    """
     try:
         parser = Parser(_environment, source, state="variable")
         tree = parser.parse_expression()
@@ -52,8 +56,8 @@ def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[Templa
     except jinja2.TemplateSyntaxError as error:
         raise TemplateSyntaxError(f"{error.message}; {_EXAMPLE}") from None
     except (ValueError, SyntaxError) as error:
-        # Jinja passes digits to Python unchecked: there may be too many, or digits that are not
-        # ASCII.
+        # Jinja passes digits to Python unchecked. A number may have too many digits, or digits that
+        # are not ASCII.
         raise TemplateSyntaxError(
             "a number that can't be read; write it in plain digits"
         ) from error
@@ -65,7 +69,10 @@ def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[Templa
 
 
 class _Converter:
-    """Converts a Jinja tree and collects its references. It bounds size and depth."""
+    """Converts a Jinja tree and collects its references.
+
+    Refuses a tree that is too large or too deep.
+    """
 
     def __init__(self) -> None:
         self.references: set[TemplateReference] = set()
@@ -90,7 +97,7 @@ class _Converter:
         return ours.Literal(check_literal(node.value))
 
     def convert_path(self, node: jinja.Expr) -> ours.ExpressionNode:
-        # A loop, because a long path is a deep tree in Jinja.
+        # A loop instead of recursion, because a long path is a deep tree in Jinja.
         keys: list[PathKey] = []
         while isinstance(node, jinja.Getattr | jinja.Getitem):
             keys.append(node.attr if isinstance(node, jinja.Getattr) else _convert_index(node.arg))
@@ -171,7 +178,7 @@ class _Converter:
         return ours.DefinedTest(operand) if name == "defined" else ours.TypeTest(name, operand)
 
 
-# Any: each method takes the one class that it is registered for.
+# The parameter type is Any, because each method takes only the class of its key.
 _CONVERTERS: Mapping[type[jinja.Node], Callable[[_Converter, Any], ours.ExpressionNode]] = {
     jinja.And: _Converter.convert_and,
     jinja.Compare: _Converter.convert_comparison,
@@ -212,7 +219,10 @@ def _convert_object_key(node: jinja.Expr) -> str:
 
 
 def _flatten_operands(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
-    """Returns the operands of `a and b and c`. In Jinja that is `(a and b) and c`: deep if long."""
+    """Returns the operands of `a and b and c` as one list.
+
+    In Jinja, the expression is the nested `(a and b) and c`.
+    """
     operands = []
     operand: jinja.Expr = node
     while isinstance(operand, jinja.And | jinja.Or) and type(operand) is type(node):

@@ -1,6 +1,7 @@
-"""Expressions as frozen nodes that evaluate themselves, their references and their context.
+"""The nodes of parsed expressions, their evaluation, and references to values.
 
-No attribute of a value is ever accessed: a step of a path is an item lookup in an object or list.
+An evaluation never accesses a Python attribute of a value. Each step of a path is a lookup in an
+object or list.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,10 +29,12 @@ OPERATOR_WORDS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
 
 
 class TemplateReference(msgspec.Struct, frozen=True):
-    """A reference: `fetch.result[0]` has the root `fetch` and the path `('result', 0)`.
+    """A reference in a template.
 
-    `nodes['x-y'].z` has the root `x-y` and the path `('z',)`. The lookup is the same as by a bare
-    name, but `via_nodes` says that the root can only be a node.
+    `fetch.result[0]` has the root `fetch` and the path `('result', 0)`.
+
+    `nodes['x-y'].z` has the root `x-y` and the path `('z',)`. A lookup through `nodes` is the same
+    as one by a plain name. `via_nodes` means that the root must be a node.
     """
 
     root: str
@@ -44,7 +47,10 @@ class TemplateReference(msgspec.Struct, frozen=True):
 
 
 def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
-    """Raises TemplateSyntaxError if `nodes` is not followed by the id of a node."""
+    """Returns the reference.
+
+    Raises TemplateSyntaxError if `nodes` is not followed by the id of a node.
+    """
     if root in OPERATOR_WORDS:
         raise TemplateSyntaxError(
             f"'{root}' is an operator; a node of that name is nodes['{root}']"
@@ -71,23 +77,22 @@ def _format_step(key: PathKey) -> str:
     return f"[{key}]"
 
 
-# -- one evaluation: the source of its values, and how much it may still build -------------
+# -- one evaluation: the source of its values, and its size limit --------------------------
 
 
 class TemplateScope(Protocol):
     """The values that a template may use.
 
-    `lookup` is called only for roots that evaluation reaches, and each time it reaches one. It
-    raises MissingValueError(root) if there is no such value. Values are shared, not copied: the
-    caller must not change a result.
+    An evaluation calls `lookup` each time it reaches a root, and only for roots that it reaches.
+    Values are shared, not copied, so the caller must not change a result.
     """
 
     def lookup(self, root: str) -> Json:
-        """Raises MissingValueError."""
+        """Returns the value of a root. Raises MissingValueError(root) if there is no such value."""
 
 
 class EvaluationContext:
-    """The scope of one evaluation, and the bytes that it may still build."""
+    """The scope of one evaluation, and the number of bytes that the evaluation may still build."""
 
     __slots__ = ("_bytes_remaining", "scope")
 
@@ -96,7 +101,10 @@ class EvaluationContext:
         self._bytes_remaining = BUILT_BYTES_MAX
 
     def charge_built_bytes(self, built: Json) -> None:
-        """Counts a new string or list. Raises TemplateEvaluationError if the total is too large."""
+        """Counts the size of a new string or list.
+
+        Raises TemplateEvaluationError if the total is too large.
+        """
         self._bytes_remaining -= len(built) * (1 if isinstance(built, str) else ITEM_BYTES)
         if self._bytes_remaining < 0:
             raise TemplateEvaluationError(
@@ -109,7 +117,10 @@ class ExpressionNode(Protocol):
     """A node of a parsed expression."""
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        """Raises TemplateEvaluationError for values whose type does not fit."""
+        """Returns the value of the node.
+
+        Raises TemplateEvaluationError if the type of a value does not fit.
+        """
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -128,7 +139,7 @@ class PathLookup(msgspec.Struct, frozen=True):
 
 
 class ItemAccess(msgspec.Struct, frozen=True):
-    """A path into a value that is not itself a path: `(items | first).name`."""
+    """A path into the value of an expression, as in `(items | first).name`."""
 
     holder: ExpressionNode
     path: tuple[PathKey, ...]
@@ -173,7 +184,10 @@ class ObjectLiteral(msgspec.Struct, frozen=True):
 
 
 class AndExpression(msgspec.Struct, frozen=True):
-    """`a and b`: the first false value, or the last one. Operands after it are not evaluated."""
+    """`a and b`: the first false value, or the last value if all are true.
+
+    Operands after the first false value are not evaluated.
+    """
 
     operands: tuple[ExpressionNode, ...]
 
@@ -187,7 +201,10 @@ class AndExpression(msgspec.Struct, frozen=True):
 
 
 class OrExpression(msgspec.Struct, frozen=True):
-    """`a or b`: the first true value, or the last one. Operands after it are not evaluated."""
+    """`a or b`: the first true value, or the last value if all are false.
+
+    Operands after the first true value are not evaluated.
+    """
 
     operands: tuple[ExpressionNode, ...]
 
@@ -230,7 +247,10 @@ class ConditionalExpression(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`a < b <= c` holds if each pair holds. Evaluation stops at the first pair that does not."""
+    """`a < b <= c` holds if each pair holds.
+
+    The evaluation stops at the first pair that does not hold.
+    """
 
     first: ExpressionNode
     comparisons: tuple[tuple[str, ExpressionNode], ...]

@@ -1,4 +1,7 @@
-"""Finds the expressions in a text and parses them: plain paths here, all others through Jinja."""
+"""Finds the expressions in a text and parses them.
+
+Parses plain paths itself, and all other expressions with Jinja.
+"""
 
 import re
 from functools import lru_cache
@@ -22,8 +25,8 @@ from runnel.core.templates.nodes import (
 )
 
 # -- scanning: literal text, and expressions between `{{` and `}}` -------------------------
-# Brackets are counted here, because Jinja's parser is recursive: a source that passes can't exhaust
-# the stack.
+# Brackets are counted before Jinja parses a source, because Jinja's parser is recursive. A source
+# that passes the check can't exhaust the stack.
 
 OPENING_PATTERN = re.compile(r"\{[{%#]")
 _CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
@@ -38,7 +41,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Python warns about any other escape, and a caller may have turned warnings into exceptions.
+# Escapes other than these are refused. Python warns about them, and a caller may have turned
+# warnings into exceptions.
 _ESCAPE = re.compile(
     r"""\\(?:['"\\abfnrtv] | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | (?P<unknown>.))""",
     re.VERBOSE | re.DOTALL,
@@ -46,13 +50,13 @@ _ESCAPE = re.compile(
 
 
 class SubstitutionSource(msgspec.Struct, frozen=True):
-    """The stripped source between `{{` and `}}`."""
+    """The source of an expression between `{{` and `}}`, without surrounding white space."""
 
     source: str
 
 
 def split_template(text: str) -> list[str | SubstitutionSource]:
-    """Returns literal strings and SubstitutionSources in order, without empty literals."""
+    """Splits a text into literal strings and SubstitutionSources, in order. Omits empty strings."""
     check_source_size(text)
     pieces: list[str | SubstitutionSource] = []
     start = 0
@@ -76,7 +80,9 @@ def check_source_size(source: str) -> None:
 
 
 def check_nesting(source: str) -> None:
-    """Raises TemplateSyntaxError unless brackets match and nothing is nested too deeply."""
+    """Raises TemplateSyntaxError if brackets do not match, or if the source is nested too
+    deeply.
+    """
     if _find_closing(source, 0) is not None:
         raise TemplateSyntaxError("'}}' without '{{' before it")
 
@@ -159,7 +165,7 @@ def _check_escapes(literal: str) -> None:
             )
 
 
-# Words that can't begin a path: `not[0]` negates a list.
+# Words that can't begin a path. For example, `not[0]` is not a path but negates a list.
 NON_ROOT_WORDS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -178,7 +184,10 @@ class ParsedExpression(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=CACHED_SOURCES_MAX)
 def parse_expression(source: str) -> ParsedExpression:
-    """Raises TemplateSyntaxError for everything that is not one expression of the language."""
+    """Returns the parsed expression.
+
+    Raises TemplateSyntaxError if the source is not exactly one expression of the language.
+    """
     check_source_size(source)
     plain = parse_path(source)
     if plain is not None:
@@ -186,8 +195,8 @@ def parse_expression(source: str) -> ParsedExpression:
     if not source.strip():
         raise TemplateSyntaxError("the expression is empty; expected one such as fetch.result")
     check_nesting(source)
-    # The import of Jinja takes about 60 ms, more than the rest of a cold start. It is imported on
-    # demand.
+    # Jinja is imported on demand, because its import takes about 60 ms, more than the rest of a
+    # cold start.
     from runnel.core.templates.jinja_syntax import parse_with_jinja
 
     node, references = parse_with_jinja(source)
@@ -195,8 +204,9 @@ def parse_expression(source: str) -> ParsedExpression:
 
 
 def parse_path(source: str) -> ParsedExpression | None:
-    """Parses the form of most templates, `fetch.result[0].name`; None leaves the source
-    to Jinja.
+    """Parses a plain path such as `fetch.result[0].name`, the form of most templates.
+
+    Returns None if the source is not a plain path.
     """
     match = _PATH.fullmatch(source)
     if match is None or match[1] in NON_ROOT_WORDS:

@@ -1,4 +1,6 @@
-"""Templates: conditions, and JSON whose strings may contain `{{ }}`, such as a node's config."""
+"""Compiles templates: conditions, and JSON whose strings may contain `{{ }}`, such as a node's
+config.
+"""
 
 from functools import lru_cache
 from typing import TypeAlias
@@ -35,7 +37,7 @@ from runnel.core.values import Json
 
 
 class CompiledExpression(msgspec.Struct, frozen=True):
-    """A compiled condition. `where` names its field in error messages."""
+    """A compiled condition or list expression. `where` names its field in error messages."""
 
     source: str
     references: frozenset[TemplateReference]
@@ -43,7 +45,7 @@ class CompiledExpression(msgspec.Struct, frozen=True):
     where: str
 
     def evaluate(self, scope: TemplateScope) -> Json:
-        """Raises only MissingValueError or TemplateEvaluationError."""
+        """Returns the value; raises only MissingValueError or TemplateEvaluationError."""
         try:
             return evaluate_node(self.node, EvaluationContext(scope), template=self.source)
         except TemplateError as error:
@@ -52,9 +54,10 @@ class CompiledExpression(msgspec.Struct, frozen=True):
 
 
 def compile_expression(source: str, *, where: str = "condition") -> CompiledExpression:
-    """Compiles `a.x > 3 and input.flag`, or the same inside one `{{ }}`.
+    """Compiles an expression such as `a.x > 3 and input.flag`, or the same expression inside one
+    `{{ }}`.
 
-    Raises TemplateSyntaxError.
+    Raises TemplateSyntaxError if the expression is invalid.
     """
     try:
         parsed = parse_expression(_unwrap(source.strip()))
@@ -67,12 +70,15 @@ def compile_expression(source: str, *, where: str = "condition") -> CompiledExpr
 
 
 def is_true(value: Json) -> bool:
-    """Returns whether a condition with this value holds. Null, false, 0 and empty values do not."""
+    """Returns True if a condition with this value holds.
+
+    A condition does not hold if its value is null, false, 0 or empty.
+    """
     return bool(value)
 
 
 def evaluate_node(node: ExpressionNode, context: EvaluationContext, *, template: str) -> Json:
-    """Returns the value of a node. Errors contain the template."""
+    """Returns the value of a node. Adds the template to an error that the evaluation raises."""
     try:
         return node.evaluate(context)
     except TemplateError as error:
@@ -103,7 +109,7 @@ class Substitution(msgspec.Struct, frozen=True):
 class TemplateString(msgspec.Struct, frozen=True):
     """A string with at least one `{{ }}`.
 
-    A single `{{ }}` without other text keeps its value's type.
+    A single `{{ }}` without other text keeps the type of its value.
     """
 
     pieces: tuple[str | Substitution, ...]
@@ -130,7 +136,7 @@ def _render(substitution: Substitution, context: EvaluationContext) -> str:
 
 
 class TemplateLeaf(msgspec.Struct, frozen=True):
-    """A string with templates and its path."""
+    """A string with templates, and its path in the tree."""
 
     text: TemplateString
     where: str
@@ -160,7 +166,7 @@ TreePart: TypeAlias = TemplateLeaf | TemplateBranch
 
 
 class TemplateTree(msgspec.Struct, frozen=True):
-    """A compiled JSON value. `part` is None if it contains no template."""
+    """A compiled JSON value. `part` is None if the value contains no template."""
 
     value: Json
     references: frozenset[TemplateReference]
@@ -180,14 +186,20 @@ class TemplateTree(msgspec.Struct, frozen=True):
 
 
 def compile_tree(value: Json, *, where: str = "config") -> TemplateTree:
-    """Raises TemplateSyntaxError for the first invalid template, with its path."""
+    """Compiles all templates in a JSON value.
+
+    Raises TemplateSyntaxError for the first invalid template, with its path.
+    """
     compiler = _Compiler(where)
     part = compiler.compile_part(value)
     return TemplateTree(value=value, references=frozenset(compiler.references), part=part)
 
 
 class _Compiler:
-    """Tracks its path in the tree. It formats the path only where there is a template."""
+    """Compiles the parts of a JSON value and tracks the path of the current part.
+
+    Formats a path only where there is a template.
+    """
 
     def __init__(self, where: str) -> None:
         self.references: set[TemplateReference] = set()
@@ -195,7 +207,7 @@ class _Compiler:
         self._trail: list[PathKey] = []
 
     def compile_part(self, value: Json) -> TreePart | None:
-        """Returns None if the value contains no template."""
+        """Returns the compiled value, or None if the value contains no template."""
         if isinstance(value, str):
             return self._compile_leaf(value) if OPENING_PATTERN.search(value) else None
         if isinstance(value, dict):
@@ -237,7 +249,10 @@ class _Compiler:
 
 @lru_cache(maxsize=CACHED_SOURCES_MAX)
 def compile_text(text: str) -> TemplateString:
-    """Compiles a text with at least one opening. Raises TemplateSyntaxError without a path."""
+    """Compiles a text that contains at least one `{{`.
+
+    The TemplateSyntaxError of an invalid template has no path yet.
+    """
     pieces: list[str | Substitution] = []
     references: frozenset[TemplateReference] = frozenset()
     for piece in split_template(text):

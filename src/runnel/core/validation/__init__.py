@@ -1,4 +1,6 @@
-"""Validates workflows: finds all problems in one pass, each as a sentence for the author."""
+"""Validates workflows: finds all problems of a workflow in one pass, as sentences for its
+author.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -27,15 +29,15 @@ from runnel.core.wording import describe_value, escape_unprintable, quote_name
 from runnel.core.workflow import Node, Workflow, encode_workflow
 from runnel.errors import InvalidWorkflowError
 
-# Nothing here recurses, and the cost grows linearly with nodes and edges: a chain of 100,000 nodes
-# takes about a second.
+# The checks do not recurse, and their cost grows linearly with nodes and edges. A chain of 100,000
+# nodes takes about a second.
 
 PROBLEMS_SHOWN_MAX = 100
 NODES_PER_STEP = 10_000
 
 
 class DefinitionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a definition may be, including its child workflows."""
+    """The size limits of a definition, including its child workflows."""
 
     nodes_max: int = 1_000_000
     definition_bytes_per_10k_nodes: int = 1_000_000
@@ -47,9 +49,9 @@ DEFAULT_LIMITS = DefinitionLimits()
 def build_graph(
     workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS, source: str | None = None
 ) -> Graph:
-    """Raises InvalidWorkflowError with every problem.
+    """Returns the graph of a valid workflow. Raises InvalidWorkflowError with every problem.
 
-    `source` is the name of the workflow in it.
+    `source` is the name of the workflow in the error message.
     """
     problems = find_problems(workflow, limits=limits)
     if problems:
@@ -60,7 +62,10 @@ def build_graph(
 
 
 def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:
-    """Returns an empty list for a valid workflow. Above a hundred problems, the last says so."""
+    """Returns the problems of a workflow; an empty list if it is valid.
+
+    If there are more than 100 problems, the last entry says so.
+    """
     problems = [
         escape_unprintable(problem)
         for problem in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)
@@ -88,7 +93,10 @@ def _check_extent(nested: NestedWorkflows, limits: DefinitionLimits) -> Iterator
             "are allowed"
         )
     if nested.nodes > limits.nodes_max:
-        yield f"it has {nested.nodes:,} nodes, at most {limits.nodes_max:,} are allowed; split it"
+        yield (
+            f"the workflow has {nested.nodes:,} nodes, at most {limits.nodes_max:,} are "
+            "allowed; split it"
+        )
 
 
 def _check_definition_size(
@@ -97,7 +105,7 @@ def _check_definition_size(
     try:
         size = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return  # a value that is not JSON is already reported
+        return  # another check has already reported a value that is not JSON
     steps = max(1, -(-nodes // NODES_PER_STEP))
     bytes_max = steps * limits.definition_bytes_per_10k_nodes
     if size > bytes_max:
@@ -151,5 +159,8 @@ def _find_node_problems(node: Node) -> Iterator[str]:
 
 
 def _is_linkable(node: Node) -> bool:
-    """Returns whether edges can be checked. Other problems of the node are already reported."""
+    """Returns True if the dependencies of the node can be checked.
+
+    Other problems of the node are already reported.
+    """
     return isinstance(node.id, str)

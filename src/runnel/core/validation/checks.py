@@ -1,4 +1,4 @@
-"""Checks of single fields and of JSON values, for workflows from documents and from Python."""
+"""Checks of single fields and of JSON values, for workflows from files and from Python code."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
 from runnel.core.values import Json, is_number
 from runnel.core.wording import describe_value, quote_name
-from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, RunWhen, Workflow
+from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
 
 NAME_CHARS_MAX = 200
-# Well within the range that a float represents exactly; as seconds, 30,000 years.
+# The largest number in a workflow. A float represents whole numbers up to NUMBER_MAX exactly. As
+# seconds, NUMBER_MAX is 30,000 years.
 NUMBER_MAX = 10**12
 
 
 class ValueCheck(msgspec.Struct, frozen=True):
-    """A check. `expected` completes "expected …, got …"; `schema` is the same as JSON Schema."""
+    """A check of one value. `expected` completes the message "expected …, got …".
+
+    `schema` is the same check as JSON Schema.
+    """
 
     expected: str
     fits: Callable[[Json], bool]
@@ -24,7 +29,10 @@ class ValueCheck(msgspec.Struct, frozen=True):
 
 
 def is_finite_number(value: Json) -> bool:
-    """Returns whether the value is a number in range: not a boolean, infinity or NaN."""
+    """Returns True if the value is a number in range.
+
+    Returns False for booleans, infinity and NaN.
+    """
     return is_number(value) and -NUMBER_MAX <= value <= NUMBER_MAX
 
 
@@ -138,11 +146,11 @@ def check_node_fields(node: Node) -> Iterator[str]:
 def _check_cache(node: Node, cache: Cache) -> Iterator[str]:
     yield from _check_fields(cache, CACHE_CHECKS, "cache.")
     if node.handler in CORE_HANDLERS:
-        yield f"cache: '{node.handler}' has no result to cache; remove it"
+        yield f"cache: '{node.handler}' has no result to cache; remove cache"
 
 
 def check_node_id(node_id: Json) -> str | None:
-    """Returns None if the id itself is valid."""
+    """Returns the problem of a node id, or None if the id is valid."""
     if NAME.fits(node_id):
         return None
     if isinstance(node_id, str) and len(node_id) > NAME_CHARS_MAX:
@@ -161,7 +169,8 @@ def _check_fields(
     defaults = _DEFAULTS[type(holder)]
     for field, check in checks.items():
         value = getattr(holder, field)
-        # Most fields have their default, which is valid: so a million nodes are checked in seconds.
+        # Most fields have their default, which is valid. Skipping defaults makes it possible to
+        # check a million nodes in seconds.
         if value is not defaults[field] and not check.fits(value):
             yield f"{where}{field}: expected {check.expected}, got {describe_value(value)}"
 
@@ -173,16 +182,18 @@ _DEFAULTS: Mapping[type, Mapping[str, Json]] = {
 _DEFAULT_RETRY = _DEFAULTS[Node]["retry"]
 
 
-# -- whether a value is JSON: values that can't be stored unchanged are reported by path ----
+# -- finds values that JSON can't represent, and reports them by path -----------------------
 
 DEPTH_MAX = 200
 INTEGER_MAX = 2**63 - 1
 
 
 def find_json_problems(value: Json, where: str) -> Iterator[str]:
-    """Yields problems in document order. `where` is the path of the value, "" for a document.
+    """Yields the problems of a value that can't be stored unchanged as JSON, in document order.
 
-    It uses a stack instead of recursion, so that no depth exhausts Python's stack.
+    `where` is the path of the value, or "" for a whole document.
+
+    The function uses a list instead of recursion, so that no depth exhausts Python's stack.
     """
     stack: list[tuple[str, Json, int]] = [(where, value, 0)]
     while stack:

@@ -1,7 +1,8 @@
-"""The settings of Runnel's own handlers: what `config` may and must contain for each.
+"""The settings of the built-in handlers: the allowed and required keys of `config` for each
+handler.
 
-A handler that is not in the table belongs to the user, and its settings are unknown. None marks a
-handler that accepts any settings.
+HANDLER_SETTINGS is the table of these settings. A handler that is not in the table is the user's
+own, and its settings are unknown. The entry None marks a handler that accepts any settings.
 """
 
 import re
@@ -50,9 +51,9 @@ _MOCK_KEYS = {"delay", "response", "status"}
 
 
 def is_url(value: Json) -> bool:
-    """Returns whether the value is a web URL with a host and without a password.
+    """Returns True if the value is an http or https URL with a host and without a password.
 
-    A password would appear in logs and proxies.
+    A password in a URL would appear in logs and proxies.
     """
     if not isinstance(value, str) or not value.isprintable() or " " in value:
         return False
@@ -168,7 +169,7 @@ def _make_maximum_check(maximum: int) -> ValueCheck:
     return ValueCheck(f"a whole number from 0 to {maximum:,}", fits, schema)
 
 
-# For editors. The content may be a template, so the schema names only the type.
+# JSON Schemas for editors. The content may be a template, so a schema names only the type.
 _OBJECT = {"type": "object"}
 _LIST = {"type": "array"}
 _TEXT = {"type": "string"}
@@ -258,7 +259,10 @@ HandlerConfig = Mapping[str, Json]
 
 
 def check_http_config(config: HandlerConfig) -> Iterator[str]:
-    """Yields problems between settings. Each sentence begins with the name of the wrong setting."""
+    """Yields the problems of settings that contradict each other.
+
+    Each problem begins with the name of a setting.
+    """
     if "url" not in config and not config.get("mock"):
         yield f"url: expected {URL.expected}; without one, set mock: true"
     if "json" in config and "body" in config:
@@ -278,7 +282,10 @@ def check_llm_config(config: HandlerConfig) -> Iterator[str]:
         got = "both" if "prompt" in config else "neither"
         yield f"prompt: expected either prompt or messages, got {got}"
     if "system" in config and "messages" in config:
-        yield "system: expected it with prompt only; put it into messages as role 'system'"
+        yield (
+            "system: expected only together with prompt; with messages, add a message of "
+            "role 'system'"
+        )
     if "model" not in config and not config.get("mock"):
         yield f"model: expected {TEXT.expected}; without one, set mock: true"
     if config.get("mock") is not True and isinstance(config.get("extra"), dict):
@@ -296,9 +303,10 @@ def check_shell_config(config: HandlerConfig) -> Iterator[str]:
 
 
 def _check_framing_headers(config: HandlerConfig) -> Iterator[str]:
-    """Refuses headers that the client sets itself.
+    """Yields a problem for each header that Runnel sets itself.
 
-    If both differ, a proxy and a server could see different requests in one connection.
+    With two different values, a proxy and a server could read different requests from one
+    connection.
     """
     for name in _list_header_names(config):
         if name.lower() in _FRAMING_HEADERS:
@@ -322,9 +330,11 @@ _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
 
 class HandlerSetting(msgspec.Struct, frozen=True):
-    """A setting of a handler. A value with a template is checked once it is resolved.
+    """A setting of a handler.
 
-    If `is_literal`, templates are not allowed.
+    A value with a template is checked only after the template is resolved.
+
+    If `is_literal`, the value must not contain a template.
     """
 
     check: ValueCheck
@@ -393,47 +403,49 @@ NO_MAP_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL})
 
 
 def find_setting_problems(node: Node) -> Iterator[str]:
-    """Yields problems without the name of the node, which the caller adds."""
+    """Yields the problems of a node's handler settings. The caller adds the name of the node."""
     settings = HANDLER_SETTINGS.get(node.handler)
     if settings is not None:
         yield from _check_settings(node.handler, node.config, settings, is_resolved=False)
     if node.handler == DATA_PROCESSOR:
         yield from _find_foreign_settings(node)
     if node.handler in NO_MAP_HANDLERS and node.for_each is not None:
-        yield f"for_each: the handler '{node.handler}' waits once and takes no list; remove it"
+        yield (
+            f"for_each: the handler '{node.handler}' waits once and takes no list; remove for_each"
+        )
     if node.handler in CORE_HANDLERS:
         yield from _find_ineffective_fields(node)
     if node.handler == CHILD_WORKFLOW and node.child is None:
         yield "config: the handler 'workflow' needs a workflow to run: add definition or file"
     if node.handler != CHILD_WORKFLOW and node.child is not None:
         yield (
-            f"child: only the handler 'workflow' runs a child workflow, this node's is "
+            f"child: only the handler 'workflow' runs a child workflow, this node's handler is "
             f"{quote_name(node.handler)}"
         )
 
 
 def find_config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
-    """Yields the problems of a config whose templates are resolved."""
+    """Yields the problems of a handler's config whose templates are resolved."""
     yield from _check_settings(
         handler, config, HANDLER_SETTINGS.get(handler) or {}, is_resolved=True
     )
 
 
 def _find_ineffective_fields(node: Node) -> Iterator[str]:
-    """Reports limits for workers on handlers that the engine itself runs: they would have no
-    effect.
+    """Yields a problem for each field that has no effect, because no worker runs the handler of the
+    node.
     """
     for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
         if getattr(node, name) is not None:
             yield (
-                f"{name}: no worker runs the handler '{node.handler}', so it would have no "
+                f"{name}: no worker runs the handler '{node.handler}', so this field would have no "
                 "effect; remove it"
             )
     if node.timeout_seconds != TIMEOUT_S_DEFAULT:
         advice = _TIMEOUT_ADVICE[node.handler]
         yield (
-            f"timeout_seconds: no worker runs the handler '{node.handler}', so it would have "
-            f"no effect; {advice}"
+            f"timeout_seconds: no worker runs the handler '{node.handler}', so this field would "
+            f"have no effect; {advice}"
         )
 
 
@@ -456,7 +468,7 @@ def _check_settings(
     for name, setting in settings.items():
         if setting.is_required and name not in config:
             yield (
-                f"config.{name}: the handler '{handler}' needs it; expected "
+                f"config.{name}: the handler '{handler}' needs this setting; expected "
                 f"{setting.check.expected}"
             )
     if handler in CONFIG_RULES:

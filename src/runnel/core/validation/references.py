@@ -1,4 +1,6 @@
-"""Checks the references in templates: each must name something that exists when it is read."""
+"""Checks the references in templates: each must name a value that exists when the template is
+evaluated.
+"""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +28,8 @@ from runnel.core.wording import (
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")
-# The fields in which an item exists: condition and list are evaluated before there are items.
+# The fields that may refer to `item`. `condition` and `for_each` are evaluated before there are
+# items.
 ITEM_FIELDS = ("config", "concurrency_key", "cache.key")
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -36,7 +39,9 @@ CompiledTemplate = TemplateTree | CompiledExpression
 
 
 def compile_fields(node: Node) -> Iterator[tuple[str, CompiledTemplate | TemplateSyntaxError]]:
-    """Yields every field that may contain templates, compiled, or its syntax error."""
+    """Yields the name of every field that may contain templates, with its compiled form or its
+    syntax error.
+    """
     if node.config:
         yield "config", _try_compile_tree(node.config, "config")
     if _is_given(node.condition):
@@ -60,8 +65,9 @@ def find_template_problems(structure: DependencyGraph, workflow: Workflow) -> It
 
 
 def _is_given(value: str | None) -> TypeGuard[str]:
-    """Returns False for empty texts and other types: they are reported as values, not as
-    templates.
+    """Returns True if the value is a text that is not empty.
+
+    The field checks report every other value.
     """
     return isinstance(value, str) and bool(value.strip())
 
@@ -81,7 +87,10 @@ def _try_compile_expression(source: str, where: str) -> CompiledTemplate | Templ
 
 
 class _ReferenceChecker:
-    """Checks references. Those to nodes above the parents are collected and checked together."""
+    """Checks the references of all fields.
+
+    References to nodes above the parents are collected and checked together.
+    """
 
     def __init__(self, structure: DependencyGraph) -> None:
         self._structure = structure
@@ -107,7 +116,7 @@ class _ReferenceChecker:
     def check_output(self, compiled: CompiledTemplate | TemplateSyntaxError) -> Iterator[str]:
         """Checks the workflow's output.
 
-        It is built when all nodes are settled, so it may use any node.
+        The output is built when all nodes are settled, so it may refer to any node.
         """
         if isinstance(compiled, TemplateSyntaxError):
             yield self._format_syntax_error(compiled)
@@ -115,16 +124,18 @@ class _ReferenceChecker:
         for reference in sorted(compiled.references, key=str):
             problem = _find_execution_key_problem(reference) or self._check_known(reference)
             if _is_secret(reference):
-                problem = "but an output is stored, and secrets never are; leave it out"
+                problem = (
+                    "but an output is stored, and secrets are never stored; leave the secret out"
+                )
             elif reference.root == "item":
                 problem = "which exists only inside a node with for_each; refer to that node"
             if problem:
                 yield f"output refers to {quote_name(str(reference))}, {problem}"
 
     def check_distant(self) -> Iterator[str]:
-        """Yields one sentence for each node that names a node which is not upstream.
+        """Yields one problem for each collected reference to a node that is not upstream.
 
-        Call it last.
+        Call `check_distant` after all other checks.
         """
         missing = sorted(find_not_upstream(self._structure, self._distant))
         swapped = [(target, index) for index, target in missing]
@@ -146,7 +157,7 @@ class _ReferenceChecker:
             return None
         handler = self._structure.nodes[index].handler
         if field == "cache.key":
-            return "but a cache key is stored, and secrets never are; name something else"
+            return "but a cache key is stored, and secrets are never stored; use another value"
         if field != "config" or handler in CORE_HANDLERS:
             subject = field if field != "config" else f"the config of the handler '{handler}'"
             return (
@@ -201,7 +212,9 @@ class _ReferenceChecker:
         return f"{error.where}: {shorten(error.template or '')}: {_suggest_subscript(unquoted_id)}"
 
     def _find_unquoted_id(self, text: str) -> str | None:
-        """Returns an id in the text that needs quotes but is written as a plain name."""
+        """Returns a node id that the text contains as a plain name although the id needs quotes, or
+        None.
+        """
         for node_id in islice(self._structure.index, COMPARED_NAMES_MAX):
             if (
                 node_id in text
@@ -213,9 +226,9 @@ class _ReferenceChecker:
 
 
 def _is_standalone(node_id: str, text: str) -> bool:
-    """Returns whether the id is neither quoted nor part of a longer word.
+    """Returns True if the text contains the id neither quoted nor as a part of a longer word.
 
-    An id without a letter could be any number.
+    Returns False for an id without a letter, because such an id could be a number.
     """
     has_letter = any(character.isalpha() for character in node_id)
     return has_letter and bool(re.search(rf"(?<![\w'\"]){re.escape(node_id)}(?![\w'\"])", text))

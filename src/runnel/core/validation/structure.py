@@ -1,4 +1,6 @@
-"""The structure of a workflow that may be invalid: dependencies, children, ancestors, cycles."""
+"""Analyses the structure of a workflow that may be invalid: dependencies, child workflows,
+ancestors, cycles.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,9 +14,11 @@ from runnel.core.workflow import Node, Workflow
 
 
 class DependencyGraph:
-    """Nodes by index. Unknown, repeated and self dependencies are not among the edges.
+    """The dependencies of a workflow that may be invalid, by node index.
 
-    `order` has parents before children, and omits every node on or after a cycle.
+    Unknown, repeated and self dependencies are left out.
+
+    `order` lists parents before children, and omits every node on or after a cycle.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -45,7 +49,7 @@ def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
             if parent in seen:
                 problem = f"the dependency {quote_name(parent)} is given twice; keep one"
             elif parent == node.id:
-                problem = "it depends on itself; remove that dependency"
+                problem = "the node depends on itself; remove that dependency"
             elif parent not in structure.index:
                 hint = suggest_or_list_names(parent, structure.index)
                 problem = f"it depends on {quote_name(parent)}, but there is no such node{hint}"
@@ -62,9 +66,11 @@ CHILD_DEPTH_MAX = 20
 
 
 class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
-    """The workflow and its children. `workflows` has the text that leads to each in a message.
+    """A workflow and its nested child workflows.
 
-    `nodes` counts a child each time it is used.
+    `workflows` pairs each workflow with the prefix for messages about its problems.
+
+    `nodes` counts the nodes of a child each time the child is used.
     """
 
     workflows: list[tuple[str, Workflow]]
@@ -73,10 +79,11 @@ class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_nested_workflows(root: Workflow) -> NestedWorkflows:
-    """Collects child workflows. 2^20 uses in 20 levels are counted, not walked.
+    """Collects each nested child workflow once, and computes the total number of nodes and the
+    depth.
 
-    That works because a child used twice is one object. Workflows nested deeper than allowed are
-    counted too, but not returned.
+    A child that is used twice is one object, which is visited once. Therefore 2^20 uses in 20
+    levels take little time. Workflows nested deeper than allowed are counted but not returned.
     """
     extents: dict[int, tuple[int, int]] = {}
     workflows = [("", root)]
@@ -103,7 +110,9 @@ def _list_children(workflow: Workflow) -> Iterator[tuple[str, Workflow]]:
 
 
 def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Returns the number of nodes and the depth, computed from those of the children."""
+    """Returns the number of nodes and the depth of a workflow, computed from those of its
+    children.
+    """
     nodes, depth = len(workflow.nodes), 0
     for _, child in _list_children(workflow):
         nodes += extents[id(child)][0]
@@ -113,7 +122,8 @@ def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> 
 
 # -- ancestors: whether one node is upstream of another, for many pairs at once ------------
 
-# The targets of one pass, one bit each: 100,000 nodes take at most 25 MB.
+# The number of targets in one pass. Each target takes one bit per node: 100,000 nodes take at most
+# 25 MB.
 TARGETS_PER_BATCH = 2_048
 
 
@@ -122,9 +132,9 @@ def find_not_upstream(
 ) -> Iterator[tuple[int, int]]:
     """Yields the pairs (node, target) whose target is not an ancestor of the node.
 
-    Nodes on or after a cycle have no place in the order and are skipped. One pass over the relevant
-    part of the order serves a whole batch. So 100,000 nodes that each refer to a distant one take
-    seconds, where a search for each would take hours.
+    Skips nodes on or after a cycle, because they have no place in the order. One pass over the
+    relevant part of the order checks a whole batch of targets. Therefore 100,000 nodes with a
+    distant reference each take seconds. A separate search for each reference would take hours.
     """
     positions = {index: position for position, index in enumerate(structure.order)}
     nodes_by_target: dict[int, list[int]] = {}
@@ -147,7 +157,9 @@ def find_not_upstream(
 def _mark_upstream_targets(
     structure: DependencyGraph, batch: list[int], order: list[int]
 ) -> dict[int, int]:
-    """Returns for each node the bits of the targets that are upstream of it, or the node itself."""
+    """Returns, for each node, one bit for each target of the batch that is the node itself or
+    upstream of it.
+    """
     upstream_bits = {target: 1 << bit for bit, target in enumerate(batch)}
     for index in order:
         bits = upstream_bits.get(index, 0)
@@ -165,8 +177,8 @@ PATH_NODES_SHOWN_MAX = 12
 
 
 def find_cycle_problems(structure: DependencyGraph) -> Iterator[str]:
-    """Yields one cycle for each strongly connected component, then the nodes that depend
-    on them.
+    """Yields one cycle for each strongly connected component, and then the nodes that depend on a
+    cycle.
     """
     if len(structure.order) == len(structure.nodes):
         return
@@ -176,7 +188,10 @@ def find_cycle_problems(structure: DependencyGraph) -> Iterator[str]:
     for component in components[:CYCLES_SHOWN_MAX]:
         yield _format_cycle(structure, _shortest_cycle(structure, component))
     if len(components) > CYCLES_SHOWN_MAX:
-        yield f"cycle: {len(components) - CYCLES_SHOWN_MAX:,} more cycles; remove these first"
+        yield (
+            f"cycle: {len(components) - CYCLES_SHOWN_MAX:,} more cycles exist; first remove "
+            "the cycles above"
+        )
     if all(node.dependencies for node in structure.nodes):
         yield (
             "no root: every node waits for another one; expected at least one node without "
@@ -203,7 +218,8 @@ def _format_cycle(structure: DependencyGraph, cycle: Sequence[int]) -> str:
 def _shortest_cycle(structure: DependencyGraph, component: Sequence[int]) -> list[int]:
     """Returns the shortest cycle through the component's first node, in the order of execution.
 
-    There always is one: from each node of a component a path leads to every other.
+    There is always a cycle through this node, because a path leads from each node of a component to
+    every other.
     """
     first = min(component)
     inside = set(component)
@@ -227,7 +243,7 @@ def _trace_path(came_from: dict[int, int], *, first: int, last: int) -> list[int
 
 
 def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
-    """Yields the strongly connected components among the nodes without an order."""
+    """Yields the strongly connected components among the nodes that `order` omits."""
     search = _ComponentSearch(structure.children)
     ordered = set(structure.order)
     for start in range(len(structure.nodes)):
@@ -236,7 +252,10 @@ def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
 
 
 class _ComponentSearch:
-    """Tarjan's algorithm with its own stack: a cycle may be longer than Python's stack is deep."""
+    """Finds strongly connected components by Tarjan's algorithm.
+
+    The search uses its own stack, because a cycle may be longer than Python's stack allows.
+    """
 
     def __init__(self, children: Sequence[Sequence[int]]) -> None:
         self.number: dict[int, int] = {}

@@ -23,17 +23,21 @@ class OrchestratorDependencies(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry
     policy: EnginePolicy = EnginePolicy()
     graphs: GraphCache | None = None
-    """The cache that the client of this process uses too; None makes one for the orchestrator."""
+    """The graph cache that the client of this process uses too.
+
+    If None, the orchestrator makes its own graph cache.
+    """
     cached_executions_max: int = 5_000
     idle_s_max: float = 1.0
-    """The longest wait for an inbox entry. It is a limit, not a poll: an entry ends the wait."""
+    """The longest wait for an inbox entry. An arriving entry ends the wait at once."""
 
 
 def adapt_policy(dependencies: OrchestratorDependencies) -> EnginePolicy:
-    """Returns the policy adapted to the store: one that keeps tasks as objects shares no values.
+    """Returns the policy of the orchestrator, without shared values if the store keeps tasks as
+    objects.
 
-    There the values of a task cost nothing. On SQLite, an item of a map of 20,000 took 50 µs with
-    its input offloaded to a blob, and 42 µs without.
+    In such a store, the values of a task take no extra space. On SQLite, an item of a map of 20,000
+    took 50 µs with its input offloaded to a blob, and 42 µs without.
     """
     if dependencies.store.limits.serializes_tasks:
         return dependencies.policy

@@ -1,4 +1,4 @@
-"""The contents of one commit, collected decision by decision and split to the store's limits."""
+"""Collects the decisions of one batch and turns them into commits within the store's limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -42,16 +42,17 @@ from runnel.ports.store import (
     TimerRecord,
 )
 
-# A decision may be split before one of these events. If the rest is never written, ResumeExecution
-# derives it again from the state. Between other events it could not: an item would have failed and
-# its map not, or a signal would be consumed while its node still waits.
+# The events before which a decision may be split into two commits. If the second commit is never
+# written, ResumeExecution derives its events again from the state. After a split at any other
+# event, ResumeExecution could not derive the missing events. For example, an item would have failed
+# but its map would not have, or a signal would be consumed while its node still waits.
 _CUT_POINTS = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
 
 
 def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
     """Encodes the events as one part, or as several of at most `size_max` bytes.
 
-    Raises PayloadError if a single step is larger.
+    Raises PayloadError if the events between two possible cuts exceed `size_max`.
     """
     encoded = encode_events(events)
     if len(encoded) <= size_max:
@@ -72,7 +73,7 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
 
 def _can_cut_before(event: AnyEvent) -> bool:
     if isinstance(event, NodeCancelled):
-        return event.item == NO_ITEM  # an item is cancelled between failure and end of its map
+        return event.item == NO_ITEM  # items are cancelled while their map fails
     return isinstance(event, _CUT_POINTS)
 
 
@@ -92,9 +93,7 @@ _HEADER_EVENTS = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinishe
 
 
 class _EncodedPart(NamedTuple):
-    """The events, or a part of the events, that one decision adds to the history of its
-    aggregate.
-    """
+    """All or some of the events that one decision adds to the history of its aggregate, encoded."""
 
     aggregate_id: str
     encoded: bytes
@@ -103,7 +102,7 @@ class _EncodedPart(NamedTuple):
 class CommitBatch:
     """Collects decisions until `seal` turns them into commits.
 
-    For each key the last value counts.
+    For each timer key, task token and execution, the last value counts.
     """
 
     def __init__(self, now: float, limits: CommitLimits) -> None:
@@ -114,8 +113,9 @@ class CommitBatch:
         self.events: dict[str, list[AnyEvent]] = {}
         self.parts: dict[str, list[bytes]] = {}
         self.order: list[str] = []
-        """The aggregate of each part, in the order of the decisions: a parent's events follow its
-        child's.
+        """The aggregate of each part, in the order of the decisions.
+
+        A parent's events follow its child's events.
         """
         self.headers: list[ExecutionHeader] = []
         self.changed: dict[str, Execution] = {}
@@ -129,7 +129,7 @@ class CommitBatch:
         self.cancels: list[Command] = []
         """Cancellations that children in this batch already handled.
 
-        They become messages if it is split.
+        These cancellations become messages if the batch is split into several commits.
         """
         self.dead_letters: list[DeadLetter] = []
         self.post_commit_effects: list[PostCommitEffect] = []
@@ -153,7 +153,10 @@ class CommitBatch:
 
     @property
     def is_full(self) -> bool:
-        """Leaves room for one ordinary decision. `seal` splits a larger one."""
+        """Whether the batch has no room left for an ordinary decision.
+
+        `seal` splits a batch that is too large.
+        """
         limits = self.limits
         return (
             self.commands >= limits.commands
@@ -164,8 +167,9 @@ class CommitBatch:
     def add(self, aggregate_id: str, decision: Decision, execution: Execution | None) -> None:
         """Adds a decision, except for its SendCommand effects, which the caller handles.
 
-        Raises, before it changes anything, if something can't be stored. Events are encoded here
-        and not later, so that a bad text in one execution does not fail the commit of all others.
+        Raises an error, before it changes the batch, if the decision can't be stored. Events are
+        encoded here and not in `seal`, so that an invalid text in one execution does not fail the
+        commit of all others.
         """
         events, effects = decision.events, decision.effects
         for effect in effects:
@@ -205,10 +209,11 @@ class CommitBatch:
             self.post_commit_effects.append(effect)
 
     def seal(self, sequence: int) -> Iterator[Commit]:
-        """Returns one commit, or several if a single decision exceeds the limits of the store.
+        """Yields one commit, or several if a single decision exceeds the limits of the store.
 
-        Only the last commit consumes the inbox. After a crash in between, the next owner decides
-        the command again on the stored state, and ResumeExecution completes the missing part.
+        Only the last commit consumes the inbox. After a crash between two commits, the next owner
+        decides the command again on the stored state. ResumeExecution then completes the missing
+        part.
         """
         limits = self.limits
         commit = self._build_whole_commit(sequence, limits)
@@ -223,9 +228,7 @@ class CommitBatch:
             )
 
     def _build_whole_commit(self, sequence: int, limits: CommitLimits) -> Commit | None:
-        """Builds the usual, single commit without a second pass over the rows; None if it is too
-        large.
-        """
+        """Returns the whole batch as one commit, or None if that commit exceeds the limits."""
         commit = Commit(
             sequence=sequence,
             consumed=self.consumed,
@@ -256,7 +259,7 @@ class CommitBatch:
                 parts.setdefault(row.aggregate_id, []).append(row.encoded)
             else:
                 rows.setdefault(name, []).append(row)
-        # Any: `_list_row_groups` has sorted the rows into their own fields.
+        # The type checker can't know that `_list_row_groups` names the field that fits each row.
         fields: dict[str, object] = dict(rows)
         histories = self._build_histories(parts)
         return Commit(sequence=sequence, consumed=consumed, histories=histories, **fields)  # type: ignore[arg-type]

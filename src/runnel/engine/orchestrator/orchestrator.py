@@ -1,4 +1,4 @@
-"""Acquires partitions, runs an owner for each, renews their leases and releases them."""
+"""The orchestrator: acquires partitions, runs an owner for each, renews and releases the leases."""
 
 import asyncio
 import traceback
@@ -18,7 +18,10 @@ from runnel.ports.store import Lease, LeaseRecord, Store
 
 
 class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease of a partition at one poll. It `is_silent` if it has not changed for too long."""
+    """The lease of a partition at one poll.
+
+    `is_silent` means that the lease has not changed for too long.
+    """
 
     lease: LeaseRecord | None = None
     is_silent: bool = False
@@ -29,7 +32,10 @@ class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseWatcher:
-    """Observes leases. A caller that polls every `poll_s` detects a dead owner within `lease_s`."""
+    """Detects dead owners of partitions.
+
+    A caller that polls every `poll_s` detects a dead owner within `lease_s`.
+    """
 
     def __init__(self, store: Store, clock: Clock, lease_s: float) -> None:
         self._store = store
@@ -46,12 +52,12 @@ OnStop = Callable[[], Awaitable[None]]
 
 
 class Orchestrator:
-    """Owns the partitions that `choose_partitions` returns, as of each poll.
+    """Acquires and owns the partitions that `choose_partitions` returns at each poll.
 
-    It gives up partitions that are no longer chosen, one at a time, after the current commit. It
-    acquires a partition at most `lease_s` after its owner has died. `on_stop` is called at
-    shutdown, before the partitions are released. `recovered` is set once all partitions acquired by
-    the first poll are recovered; a poll that a StoreError ends does not count.
+    The orchestrator gives up partitions that are no longer chosen, one at a time, after the current
+    commit. The orchestrator acquires a partition at most `lease_s` after the partition's owner has
+    died. `on_stop` is called at shutdown, before the partitions are released. `recovered` is set
+    once all partitions that the first successful poll acquired are recovered.
     """
 
     def __init__(
@@ -76,7 +82,8 @@ class Orchestrator:
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, PartitionOwner] = {}
         self._recovering: set[int] = set()
-        # Nonces of leases that are lost or being given up: nothing more is read for them.
+        # Nonces of leases that are lost or being given up. Their owners read nothing more from the
+        # inbox.
         self._leaving: set[str] = set()
         self._has_polled = False
         self._unreleased: list[Lease] = []
@@ -97,7 +104,9 @@ class Orchestrator:
         return [owner.lease for owner in self._owners.values()]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until stopped; then commits the rest of every inbox and releases every partition."""
+        """Runs until stopped; then processes the remaining inbox entries and releases every
+        partition.
+        """
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
                 try:
@@ -136,7 +145,8 @@ class Orchestrator:
     def _disown(self, lease: Lease, error: str) -> None:
         """Stops the owner of a lost lease.
 
-        On a server, reading does not check the lease, so the owner may not have noticed.
+        With Redis, reading the inbox does not check the lease, so the owner may not have noticed
+        the loss.
         """
         owner = self._owners.get(lease.partition)
         if owner is not None and owner.lease.nonce == lease.nonce:
@@ -144,7 +154,10 @@ class Orchestrator:
             self._give_up(owner)
 
     def _give_up_one(self, chosen: Sequence[int]) -> None:
-        """Gives up one partition that is not chosen; the next one follows after its release."""
+        """Gives up one partition that is not chosen.
+
+        Gives up the next partition only after this one is released.
+        """
         owners = self._owners
         if any(owner.lease.nonce in self._leaving for owner in owners.values()):
             return
@@ -157,10 +170,12 @@ class Orchestrator:
         owner.halt()
 
     async def _try_to_acquire(self, partition: int) -> Lease | None:
-        """Acquires a free partition at once, and a held one if its lease was not renewed in time.
+        """Acquires a partition that is free, or whose lease was not renewed in time.
 
-        A partition that is unavailable, for example because another user owns its lock file, does
-        not affect the others.
+        Returns None if another process holds the partition or if it is unavailable.
+
+        An unavailable partition does not affect the others. A partition is unavailable, for
+        example, if another user owns its lock file.
         """
         store = self._dependencies.store
         try:
@@ -181,10 +196,10 @@ class Orchestrator:
         return lease
 
     async def _renew_until(self, acquired: Awaitable[Lease]) -> Lease:
-        """Renews the held leases while a partition is acquired, which may take long.
+        """Awaits `acquired`, which may take long, and renews the held leases meanwhile.
 
-        An archive that does not answer can delay each partition by ten seconds. One after the
-        other, that would cost all leases that are already held.
+        An archive that does not respond can delay the acquisition of each partition by 10 s.
+        Without renewals, the orchestrator would lose the leases that it already holds.
         """
         is_done = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -203,7 +218,7 @@ class Orchestrator:
     async def _run_owner(self, lease: Lease, stop: asyncio.Event) -> None:
         """Runs the owner of a partition.
 
-        Any error gives the partition up: its next owner reloads it.
+        After any error, the orchestrator gives up the partition, and the next owner reloads it.
         """
         dependencies = self._dependencies
         owner: PartitionOwner | None = None
@@ -212,7 +227,7 @@ class Orchestrator:
                 dependencies, self._graphs, await dependencies.store.restore(lease)
             )
             self._owners[lease.partition] = owner
-            # Published only after the restore, because a caller may wait for restored executions.
+            # Reported only after the restore, because a caller may wait for restored executions.
             dependencies.telemetry.event(
                 names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
             )
@@ -243,9 +258,10 @@ class Orchestrator:
             await self._release(lease)
 
     async def _drain(self, owner: PartitionOwner) -> None:
-        """Commits the rest of the inbox, unless another orchestrator waits for the partition.
+        """Processes the remaining inbox entries, unless another orchestrator waits for the
+        partition.
 
-        Then the next owner reads what remains in the inbox.
+        If another orchestrator waits, it reads the remaining entries as the next owner.
         """
         if owner.lease.nonce not in self._leaving:
             await owner.drain()
@@ -265,7 +281,8 @@ class Orchestrator:
     async def _release(self, lease: Lease) -> None:
         """Releases the lease.
 
-        A failed release is repeated, because until then no process can acquire the partition.
+        The next poll repeats a failed release. No other process can acquire the partition before it
+        is released.
         """
         try:
             await self._dependencies.store.release(lease)

@@ -1,4 +1,6 @@
-"""The owner and only writer of a partition: reads many commands, decides them, commits once."""
+"""The owner and only writer of a partition: reads a batch of commands, decides them, commits
+once.
+"""
 
 import asyncio
 import traceback
@@ -53,9 +55,10 @@ from runnel.ports.telemetry import LETTER_WRITTEN, Telemetry
 
 
 def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
-    """Returns the decision that fails the parent's node if its child could not be created.
+    """Returns the decision that fails the parent's node if `command` could not create its child.
 
-    Otherwise the parent would wait for ever.
+    Without this decision, the parent would wait for ever. Returns NOTHING if the execution has no
+    parent.
     """
     if not isinstance(command, CreateExecution) or command.parent is None:
         return NOTHING
@@ -69,7 +72,10 @@ def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
 
 
 def describe_error(error: Exception) -> ErrorInfo:
-    """Returns the error as an execution stores it: an InputError unchanged, all others as a bug."""
+    """Returns the error in the form that an execution stores.
+
+    An InputError keeps its type and message. Every other error is described as a bug of Runnel.
+    """
     if isinstance(error, InputError):
         return ErrorInfo(type=type(error).__name__, message=_format_message(error), retryable=False)
     trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
@@ -86,7 +92,10 @@ def _format_message(error: Exception) -> str:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Escapes half surrogate pairs. They can't be stored, and may be the cause of the error."""
+    """Escapes unpaired surrogates.
+
+    Unpaired surrogates can't be stored, and may be the cause of the error.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -125,7 +134,7 @@ def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
 
 
 TIMERS_MAX = 256
-# Bounds `drain`: under steady traffic an inbox is never empty.
+# The most ticks of one `drain`, because an inbox is never empty under steady traffic.
 DRAIN_TICKS_MAX = 100
 # Commands that may arrive again for an execution that exists.
 _REPEATABLE = frozenset({CreateExecution, ResumeExecution})
@@ -134,7 +143,10 @@ BLOB_LOADS_MAX = 20
 
 
 class PartitionOwner:
-    """Holds the lease of one partition. All of its state can be dropped and loaded again."""
+    """Decides and commits all commands of one partition while it holds the lease.
+
+    All of its state can be dropped and loaded again from the store.
+    """
 
     def __init__(
         self, dependencies: OrchestratorDependencies, graphs: GraphCache, lease: Lease
@@ -157,7 +169,10 @@ class PartitionOwner:
         self._loads: dict[str, dict[str, int]] = {}
         self._is_halted = False
         self.recreated: set[ExecutionId] = set()
-        """Executions whose creation arrived again: a recovery has to inspect them, too."""
+        """Executions whose CreateExecution command arrived again.
+
+        A recovery has to inspect these executions too.
+        """
         self._reading: asyncio.Task[None] | None = None
         self._is_woken = False
         self._now = 0.0
@@ -165,23 +180,24 @@ class PartitionOwner:
         self._inputs = self._make_inputs()
 
     async def run(self) -> None:
-        """Runs until halted. Raises StoreError if the partition has to be given up."""
+        """Processes batches until halted. Raises StoreError if the partition has to be given up."""
         while not self._is_halted:
             await self.tick(self._dependencies.idle_s_max)
 
     def halt(self) -> None:
-        """Ends `run` after the current batch, and a wait for the inbox at once."""
+        """Ends `run` after the current batch. Interrupts a wait for inbox entries at once."""
         self._is_halted = True
         self._wake()
 
     def _wake(self) -> None:
-        # Cancels only once: `_read` would take a second cancellation for one from outside.
+        # Cancels only once, because `_read` would mistake a second cancellation for one by its
+        # caller.
         if self._reading is not None and not self._is_woken:
             self._is_woken = True
             self._reading.cancel()
 
     async def tick(self, wait_s: float) -> int:
-        """Decides and commits one batch of due timers and inbox entries; returns 0 if idle."""
+        """Decides and commits one batch of due timers and inbox entries; returns their number."""
         timers = await self._due_timers()
         is_busy = bool(timers or self._pending)
         entries = await self._read(0 if is_busy else await self._bound_by_timers(wait_s))
@@ -214,30 +230,30 @@ class PartitionOwner:
                 return
 
     async def submit(self, commands: list[Command]) -> None:
-        """Decides commands that this owner has produced itself (a recovery); commits them
-        at once.
-        """
+        """Decides and commits commands of this process at once. The recovery uses this method."""
         self._pending.extend(commands)
         await self.tick(0)
 
     def enqueue(self, commands: Iterable[Command]) -> None:
-        """Adds commands to the next batch, which begins at once.
+        """Adds commands to the next batch and starts that batch at once.
 
-        Called by services such as the watchdog.
+        Services such as the watchdog use this method.
         """
         self._pending.extend(commands)
         self._wake()
 
     async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[LoadedExecution]:
-        """Returns executions for immediate reading: from memory, otherwise from the store."""
+        """Returns the current state of executions, from memory if possible and else from the
+        store.
+        """
         return await self._aggregates.read_snapshots(execution_ids)
 
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
-        """Loads executions that the next batch needs in one call instead of one by one."""
+        """Loads the executions that the next batch needs, in one store call."""
         await self._aggregates.prefetch(aggregate_ids)
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[TaskToken, bool]:
-        """Returns the tokens that the execution considers issued, and whether each is known to have
+        """Returns the tokens of the execution's issued tasks, each with True if the task has
         started.
         """
         loaded = await self._aggregates.execution(execution_id)
@@ -268,8 +284,8 @@ class PartitionOwner:
             await self._commit()
 
     async def _handle(self, command: Command) -> None:
-        """Decides a command, and all commands that follow from it in this partition, as
-        one unit.
+        """Decides a command together with all commands to this partition that its decision
+        causes.
         """
         self._batch.commands += 1
         following = [command]
@@ -295,7 +311,8 @@ class PartitionOwner:
             execution = loaded.execution
             decision = decide(execution, loaded.agenda, command, self._inputs)
             if type(command) in _REPEATABLE:
-                # The commit that changed the header may be the one that was lost.
+                # The store may have lost the commit that changed the header, so this commit writes
+                # the header again.
                 self._batch.changed[execution.id] = execution
                 if isinstance(command, CreateExecution):
                     self.recreated.add(execution.id)
@@ -322,9 +339,10 @@ class PartitionOwner:
         return decision
 
     async def _route_command(self, sender: str, command: Command, following: list[Command]) -> None:
-        """Routes a command.
+        """Adds a command to `following` if its target is in this partition, and else to the
+        messages.
 
-        A tree of executions is in one partition; concurrency keys may be in another.
+        An execution and its children are in one partition; a concurrency key may be in another.
         """
         target = command.aggregate_id
         is_same_tree = get_root_id(ExecutionId(target)) == get_root_id(ExecutionId(sender))
@@ -340,8 +358,8 @@ class PartitionOwner:
     async def _quarantine_command(self, command: Command, error: Exception) -> Decision:
         """Quarantines the command as a dead letter and fails its execution.
 
-        The state of the aggregate is unknown after the error. So earlier decisions are committed
-        first, and then the aggregate is loaded again.
+        The state of the aggregate in memory is unknown after the error. The owner commits all
+        earlier decisions first and then loads the aggregate again.
         """
         aggregate_id = command.aggregate_id
         info = describe_error(error)
@@ -356,7 +374,7 @@ class PartitionOwner:
             decision = await self._fail_execution(ExecutionId(aggregate_id), info)
         except StoreError:
             raise
-        except Exception as again:  # noqa: BLE001 - not even loadable
+        except Exception as again:  # noqa: BLE001 - the execution can't even be loaded
             self._dependencies.telemetry.event(
                 names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
             )
@@ -369,7 +387,7 @@ class PartitionOwner:
     async def _list_as_failed(self, execution_id: ExecutionId, error: ErrorInfo) -> None:
         """Marks the header of an execution without a readable history as FAILED.
 
-        Otherwise it would be listed as running.
+        Without this, lists would show the execution as running.
         """
         header = await self._dependencies.archive.get_header(execution_id)
         if header is not None and header.state not in FINAL_EXECUTION_STATES:
@@ -382,7 +400,9 @@ class PartitionOwner:
             self._batch.headers.append(failed)
 
     async def _fail_execution(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision | None:
-        """Returns None if nothing of the execution is stored."""
+        """Fails an execution; returns the decision, or None if nothing of the execution is
+        stored.
+        """
         execution = await self._aggregates.load_without_map_items(execution_id)
         if execution is None:
             return None
@@ -425,7 +445,10 @@ class PartitionOwner:
         self._aggregates.trim()
 
     async def _run_post_commit_effect(self, effect: PostCommitEffect) -> None:
-        """Reads or writes a blob between two commits. The result is a command of its own."""
+        """Reads or writes a blob after a commit.
+
+        A new command carries the result into the next batch.
+        """
         try:
             self._pending.append(await self._perform_effect(effect))
         except InputError as error:
@@ -461,7 +484,7 @@ class PartitionOwner:
     def _check_spinning(self, effect: LoadBlob) -> None:
         """Raises PayloadError if the decision needs more large values than the cache holds.
 
-        Such a decision would request the same blobs for ever.
+        Without this check, such a decision would request the same blobs for ever.
         """
         loads = self._loads.setdefault(effect.execution_id, {})
         loads[effect.key] = loads.get(effect.key, 0) + 1
@@ -488,7 +511,10 @@ class PartitionOwner:
         return wait_s if due is None else max(0.0, min(wait_s, due - self._now))
 
     def _advance_time(self) -> float:
-        """Returns the current time; it never runs backwards, even if the clock does."""
+        """Returns the current time.
+
+        The returned time never runs backwards, even if the clock does.
+        """
         self._now = max(self._now, self._dependencies.clock.now())
         return self._now
 

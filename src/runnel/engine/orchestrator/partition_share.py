@@ -1,4 +1,4 @@
-"""Shares partitions evenly among all live orchestrators: decides which to acquire or give up."""
+"""Shares partitions evenly among all live orchestrators: decides which partitions to own."""
 
 import zlib
 from collections import Counter
@@ -20,9 +20,12 @@ IMBALANCE_MAX = 1
 def make_sharing_orchestrator(
     dependencies: OrchestratorDependencies, *, name: str, lease_s: float = 10.0
 ) -> Orchestrator:
-    """Builds one of several orchestrators that share the partitions of a store. `name` is unique.
+    """Returns one of several orchestrators that share the partitions of a store.
 
-    A partition is taken over at most `lease_s` after the last sign of life of its owner.
+    The `name` of each orchestrator must be unique.
+
+    Another orchestrator takes a partition over at most `lease_s` after the last renewal by its
+    owner.
     """
     lease_watcher = LeaseWatcher(dependencies.store, dependencies.clock, lease_s)
     share = FairShare(
@@ -44,7 +47,9 @@ def make_sharing_orchestrator(
 
 
 class FairShare:
-    """Chooses the partitions of one orchestrator, from the leases and heartbeats of all."""
+    """Chooses the partitions of one orchestrator, given the leases and heartbeats of all
+    orchestrators.
+    """
 
     def __init__(
         self,
@@ -64,9 +69,9 @@ class FairShare:
         self._given_up: set[int] = set()
 
     async def choose_partitions(self) -> Sequence[int]:
-        """Returns the partitions to own, and sends this orchestrator's heartbeat.
+        """Sends this orchestrator's heartbeat and returns the partitions that it should own.
 
-        Call it at every poll.
+        The orchestrator calls this method at every poll.
         """
         alive = await self._list_alive()
         observations = {
@@ -90,8 +95,8 @@ class FairShare:
         return chosen
 
     async def unregister(self) -> None:
-        """Removes this orchestrator from the list, so that the others need not wait until it counts
-        as dead.
+        """Removes this orchestrator from the list, so that the others take its partitions over at
+        once.
         """
         await self._store.unregister_orchestrator(self._name)
 
@@ -117,10 +122,11 @@ def choose_partitions(
 ) -> list[int]:
     """Returns the partitions that `owner` should own: its present ones, less one or plus some.
 
-    It gives one up if another orchestrator has at least two fewer. So all of them end with the same
-    number or one more, and never with more than ceil(partitions / alive). Partitions in `given_up`
-    are for orchestrators that have fewer. The owner takes one back only if there are no such
-    orchestrators, or if its lease stayed unchanged for too long.
+    The owner gives one partition up if another live orchestrator has at least two fewer. As a
+    result, the counts of any two orchestrators finally differ by at most one. No orchestrator gets
+    more than ceil(partitions / alive). Partitions in `given_up` are reserved for orchestrators that
+    own fewer partitions. The owner takes one of these back only if no orchestrator has fewer, or if
+    the lease of the partition stayed unchanged for too long.
     """
     counts = Counter(
         observation.lease.owner

@@ -1,4 +1,4 @@
-"""Recovery after a takeover: reads the whole inbox, then finds tasks and timers that were lost."""
+"""Recovers a partition for its new owner: reads the inbox, then finds lost tasks and timers."""
 
 from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
 from runnel.core.ids import ExecutionId
@@ -12,14 +12,14 @@ EXECUTIONS_PER_BATCH = 100
 
 
 async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Telemetry) -> int:
-    """Recovers every running execution of the partition; returns how many.
+    """Recovers every running execution of the partition; returns the number of executions.
 
-    Unread reports come first: a task may only count as lost after all reports are read. Executions
-    that start during the recovery belong to this owner and need none.
+    The owner reads all reports first, because a task with an unread report is not lost. Executions
+    that start during the recovery need no recovery, because this owner issues their tasks itself.
     """
     running = await store.running(owner.lease.partition)
-    # Under steady traffic some entries stay unread. The store takes unread reports into account
-    # itself.
+    # Under steady traffic some entries stay unread. `unknown_tasks` takes unread reports into
+    # account.
     await owner.drain()
     seen = set(running)
     waiting = [*running, *sorted(owner.recreated.difference(seen))]
@@ -30,7 +30,8 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
         for execution_id in waiting[:EXECUTIONS_PER_BATCH]:
             commands += await _make_recovery_commands(owner, store, telemetry, execution_id)
         await owner.submit(commands)
-        # A parent creates its child again. The child may exist without being listed as running.
+        # During its recovery, a parent sends the creation of its child again. The child may exist
+        # without being listed as running.
         unlisted = sorted(owner.recreated.difference(seen))
         waiting = waiting[EXECUTIONS_PER_BATCH:] + unlisted
     keys = await store.list_concurrency_keys(owner.lease.partition)
@@ -42,9 +43,9 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
 async def _make_recovery_commands(
     owner: PartitionOwner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
 ) -> list[Command]:
-    """Returns the commands that recover one execution; one that can't be loaded is failed.
+    """Returns the commands that recover one execution, or that fail it if it can't be loaded.
 
-    Otherwise it would keep the others from being recovered.
+    An execution that can't be loaded must not block the recovery of the others.
     """
     try:
         in_flight = await owner.in_flight(execution_id)

@@ -1,3 +1,1 @@
-"""Services: background duties of an orchestrator's process, with one duty and one loop
-per module.
-"""
+"""Services: the background loops of an orchestrator's process. Each module has one service."""

@@ -35,10 +35,10 @@ BATCH_COMMITS_MAX = 100
 
 
 class ArchiveProgress:
-    """How far the partition of one lease is archived, and which failures were reported.
+    """The progress of archiving one leased partition, and the times of its failure reports.
 
-    `archived` None means unknown: the archive is queried. `batch` is the number of commits per
-    call.
+    `archived` is the last archived sequence. `archived` is None until the archiver has read it from
+    the archive. `batch` is the number of commits per archive call.
     """
 
     __slots__ = (
@@ -65,7 +65,9 @@ class ArchiveProgress:
         self._reported: dict[str, float] = {}
 
     def is_report_due(self, call: str, now: float, *, every_s: float) -> bool:
-        """Returns True for the first failure of `call`, and then every `every_s`."""
+        """Returns True for the first failure of `call`, and again for a failure at least `every_s`
+        later.
+        """
         last = self._reported.get(call)
         if last is not None and now - last < every_s:
             return False
@@ -78,8 +80,9 @@ class ArchiveProgress:
             self.archived_marks.append((now, self.archived))
 
     def archived_before(self, at: float) -> int | None:
-        """Returns the sequence archived at that time; None if it is unknown or was already
-        returned.
+        """Returns the last sequence that was archived at the time `at`.
+
+        Returns None if that sequence is unknown or was already returned.
         """
         sequence = None
         while self.archived_marks and self.archived_marks[0][0] <= at:
@@ -87,7 +90,8 @@ class ArchiveProgress:
         return sequence
 
 
-# The bytes that mark an entry with a blob. Few entries have one, and only those are decoded.
+# The bytes that occur in every entry with a blob. Few entries contain these bytes, and only those
+# are decoded.
 BLOB_FIELD = b'"blob":'
 
 
@@ -95,8 +99,8 @@ def list_entry_blobs(entries: Sequence[JournalEntry]) -> Iterator[str]:
     for entry in entries:
         for history in entry.histories:
             if BLOB_FIELD in history.entry:
-                # An entry of a later version is archived without its blobs: only that version can
-                # list them.
+                # An entry that a later version of Runnel wrote is archived without its blobs,
+                # because only that version can list them.
                 with suppress(UnreadableFormatError):
                     yield from _list_event_blobs(decode_entry(history.entry))
 
@@ -111,9 +115,9 @@ def _list_event_blobs(entry: HistoryEntry) -> Iterator[str]:
             yield from (value.blob for value in event.shared.values() if value.blob is not None)
 
 
-# The most bytes in one transaction: a second and a half at 20 Mbit/s.
+# The most bytes in one transaction. A transfer of 4 MB takes about 1.5 s at 20 Mbit/s.
 TRANSACTION_BYTES_MAX = 4_000_000
-# Each command may hold an input of a quarter of a megabyte.
+# Bounds the memory of one call, because each command may hold an input of 0.25 MB.
 RESENT_COMMANDS_MAX = 100
 
 
@@ -128,9 +132,10 @@ class PartitionDuty(Protocol):
 class ArchiverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The intervals of an archiver.
 
-    While the archive can be reached, it is at most `flush_s` behind. The archiver reports
-    `archive.late` once it is `alarm_s` behind. An execution leaves the store `keep_s` after its end
-    was archived. A command of a caller is sent again if it has had no effect for `resend_s`.
+    While the archive can be reached, a commit is archived at most `flush_s` later. The archiver
+    reports `archive.late` if a commit is not archived after `alarm_s`. The archiver deletes an
+    execution from the store `keep_s` after its end was archived. The archiver sends a caller's
+    command again if the command has had no effect for `resend_s`.
     """
 
     flush_s: float = 0.5
@@ -143,7 +148,7 @@ DEFAULT_OPTIONS = ArchiverOptions()
 
 
 class Archiver:
-    """Archives the partitions of `leases`, each commit once.
+    """Copies each commit of the partitions of `leases` into the archive, exactly once.
 
     Several archivers may run at the same time, each for its own leases.
     """
@@ -173,10 +178,10 @@ class Archiver:
         self._has_more = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until stopped; then archives the rest of the partitions that were owned here.
+        """Archives until stopped; then archives the remaining commits of this process's partitions.
 
-        It includes partitions that were released before. Their new owner archives them at a higher
-        epoch and is not disturbed.
+        The remaining commits include those of partitions that this process has just released. A new
+        owner archives such a partition at a higher epoch, which fences this archiver off.
         """
         while not stop.is_set():
             await self.tick()
@@ -187,7 +192,7 @@ class Archiver:
                 break
 
     async def tick(self) -> int:
-        """Archives one batch of each partition; returns how many commits."""
+        """Archives one batch of each partition; returns the number of archived commits."""
         leases = self._recent_leases = self._leases()
         current = {lease.nonce for lease in leases}
         for nonce in self._progress.keys() - current:
@@ -200,7 +205,10 @@ class Archiver:
         return sum(counts)
 
     async def _visit(self, lease: Lease) -> int:
-        """Archives one partition. A failure does not affect the others."""
+        """Archives one batch of a partition; returns the number of commits.
+
+        A failure does not affect other partitions.
+        """
         progress = self._progress.get(lease.nonce)
         if progress is None:
             progress = self._progress[lease.nonce] = ArchiveProgress(self._clock.monotonic())
@@ -212,19 +220,19 @@ class Archiver:
             progress.archived, progress.has_more = None, False
             problem = caught
         self._report_lag(lease, progress, problem)
-        if not isinstance(problem, StoreError):  # otherwise the archive is not available
+        if not isinstance(problem, StoreError):  # after a StoreError, the archive is not available
             await self._run_duty(lease, progress, self._resend)
             await self._run_duty(lease, progress, self._forget)
         return count
 
     async def _run_duty(self, lease: Lease, progress: ArchiveProgress, duty: PartitionDuty) -> None:
-        """Runs a duty and reports its failure separately: it may fail while the archive is up to
-        date.
+        """Runs a duty for one partition and reports its failure separately from the archive's
+        lag.
         """
         try:
             await duty(lease, progress)
         except FencedError:
-            return  # another process owns the partition: its lease will leave our list
+            return  # another process owns the partition, so `leases` will soon omit it
         except Exception as problem:  # noqa: BLE001 - as in `_visit`
             call = duty.__name__.strip("_")
             if progress.is_report_due(call, self._clock.monotonic(), every_s=self._options.alarm_s):
@@ -236,14 +244,18 @@ class Archiver:
                 )
 
     async def _archive_rest(self, lease: Lease) -> bool:
-        """Returns False if the archive can't be reached. The next owners archive the rest."""
+        """Archives the remaining commits of a partition.
+
+        Returns False if the archive can't be reached. The next owner archives any commits that
+        remain.
+        """
         progress = ArchiveProgress(self._clock.monotonic())
         try:
             await self._archive(lease, progress)
             while progress.has_more:
                 await self._archive(lease, progress)
         except FencedError:
-            return True  # its next owner archives it
+            return True  # the next owner of the partition archives the rest
         except (StoreError, BrokenInvariantError) as error:
             self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
             return not isinstance(error, StoreError)
@@ -272,10 +284,10 @@ class Archiver:
     async def _append_batch(
         self, lease: Lease, progress: ArchiveProgress, batch: Sequence[JournalEntry], after: int
     ) -> int:
-        """Archives as many commits as possible; returns the last sequence that was archived.
+        """Archives as many commits of the batch as possible; returns the last archived sequence.
 
-        A commit that the archive refuses is found by halving. If a call takes too long, the next
-        one has half as many commits.
+        If the archive refuses a batch, this method halves the batch until it finds the refused
+        commit. After a failed call, the next call has half as many commits.
         """
         copied: set[str] = set()
         while True:
@@ -292,8 +304,8 @@ class Archiver:
             except Exception:  # noqa: BLE001 - a bug with one commit must not block the others
                 refused = batch
             else:
-                # Grows by a quarter instead of doubling: a batch that is too large costs the time
-                # of a call.
+                # The batch grows by a quarter instead of doubling, because a batch that is too
+                # large wastes the time of a call.
                 grown = len(batch) * 5 // 4 + 1
                 progress.batch = min(BATCH_COMMITS_MAX, max(grown, progress.batch))
                 return batch[-1].sequence
@@ -316,9 +328,9 @@ class Archiver:
             )
 
     async def _copy_blobs(self, entries: Sequence[JournalEntry], copied: set[str]) -> None:
-        """Copies blobs before the events that refer to them.
+        """Copies the blobs of the entries into the archive, before the events that refer to them.
 
-        A missing blob is reported and skipped.
+        The archiver reports and skips a missing blob.
         """
         for key in list_entry_blobs(entries):
             if key in copied:
@@ -344,7 +356,7 @@ class Archiver:
             progress.resend_at = now
         commands = [pending.command for pending in unapplied if pending.command is not None]
         for key in list_command_blobs(commands):
-            with suppress(NotFoundError):  # the task that reads the blob reports it
+            with suppress(NotFoundError):  # the task that reads the blob reports that it is missing
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:
@@ -354,9 +366,11 @@ class Archiver:
                 await self._report_unreadable(lease, pending)
 
     async def _report_unreadable(self, lease: Lease, pending: PendingCommand) -> None:
-        """Reports a command that can't be read, and excludes it from now on.
+        """Reports a command that can't be read, and excludes it from later calls of
+        `list_unapplied`.
 
-        A command of a later version is not excluded: that version may run again.
+        A command that a later version of Runnel wrote is not excluded, because that version may run
+        again.
         """
         self._telemetry.event(
             names.MESSAGE_UNREADABLE,
@@ -368,7 +382,10 @@ class Archiver:
             await self._ledger.mark_unreadable(pending)
 
     async def _forget(self, lease: Lease, progress: ArchiveProgress) -> None:
-        """Removes executions archived `keep_s` ago, once the inbox of that time was read."""
+        """Deletes executions from the store `keep_s` after their end was archived.
+
+        The owner must first have read all inbox entries that existed at that time.
+        """
         now = self._clock.monotonic()
         keep_s = self._options.keep_s
         progress.note_archived(now, every_s=keep_s / 10)
@@ -384,10 +401,10 @@ class Archiver:
     def _report_lag(
         self, lease: Lease, progress: ArchiveProgress, problem: Exception | None
     ) -> None:
-        """Reports an archive that is late, every `alarm_s`, and when it has caught up.
+        """Reports every `alarm_s` that the archive is late, and once that it has caught up.
 
-        A fenced archiver whose partition is still its own never catches up, so FencedError is
-        reported too.
+        FencedError is reported too: a fenced archiver that still owns its partition never catches
+        up.
         """
         now = self._clock.monotonic()
         lag_s = now - progress.caught_up_at
@@ -406,7 +423,7 @@ class Archiver:
             )
 
 
-# Failures that do not end by themselves have an event name of their own.
+# The event names of failures that only an operator can end.
 _EVENT_NAMES: Mapping[type, str] = {
     FencedError: names.ARCHIVE_FENCED,
     ArchiveGapError: names.ARCHIVE_GAP,
@@ -414,14 +431,16 @@ _EVENT_NAMES: Mapping[type, str] = {
 
 
 def _take_transaction(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
-    """Returns the first entries that fit into one transaction, at least one."""
+    """Returns the first entries that fit into one transaction; always at least one entry."""
     sizes = accumulate(entry.size_bytes for entry in entries)
     fitting = sum(1 for size in sizes if size <= TRANSACTION_BYTES_MAX)
     return entries[: max(1, fitting)]
 
 
 def _format_problem(problem: Exception) -> str:
-    """Returns the message, or the traceback if the problem is a bug."""
+    """Returns the message of a store error, and the traceback of any other error, which is a
+    bug.
+    """
     if isinstance(problem, StoreError | BrokenInvariantError):
         return str(problem)
     return "".join(traceback.format_exception(problem))

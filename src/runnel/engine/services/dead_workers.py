@@ -1,4 +1,4 @@
-"""Detects dead workers and reports their tasks as lost, so that they are issued again."""
+"""Detects dead workers and reports their tasks as lost, so that the tasks are issued again."""
 
 import asyncio
 
@@ -14,13 +14,14 @@ from runnel.ports.workers import WorkerRecord
 class Reaper:
     """Detects a dead worker at most `dead_after_s` after its last heartbeat.
 
-    A worker counts as dead after 7/12 of that without a heartbeat: 5.25 s of the default 9 s. A
-    worker sends two heartbeats in that time, so a task of a killed worker is issued again within 10
-    s. A worker with longer intervals gets the `grace_s` of its record, unless `allows_grace` is
-    False.
+    A worker counts as dead if it sends no heartbeat for 7/12 of `dead_after_s`: 5.25 s of the
+    default 9 s. A live worker sends two heartbeats in that time. The task of a killed worker is
+    issued again within 10 s. A worker with longer heartbeat intervals gets the `grace_s` of its
+    record, unless `allows_grace` is False.
 
-    Several reapers may run: a worker is lost once. If a live worker was judged dead, its tokens are
-    refused and it continues with new tasks.
+    Several reapers may run at the same time, because the store removes a dead worker only once. If
+    a live worker is counted as dead by mistake, the store refuses reports for its old tasks, and
+    the worker claims new ones.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Reaper:
             await self._clock.wait(stop, self._liveness.poll_s)
 
     async def tick(self) -> int:
-        """Polls once; returns how many workers were found dead."""
+        """Polls all workers once; returns the number of dead workers."""
         records = await self._tasks.workers()
         self._liveness.retain_only({record.worker for record in records})
         dead = [record for record in records if self._is_dead(record)]

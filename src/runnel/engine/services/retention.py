@@ -13,16 +13,18 @@ from runnel.ports.telemetry import Telemetry
 DAY_S = 24 * 3600.0
 POLL_INTERVAL_S = 60.0
 SWEEP_INTERVAL_S = 3600.0
-# Far longer than the time between a blob and the command that refers to it.
+# The minimum age of an orphaned blob. It is far longer than the time between the writes of a blob
+# and of the command that refers to it.
 ORPHAN_IDLE_S = 3600.0
 # The most execution trees that one transaction deletes, so that other writers need not wait long.
 BATCH_MAX = 100
 
 
 class RetentionService:
-    """Deletes executions `days` after their end, by final state. Several services may run.
+    """Deletes finished executions after a number of `days` for each final state.
 
-    Executions in a state without a number are kept for ever.
+    Executions in a final state without such a number are kept for ever. Several processes may run
+    this service at the same time.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class RetentionService:
                 await self._clock.wait(stop, POLL_INTERVAL_S)
 
     async def tick(self) -> int:
-        """Deletes one batch of each state; returns how many root executions."""
+        """Deletes one batch of executions of each state; returns the number of deleted root
+        executions.
+        """
         count = 0
         for state, days in self._days.items():
             before = self._clock.now() - days * DAY_S
@@ -62,7 +66,7 @@ class RetentionService:
         return count
 
     async def sweep(self) -> int:
-        """Deletes blobs without an execution; returns how many."""
+        """Deletes blobs without an execution; returns the number of deleted blobs."""
         return await self._retention.delete_orphaned_blobs(idle_s=ORPHAN_IDLE_S)
 
     async def _sweep_if_due(self) -> None:

@@ -1,4 +1,4 @@
-"""Fails tasks in queues that no live worker serves, instead of letting them wait for ever."""
+"""Fails tasks in queues that no live worker serves, because such tasks would wait for ever."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,9 +20,10 @@ class UnservedQueueService:
     """Fails a task that has waited for `unserved_s` while no worker served its queue.
 
     The usual causes are a misspelled name or an incomplete deployment, which a person has to
-    correct. While no worker is alive at all, the service can't tell: tasks wait, and it reports
-    `workers.missing`. Several services may run: a task fails once. A queue that has been empty for
-    `forgotten_after_s` is forgotten, so that queue names do not accumulate.
+    correct. While no worker is alive at all, no task fails, and the service reports
+    `workers.missing`. Several processes may run this service, because the store fails a task only
+    once. The service deletes the record of a queue that has been empty for `forgotten_after_s`, so
+    that queue names do not accumulate.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class UnservedQueueService:
                 await self._clock.wait(stop, self._unserved_s / POLLS_PER_TIMEOUT)
 
     async def tick(self) -> int:
-        """Polls once; returns how many tasks have failed."""
+        """Polls all queues once; returns the number of tasks that it failed."""
         queues = await self._tasks.queues()
         workers = await self._tasks.workers()
         self._check_for_workers(queues, workers)
@@ -81,7 +82,9 @@ class UnservedQueueService:
     def _find_overdue(
         self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
     ) -> list[QueueRecord]:
-        """Returns queues with tasks that were unserved for long enough, on this process's clock."""
+        """Returns the queues with tasks that no worker has served for `unserved_s`, on this
+        process's clock.
+        """
         now = self._clock.monotonic()
         unserved = [
             record
@@ -120,8 +123,8 @@ class UnservedQueueService:
 
 
 def _is_served(queue: str, workers: Sequence[WorkerRecord]) -> bool:
-    """Returns whether a worker serves the queue.
+    """Returns True if a worker serves the queue, or may serve it.
 
-    A worker without a heartbeat so far may serve it.
+    A worker that has not sent a heartbeat yet may serve any queue.
     """
     return any(record.about is None or record.about.serves(queue) for record in workers)

@@ -1,4 +1,6 @@
-"""Checks that every running execution has work in flight, and repairs those that have not."""
+"""Checks that every running execution has work in flight, and repairs the executions that have
+none.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +25,13 @@ from runnel.ports import telemetry as names
 
 
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The work that an execution considers in flight. All of it can be checked in the store.
+    """The work that is in flight according to the state of an execution.
 
-    `tasks` maps tokens to True if they have started. `limits` maps waiting tokens to their
-    concurrency key. The execution `is_stuck` if it has not ended and nothing at all is in flight.
+    The watchdog checks this work against the store.
+
+    `tasks` maps the token of each issued task to True if the task has started. `limits` maps the
+    token of each task that waits for a concurrency key to that key. `is_stuck` is True if the
+    execution has not ended and nothing at all is in flight.
     """
 
     execution_id: ExecutionId
@@ -57,7 +62,7 @@ def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
 
 
 def _list_unsettled_runs(execution: Execution) -> Iterator[tuple[TaskToken, NodeRun]]:
-    """Yields nodes and items that have begun and are not settled; a map yields its items."""
+    """Yields every unsettled node, and for a map, instead of its node, every active item."""
     for index, run in enumerate(execution.nodes):
         if index not in execution.maps and not run.is_final:
             yield execution.token(index, NO_ITEM, run), run
@@ -83,17 +88,19 @@ def _list_execution_timers(execution: Execution) -> Iterator[TimerKey]:
 
 
 EXECUTIONS_PER_BATCH = 100
-# The pause between two pages: the sweep only uses spare time.
+# The pause between two batches, so that a sweep does not slow down other work.
 PAUSE_S = 0.05
 
 
 class Watchdog:
-    """A safety net below the rules that keep executions moving: each finding is a bug.
+    """A safety net that repairs stuck executions.
 
-    Every `sweep_s` it inspects all running executions of the partitions that `orchestrator` owns.
-    If something was missing at every sweep for `repair_after_s`, it sends repair commands to the
-    owner. They change nothing if the finding was wrong. It also reports an inbox entry, in any
-    partition, that stays unread for `stale_s`.
+    Each problem that the watchdog finds is a bug of Runnel.
+
+    Every `sweep_s`, the watchdog inspects all running executions of the partitions that
+    `orchestrator` owns. If every sweep for `repair_after_s` finds the same problem, the watchdog
+    sends repair commands to the owner. Repair commands change nothing if there is no problem. The
+    watchdog also reports an inbox entry, in any partition, that stays unread for `stale_s`.
     """
 
     def __init__(
@@ -128,7 +135,7 @@ class Watchdog:
             await clock.wait(stop, max(PAUSE_S, remaining_s))
 
     async def sweep(self, stop: asyncio.Event) -> int:
-        """Inspects everything once; returns how many executions were repaired."""
+        """Inspects all running executions once; returns the number of repairs."""
         self._still_missing = {}
         repaired = 0
         for owner in self._orchestrator.owners():
@@ -233,8 +240,9 @@ class Watchdog:
         owner.enqueue(commands)
 
     def _is_overdue(self, problem: str) -> bool:
-        """Returns whether the problem existed at every sweep for long enough; restarts its time
-        then.
+        """Returns True if every sweep for `repair_after_s` found the problem.
+
+        After that, the time of the problem starts again from zero.
         """
         now = self._dependencies.clock.monotonic()
         since = self._missing_since.get(problem, now)

@@ -1,4 +1,4 @@
-"""The worker: claims tasks, runs their handlers, reports results. It decides and stores nothing."""
+"""The worker: claims tasks, runs their handlers, reports results. A worker makes no decisions."""
 
 import msgspec
 

@@ -1,4 +1,6 @@
-"""One attempt, from its config to its stored output: resolve, query the cache, run, store."""
+"""Runs one attempt of a task: resolves its config, queries the cache, runs the code, stores the
+output.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -15,8 +17,9 @@ from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
 from runnel.engine.worker.executor import Executor
-from runnel.engine.worker.outputs import inline_if_small, offload_result, redact_output
+from runnel.engine.worker.outputs import inline_if_small, offload_result
 from runnel.engine.worker.result_cache import ResultCache, compute_cache_key
+from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.ports.clock import Secrets
@@ -26,17 +29,23 @@ class HandlerLookup(Protocol):
     """Finds handlers by name, and closes the resources that they keep."""
 
     def get(self, name: str) -> RegisteredHandler:
-        """Raises HandlerNotFoundError."""
+        """Returns the handler of that name.
+
+        Raises HandlerNotFoundError if there is no such handler.
+        """
 
     async def close(self) -> None:
         """Closes the resources that handlers keep between tasks.
 
-        The next task may open them again.
+        The next task may open these resources again.
         """
 
 
 class AttemptPipeline:
-    """Runs one attempt. Every exception it raises is the error of the task."""
+    """Runs one attempt of a task.
+
+    Every exception that an attempt raises is the error of the task.
+    """
 
     def __init__(
         self,
@@ -62,7 +71,7 @@ class AttemptPipeline:
     async def find_cached_output(self, run: TaskRun) -> Value | None:
         """Returns the output of an earlier task with the same cache key, or None.
 
-        Sets `run.cache_key`.
+        Stores the cache key of the task in `run.cache_key`.
         """
         task = run.task
         values = TaskInputs(task)
@@ -105,7 +114,8 @@ class AttemptPipeline:
     def _resolve_for_key(self, config: CompiledConfig, values: TaskInputs) -> Json:
         """Resolves the config without secrets.
 
-        The key is stored, and a secret in it could be guessed.
+        The store keeps a hash of the result as cache key, from which a short secret could be
+        guessed.
         """
         try:
             return self._resolve(config, values, shows_secrets=False)
@@ -113,7 +123,7 @@ class AttemptPipeline:
             if not config.secrets:
                 raise
             # A template such as `secrets.port | int` accepts the value but not the placeholder.
-            # Then the key consists of the templates and of the values that they read.
+            # In that case, the key consists of the templates and of the values that they read.
             return {**config.template, "": values.find_existing(config.roots - {SECRETS_ROOT})}
 
     def _resolve(

@@ -1,8 +1,8 @@
 """The main program of a child process: runs one job after another and returns each result.
 
-The process dies with its parent. A thread reads the socket and ends the process when the parent is
-gone, also while user code runs. On Linux the kernel kills it as well, in case user code never lets
-another thread run.
+The child process ends when its parent ends. A thread reads the socket and ends the process as soon
+as the parent has closed it, even while user code runs. On Linux, the kernel also kills the child,
+in case user code never lets another thread run.
 """
 
 import ctypes
@@ -39,8 +39,8 @@ from runnel.engine.worker.outputs import describe_exception, encode_result, esca
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import Skip, SoftTimeoutError
 
-# The module name for the parent's script when it is run again here, so that its `if __name__ ==
-# "__main__"` block does not run.
+# The module name under which a child process runs the parent's script again. With this name, the
+# script's `if __name__ == "__main__"` block does not run.
 MAIN = "__runnel_main__"
 PR_SET_PDEATHSIG = 1
 EXIT_PARENT_GONE = 70
@@ -59,14 +59,20 @@ def main(fd: int, parent: int) -> None:
 
 
 class ParentConnection:
-    """The socket to the parent. User code may log from several threads at once."""
+    """The socket to the parent.
+
+    A lock protects the socket, because user code may log from several threads at once.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
 
     def send(self, answer: ChildMessage) -> None:
-        """Sends a message. A soft timeout is delayed, so that it does not interrupt a frame."""
+        """Sends a message to the parent.
+
+        Blocks the soft timeout signal, which would otherwise interrupt a frame.
+        """
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, {SOFT_TIMEOUT_SIGNAL})
             with self._lock:
@@ -75,8 +81,9 @@ class ParentConnection:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {SOFT_TIMEOUT_SIGNAL})
 
     def read_into(self, jobs: "SimpleQueue[ChildJob]") -> None:
-        """Queues jobs; ends the process at the end of the stream, which means that the parent is
-        gone.
+        """Puts received jobs into the queue.
+
+        Ends the process when the parent has closed the socket.
         """
         try:
             with self._connection.makefile("rb") as stream:
@@ -87,7 +94,7 @@ class ParentConnection:
 
 
 class LogForwarder(logging.Handler):
-    """Forwards log records of user code to the parent, which writes them with all others."""
+    """Forwards log records of user code to the parent process, which writes them to its own log."""
 
     def __init__(self, connection: ParentConnection) -> None:
         super().__init__()
@@ -100,7 +107,7 @@ class LogForwarder(logging.Handler):
 
 
 class _CurrentJob:
-    """The job that is running. The signal handler can only read it from here."""
+    """Holds the job that is running, for the signal handler, which has no other access to it."""
 
     job: ChildJob | None = None
 
@@ -131,7 +138,10 @@ def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
 
 
 def _flush() -> None:
-    """Flushes the output of user code, which would be lost if the process is killed."""
+    """Flushes stdout and stderr.
+
+    Buffered output of user code would be lost if the process is killed.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

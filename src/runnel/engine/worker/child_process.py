@@ -1,7 +1,7 @@
 """Child processes for CPU-bound user code: reused between tasks, killed to stop a task.
 
-Each child leads a session of its own. So Ctrl-C at a terminal reaches only the worker, and killing
-a child also kills the processes that it has started.
+Each child leads a session of its own. As a result, Ctrl-C at a terminal reaches only the worker.
+Killing a child also kills the processes that the child has started.
 """
 
 import asyncio
@@ -30,17 +30,18 @@ from runnel.engine.worker.task_run import RunningCode
 from runnel.errors import ProcessDiedError, SoftTimeoutError
 
 # The protocol between a worker and its child processes: framed JSON over a socket.
-# Nothing is pickled. Arguments are JSON already, a function is sent by name, the child encodes the
-# result, and an exception is sent as its report.
+# The protocol does not use pickle. Arguments and results are sent as JSON, a function by its name,
+# and an exception as its description.
 
 FRAME_HEADER = struct.Struct("!Q")
 SOFT_TIMEOUT_SIGNAL = signal.SIGUSR1
 
 
 class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One call for a child.
+    """One function call that a child process has to run.
 
-    `main` is the file of the parent's `__main__`, for functions defined there.
+    `main` is the file of the parent's `__main__` module. The child runs this file if the function
+    is defined there.
     """
 
     function: str
@@ -99,7 +100,10 @@ MessageCallback: TypeAlias = Callable[[LogMessage | MetricMessage], None]
 
 
 def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
-    """Raises InputError if another process can't find the function by its name."""
+    """Returns the job for a call.
+
+    Raises InputError if a child process can't import the function by its name.
+    """
     return ChildJob(
         function=get_import_name(call.function),
         main=getattr(sys.modules["__main__"], "__file__", None),
@@ -152,7 +156,10 @@ class ChildProcess:
         return not self.has_ended and not self._reader.at_eof()
 
     async def run_job(self, job: ChildJob, on_message: MessageCallback) -> JobResult:
-        """Raises ProcessDiedError if the process ends before it returns a result."""
+        """Runs a job in the child and returns its result.
+
+        Raises ProcessDiedError if the child ends without a result.
+        """
         try:
             self._writer.write(encode_frame(job))
             await self._writer.drain()
@@ -183,7 +190,7 @@ class ChildProcess:
 class ProcessCode(RunningCode):
     """User code in a child process.
 
-    Cancelling ends the wait for its result, which kills the child.
+    A cancellation ends the wait for the result, and the pool then kills the child.
     """
 
     __slots__ = ("_child",)
@@ -197,9 +204,11 @@ class ProcessCode(RunningCode):
 
 
 class ChildProcessPool:
-    """A pool of child processes. It holds as many as tasks in `process` mode ran at once.
+    """A pool of child processes.
 
-    The slots of the worker bound that number.
+    The pool grows to the largest number of `process` tasks that ran at the same time.
+
+    The slots of the worker bound the size of the pool.
     """
 
     def __init__(self) -> None:
@@ -209,7 +218,10 @@ class ChildProcessPool:
     async def run(
         self, job: ChildJob, on_message: MessageCallback, on_start: Callable[[ChildProcess], None]
     ) -> JobResult:
-        """Runs a job. A cancellation kills the child: the hard stop that threads do not have."""
+        """Runs a job in an idle or new child process; returns its result.
+
+        A cancellation kills the child process, unlike a thread, which can't be killed.
+        """
         child = self._reuse() or await ChildProcess.start()
         on_start(child)
         try:

@@ -1,4 +1,4 @@
-"""Task configs as compiled templates, with the names of the secrets that they use."""
+"""Compiles the templates in the config of a task, and lists the secrets that the templates use."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -30,10 +30,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CompiledConfig:
-    """A compiled config. `resolve` returns new objects each time, because a handler may modify
-    them.
+    """The config of a task with compiled templates.
 
-    `secrets` are the names of the secrets that its templates use.
+    `resolve` returns new objects each time, because a handler may modify them.
+
+    `secrets` holds the names of the secrets that the templates use.
     """
 
     __slots__ = ("_data", "_static_parts", "_tree", "roots", "secrets")
@@ -42,19 +43,22 @@ class CompiledConfig:
         tree = compile_tree(_decode(data))
         self._data = data
         self._tree: TemplateTree | None = None if tree.is_static else tree
-        # `TemplateTree.resolve` shares the parts without a template. They are decoded again from
-        # bytes.
+        # `TemplateTree.resolve` returns the same object each time for a part without a template.
+        # `resolve` replaces these parts with newly decoded ones.
         self._static_parts = () if tree.is_static else tuple(_find_static_parts(tree.value))
         self.roots = frozenset(reference.root for reference in tree.references)
         self.secrets = frozenset(map(_get_secret_name, filter(_is_secret, tree.references)))
 
     @property
     def template(self) -> Json:
-        """The config as the workflow contains it."""
+        """The config as the workflow contains it, with unresolved templates."""
         return _decode(self._data)
 
     def resolve(self, scope: TemplateScope) -> Json:
-        """Raises a TemplateError that names the field and its problem."""
+        """Returns the config with all templates resolved.
+
+        Raises a TemplateError that names the field and its problem.
+        """
         if self._tree is None:
             return _decode(self._data)
         resolved = self._tree.resolve(scope)
@@ -67,7 +71,10 @@ class CompiledConfig:
 
 
 def compile_config(raw: msgspec.Raw) -> CompiledConfig:
-    """Raises TemplateSyntaxError. Validation at submit has already excluded that."""
+    """Returns the compiled config, from a cache if it is small.
+
+    Raises TemplateSyntaxError for an invalid template, which validation at submit excludes.
+    """
     data = bytes(raw)
     return _compile_cached(data) if len(data) <= COMPILED_CONFIG_BYTES_MAX else CompiledConfig(data)
 
@@ -81,9 +88,12 @@ def _is_secret(reference: TemplateReference) -> bool:
 
 
 def _get_secret_name(reference: TemplateReference) -> str:
-    """Raises TemplateSyntaxError unless the reference names one secret.
+    """Returns the name of the secret.
 
-    Validation at submit checks the same. Here it prevents a task from reading all secrets at once.
+    Raises TemplateSyntaxError unless the reference names one secret.
+
+    Validation at submit makes the same check. This check prevents a task from reading all secrets
+    at once.
     """
     if len(reference.path) != 1:
         raise TemplateSyntaxError(f"'{reference}' is not the name of one secret")
@@ -91,7 +101,10 @@ def _get_secret_name(reference: TemplateReference) -> str:
 
 
 def _find_static_parts(value: Json, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, bytes]]:
-    """Yields the largest lists and objects without a template, with their paths."""
+    """Yields each list or object that contains no template, encoded, with its path.
+
+    Does not yield lists or objects inside one that it has yielded.
+    """
     if not isinstance(value, dict | list):
         return
     if compile_tree(value).is_static:

@@ -26,17 +26,17 @@ from runnel.engine.worker.task_run import RunningCode, TaskRun
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
 
-# Steps a coroutine of user code inside the slot's own asyncio task.
-# A separate asyncio task per coroutine would cost 6 µs. A plain `await` could neither raise a soft
-# timeout at the point where the code waits, nor end code that swallows its cancellation. The driver
-# is between the asyncio task and the coroutine, and avoids all three problems. It makes the first
-# step at once. `asyncio.current_task()` stays the same after each suspension, so `asyncio.timeout`
-# and task groups in user code work. Context variables that the code sets do not reach the slot's
-# next task.
+# The CoroutineDriver steps a coroutine of user code inside the slot's own asyncio task. A separate
+# asyncio task per coroutine would cost 6 µs. A plain `await` could neither raise a soft timeout at
+# the point where the code waits, nor end code that swallows its cancellation. The driver is between
+# the asyncio task and the coroutine, and avoids all three problems. The executor makes the
+# coroutine's first step at once. `asyncio.current_task()` stays the same after each suspension, so
+# `asyncio.timeout` and task groups in user code work. Context variables that the code sets do not
+# leak into the slot's next task.
 
 
 class CoroutineDriver(RunningCode):
-    """Drives a coroutine after its first step, which ended in waiting for `awaited`.
+    """Steps a coroutine of user code. The first step is done: the coroutine waits for `awaited`.
 
     `enter` is the `run` method of the contextvars.Context in which the code runs.
     """
@@ -71,7 +71,10 @@ class CoroutineDriver(RunningCode):
             return stop.value
 
     def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
-        """Raises `error` where the code waits. The code may catch it and continue."""
+        """Raises `error` at the await where the code waits.
+
+        The code may catch `error` and continue.
+        """
         self._soft = error
         self.runner.cancel()
 
@@ -82,7 +85,8 @@ class CoroutineDriver(RunningCode):
     def kill(self) -> None:
         """Closes the coroutine.
 
-        Its `finally` blocks run up to their first await; nothing resumes it.
+        The `finally` blocks of the coroutine run up to their first await. The coroutine is never
+        resumed.
         """
         self._is_killed = True
         self.runner.cancel()
@@ -97,17 +101,17 @@ class CoroutineDriver(RunningCode):
         return self._enter(self._coroutine.throw, error)
 
 
-# Threads for synchronous user code: reused, and not joined when the process ends.
-# They are daemon threads on purpose. The interpreter joins the threads of concurrent.futures at
+# The threads for synchronous user code are reused, and not joined when the process ends. The
+# threads are daemon threads on purpose. The interpreter joins the threads of concurrent.futures at
 # exit, so a function that hangs would keep a worker from shutting down. The worker's slots bound
-# their number: a function keeps its slot until it has returned.
+# the number of threads: a function keeps its slot until it has returned.
 
 
 class ThreadJob:
     """A function call in a thread. `outcome` is (result, None) or (None, error).
 
-    `on_return` is always called, on the loop. If `outcome` is cancelled, the function continues and
-    its result is dropped.
+    `on_return` is called on the event loop when the function returns, in every case. If `outcome`
+    is cancelled, the function continues and its result is dropped.
     """
 
     __slots__ = ("_context", "_function", "_on_return", "has_returned", "outcome")
@@ -135,7 +139,7 @@ class ThreadJob:
 
 
 class ThreadPool:
-    """Daemon threads that run one job at a time."""
+    """A pool of daemon threads. Each thread runs one job at a time."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -146,7 +150,7 @@ class ThreadPool:
     def start(self, function: Callable[[], Any], on_return: Callable[[], None]) -> ThreadJob:
         """Starts a function in a thread.
 
-        Call it on the event loop, which also receives the outcome.
+        Call `start` on the event loop. The same loop receives the outcome.
         """
         job = ThreadJob(function, on_return)
         if self._idle:
@@ -173,7 +177,7 @@ class ThreadPool:
             try:
                 loop.call_soon_threadsafe(self._done, job, outcome)
             except RuntimeError:
-                return  # the loop is closed: no task waits for this result
+                return  # the event loop is closed, so no task waits for this result
             del job, outcome
 
     def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
@@ -186,7 +190,7 @@ RunCallback: TypeAlias = Callable[[TaskRun], None]
 
 
 class ChildCodeError(Exception):
-    """User code in a child process raised an exception. `info` is its report."""
+    """User code in a child process raised an exception. `info` describes that exception."""
 
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(str(info))
@@ -218,7 +222,10 @@ class Executor:
     async def run(
         self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
     ) -> bytes:
-        """Raises the exception of the code, or CancelledError once the run was stopped."""
+        """Runs the call and returns its encoded result.
+
+        Raises the exception of the code, or CancelledError if the run was stopped.
+        """
         if call.mode is Mode.LOOP:
             enter = copy_context().run
             result = enter(call.invoke, context)
@@ -231,7 +238,10 @@ class Executor:
         return await self._in_process(run, call, context, values)
 
     async def _drive(self, run: TaskRun, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
-        """Runs the coroutine. Many handlers never wait and end with this first step."""
+        """Runs the coroutine and returns its result.
+
+        Many handlers never wait and end in the first step.
+        """
         try:
             awaited = enter(coroutine.send, None)
         except StopIteration as stop:
@@ -287,15 +297,17 @@ class Executor:
         if answer.skipped is not None:
             raise Skip(answer.skipped)
         if not answer.output:
-            raise BrokenInvariantError("a child process answered with neither result nor error")
+            raise BrokenInvariantError("a child process returned neither a result nor an error")
         return bytes(answer.output)
 
 
 def _run_in_thread(call: FunctionCall, context: Context) -> Any:
-    """Runs the call and encodes its result in the thread, so that a large result does not block the
-    loop.
+    """Runs the call and returns its encoded result.
 
-    A coroutine, such as a lambda around an async function returns, is left to the loop.
+    The thread encodes the result, so that a large result does not block the event loop.
+
+    If the call returns a coroutine, as a lambda around an async function does, returns that
+    coroutine. The event loop then runs that coroutine.
     """
     result = call.finish(context)
     return result if iscoroutine(result) else encode_result(result)

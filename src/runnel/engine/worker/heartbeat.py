@@ -1,4 +1,4 @@
-"""Two loops of a worker: one sends heartbeats, one waits for tokens of tasks to stop."""
+"""Two loops of a worker: one sends heartbeats, the other stops tasks that a commit has dropped."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,17 +10,20 @@ from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.workers import WorkerInfo
 
-# The length of one call. Dropped tokens arrive at once; this does not delay them.
+# The longest duration of one `wait_dropped` call. The call returns as soon as a task is dropped.
 DROPPED_WAIT_S = 30.0
 
-# The most running tasks in a heartbeat, so that it stays at a few kilobytes.
+# The most running tasks that a heartbeat lists, so that a heartbeat has only a few kilobytes.
 TASKS_SHOWN_MAX = 50
 
 StopDropped = Callable[[Sequence[TaskToken]], None]
 
 
 class Heartbeat:
-    """Sends heartbeats. Each describes the worker, because the store may have forgotten it."""
+    """Sends heartbeats.
+
+    Each heartbeat describes the worker, because the store may have lost the description.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class Heartbeat:
         return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks)
 
     async def listen(self) -> None:
-        """Stops dropped tasks until cancelled."""
+        """Waits for tasks that a commit has dropped and stops them, until cancelled."""
         dependencies = self._dependencies
         while True:
             dropped = await dependencies.store_retry.run(

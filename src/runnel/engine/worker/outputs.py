@@ -1,9 +1,8 @@
-"""Results and errors of a task: as JSON, inline or in a blob, and without secrets."""
+"""The results and errors of a task: encoded as JSON, and stored inline or in a blob."""
 
 import asyncio
-import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any
@@ -15,27 +14,27 @@ from runnel.core.retry import MESSAGE_CHARS_MAX, RETRY_AFTER_S_MAX, TRACEBACK_CH
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     INLINE_BYTES_MAX,
-    LOG_LINE_CHARS_MAX,
     NULL,
-    TaskLogLine,
     Value,
     find_non_finite,
     make_blob_reference,
     make_value_from_json,
 )
 from runnel.errors import PayloadError, RunnelError
-from runnel.ports.clock import Secrets
 from runnel.ports.records import BlobStore
 
 
 class NotJsonError(PayloadError, TypeError):
-    """A result that JSON can't represent. It is a TypeError too, as json.dumps would raise."""
+    """Raised for a result that JSON can't represent.
+
+    The class is a TypeError too, because json.dumps raises TypeError.
+    """
 
 
 def encode_result(result: Any) -> bytes:
-    """Encodes a result as JSON. Sets become lists; dates and UUIDs become texts.
+    """Returns a result encoded as JSON. Sets become lists; dates and UUIDs become texts.
 
-    Raises NotJsonError.
+    Raises NotJsonError if JSON can't represent the result.
     """
     try:
         data = _encoder.encode(result)
@@ -48,9 +47,9 @@ def encode_result(result: Any) -> bytes:
 
 
 async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
-    """Writes a large result to a blob and returns once it is durable.
+    """Writes a large result to a blob; returns the reference to it once the blob is durable.
 
-    Raises PayloadError if it is too large.
+    Raises PayloadError if the result is too large even for a blob.
     """
     size = len(data)
     if size > BLOB_BYTES_MAX:
@@ -64,16 +63,17 @@ async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Val
 
 
 def inline_if_small(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
-    """Returns None if the result is too large to be stored inline."""
+    """Returns the result as an inline value, or None if it is too large for that."""
     if len(data) > bytes_max:
         return None
     return NULL if data == b"null" else make_value_from_json(data)
 
 
 def _to_builtin(value: Any) -> Any:
-    """Converts types that msgspec does not know.
+    """Converts a value of a type that msgspec does not know, such as a NumPy array or a pydantic
+    model.
 
-    It tests their methods instead of importing them.
+    The function checks for the methods of such types, so that it need not import their packages.
     """
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
@@ -122,8 +122,9 @@ def describe_exception(error: BaseException) -> ErrorInfo:
 
 
 def escape_text(text: str) -> str:
-    """Escapes text that UTF-8 can't encode (odd bytes of a file name) or that controls a
-    terminal.
+    """Returns the text with unprintable characters escaped.
+
+    Examples are control characters of a terminal, and bytes of a file name that UTF-8 can't encode.
     """
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():
@@ -151,7 +152,7 @@ def _describe(error: BaseException) -> ErrorInfo:
 
 
 def _get_retry_after(error: BaseException) -> float | None:
-    """Returns None if the error has no valid `retry_after_s`."""
+    """Returns the error's `retry_after_s`, or None if it has no valid one."""
     delay_s = getattr(error, "retry_after_s", None)
     if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not delay_s >= 0:
         return None
@@ -172,7 +173,10 @@ def _format_message(error: BaseException) -> str:
 
 
 def _format_traceback(error: BaseException) -> str | None:
-    """Returns None if all frames are inside Runnel: then the message says everything."""
+    """Returns the traceback of user code.
+
+    Returns None if all frames are inside Runnel, because then the message is enough.
+    """
     if isinstance(error, RunnelError) and error.says_all:
         return None
     user_part = _skip_engine_frames(error.__traceback__)
@@ -192,71 +196,3 @@ def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
             return frames
         frames = frames.tb_next
     return None
-
-
-# -- redaction of secrets in what a worker reports: errors, reasons, outputs ---------------
-
-# Possessive quantifiers: backtracking would take memory for each character of a long text.
-_TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')
-_UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-_ESCAPES = {'\\"': '"', "\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
-_BACKSLASH = "\0"  # a placeholder: JSON never contains it unescaped
-
-_decode = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.Encoder().encode
-
-
-def redact_error(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
-    message = secrets.redact(info.message)
-    redacted_traceback = None if info.traceback is None else secrets.redact(info.traceback)
-    if message == info.message and redacted_traceback == info.traceback:
-        return info
-    return msgspec.structs.replace(info, message=message, traceback=redacted_traceback)
-
-
-def redact_log_lines(lines: Sequence[TaskLogLine], secrets: Secrets) -> tuple[TaskLogLine, ...]:
-    """Redacts the lines, then shortens them: half a secret would not be recognized."""
-    return tuple(
-        TaskLogLine(line.at, line.level, _shorten_line(secrets.redact(line.text))) for line in lines
-    )
-
-
-def _shorten_line(text: str) -> str:
-    short = text if len(text) <= LOG_LINE_CHARS_MAX else text[: LOG_LINE_CHARS_MAX - 1] + "…"
-    return escape_text(short)
-
-
-def redact_output(data: bytes, secrets: Secrets) -> bytes:
-    """Redacts every text of the JSON, keys included, and numbers that equal a secret.
-
-    It does not decode the JSON as a whole, because it may be nested arbitrarily deep.
-    """
-    text = data.decode()
-    plain = _unescape_json(text)
-    if secrets.redact(plain) == plain:  # 20 times as fast as checking each text
-        return data
-    return _TEXT_OR_NUMBER.sub(lambda match: _redact_literal(match[0], secrets), text).encode()
-
-
-def _redact_literal(written: str, secrets: Secrets) -> str:
-    if written[0] != '"':
-        return _redact_number(written, secrets)
-    text = _decode(written)
-    shown = secrets.redact(text)
-    return written if shown == text else _encode(shown).decode()
-
-
-def _redact_number(written: str, secrets: Secrets) -> str:
-    """Redacts a number only if all of it is a secret, not if it contains the same digits."""
-    shown = secrets.redact(written.removesuffix(".0"))
-    return written if any(map(str.isdigit, shown)) else _encode(shown).decode()
-
-
-def _unescape_json(text: str) -> str:
-    """Returns the JSON with its texts unescaped. The result is no longer valid JSON."""
-    if "\\" not in text:
-        return text
-    text = text.replace("\\\\", _BACKSLASH)
-    for written, meant in _ESCAPES.items():
-        text = text.replace(written, meant)
-    return _UNICODE_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace(_BACKSLASH, "\\")

@@ -1,4 +1,4 @@
-"""Reports of a worker to the store. While one call is running, the next batch accumulates."""
+"""Sends a worker's reports to the store. While one call is running, the next batch accumulates."""
 
 import asyncio
 
@@ -15,8 +15,9 @@ Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
 
 
 class Reporter:
-    """Sends reports to the store in batches and forgets the tasks that the store has
-    acknowledged.
+    """Sends reports to the store in batches.
+
+    Removes a task from `held` once the store has acknowledged its report.
     """
 
     def __init__(self, dependencies: WorkerDependencies, held: HeldTasks) -> None:

@@ -1,4 +1,4 @@
-"""Results of cached nodes: how a cache key is computed, and how a result is stored under it."""
+"""The result cache of nodes: computes cache keys, and reads and stores results."""
 
 import hashlib
 from contextlib import suppress
@@ -12,7 +12,7 @@ from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
 
-# Larger results are not cached: reading one should be faster than computing it.
+# Larger results are not cached, because reading a result should be faster than computing it.
 CACHED_RESULT_BYTES_MAX = 1024 * 1024
 
 
@@ -20,7 +20,10 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class ResultCache:
-    """The result cache in the store. If the store can't be reached, the code runs instead."""
+    """The result cache in the store.
+
+    If the store can't be reached, the task's code runs as without a cache.
+    """
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
@@ -37,12 +40,13 @@ class ResultCache:
 
 
 def compute_cache_key(task: TaskMessage, config: Json, values: TaskInputs) -> str:
-    """Returns the cache key. Tasks with the same key have the same result, as the workflow
-    declares.
+    """Returns the cache key of a task.
 
-    Without a `cache_key` in the workflow, the key covers everything that the code receives. A
-    declared key holds for one piece of code: the handler, or the function that the handler calls.
-    Raises TemplateError.
+    The workflow declares that tasks with the same key have the same result.
+
+    If the workflow declares no `cache_key`, the key covers the handler, its resolved config and the
+    parents' outputs. A declared key is combined with the name of the handler and of the function
+    that it calls. Raises TemplateError if the declared key can't be resolved.
     """
     declared_key = compile_config(task.cache_key).resolve(values)
     parts = (

@@ -1,4 +1,6 @@
-"""Runs claimed tasks and reports them, one asyncio task per used slot; applies rate limits."""
+"""Runs claimed tasks and reports their results, in one asyncio task per used slot; applies rate
+limits.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,25 +15,29 @@ from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline
+from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import ChildCodeError
-from runnel.engine.worker.outputs import describe_exception, redact_error, redact_log_lines
+from runnel.engine.worker.outputs import describe_exception
 from runnel.engine.worker.reports import Report, Reporter
+from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import Deadlines, HeldTasks, RunningCode, StopReason, TaskRun
+from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
 from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
 from runnel.ports.store import TaskQueue
 
-# Rate limits: a token is taken just before user code runs, from a bucket that all workers share.
+# Rate limits: a worker takes a token just before user code runs, from a bucket that all workers
+# share.
 
-# The longest wait of a task in the worker, without a slot. For longer waits the store keeps the
-# task and sets a timer.
+# The longest time that a task waits in the worker for a rate token, without a slot. For a longer
+# wait, the worker returns the task to the store, which sets a timer.
 PARK_S_MAX = 5.0
 
 
 class RateLimiter:
     """Finds the rate limit of a task and takes tokens from the shared buckets.
 
-    `limits` are by tag, for tags without a limit in the workflow itself.
+    `limits` holds rate limits by resource tag. These limits apply to tags without a limit in the
+    workflow itself.
     """
 
     def __init__(self, tasks: TaskQueue, limits: Mapping[str, RateLimit]) -> None:
@@ -48,7 +54,7 @@ class RateLimiter:
     async def take_token(self, task: TaskMessage, limit: RateLimit, *, may_park: bool) -> float:
         """Returns the seconds until the task may run.
 
-        Above the longest parking time, no token was taken.
+        No token was taken if that time is longer than the task may wait in the worker.
         """
         return await self._tasks.take_token(
             task.resource_tag or "",
@@ -58,7 +64,8 @@ class RateLimiter:
         )
 
 
-# The most tasks per slot that wait for a rate token. Further ones go back to the store.
+# The most tasks per slot that wait in the worker for a rate token. Further tasks go back to the
+# store.
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
 
@@ -72,7 +79,10 @@ _OUTCOME_NAMES: Mapping[type, str] = {
 
 
 class RunnerPool:
-    """The runners of a worker. Each takes runs from the slots and reports their results."""
+    """The runners of a worker.
+
+    Each runner takes runs from the slots, executes them and reports the results.
+    """
 
     def __init__(
         self,
@@ -107,17 +117,17 @@ class RunnerPool:
         self.is_quiet = asyncio.Event()
 
     def open(self, main: asyncio.Task[Any] | None) -> None:
-        """Sets the worker's asyncio task: cancelling `main` ends the runners too."""
+        """Sets the asyncio task of the worker. A cancellation of `main` ends the runners too."""
         self._main = main
         self._cancels_of_main = main.cancelling() if main is not None else 0
 
     async def run(self) -> None:
-        """Takes runs until `close` is called and the runner is cancelled.
+        """Executes runs until `close` is called and the runner is cancelled.
 
-        User code runs in this asyncio task and may cancel it. Such a cancellation ends at most that
-        run. This must be the outermost coroutine of the task: a GeneratorExit that comes out of a
-        future closes all others. Only here can it become the error of the code that awaited the
-        future.
+        User code runs in this asyncio task and may cancel the task. Such a cancellation ends at
+        most the current run. This method must be the outermost coroutine of its asyncio task. A
+        GeneratorExit from a future closes all inner coroutines. Only here can that GeneratorExit
+        become the error of the code that awaited the future.
         """
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
@@ -140,7 +150,7 @@ class RunnerPool:
                 await self._forget_cancels(runner)
 
     def stop(self, run: TaskRun, reason: StopReason, *, grace_s: float | None = None) -> None:
-        """Cancels the code, and kills it after `grace_s`."""
+        """Cancels the code of the run, and kills the code if it has not ended after `grace_s`."""
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
         run.stop(reason, kill_at=kill_at)
         if run.code is not None:
@@ -149,9 +159,11 @@ class RunnerPool:
             self._held.forget(run.token)
 
     def drain(self) -> None:
-        """Sends runs that have not begun back to the store; they count as neither run nor lost.
+        """Returns tasks that have not begun to the store.
 
-        `is_quiet` is set as soon as the other runs have ended.
+        These tasks count as neither run nor lost.
+
+        `is_quiet` is set as soon as all runs that have begun have ended.
         """
         self._is_draining = True
         self._update_quiet()
@@ -169,8 +181,9 @@ class RunnerPool:
         self._is_closed = True
 
     def check(self, run: TaskRun, now: float) -> float:
-        """Performs what is due for the run: start report, soft timeout, timeout, kill, end of
-        parking.
+        """Performs the actions that are due for the run; returns the time of its next check.
+
+        The actions are the start report, soft timeout, timeout, kill and end of parking.
         """
         if run.is_parked:
             run.is_parked = False
@@ -193,7 +206,9 @@ class RunnerPool:
 
     @property
     def _is_ending(self) -> bool:
-        """True as soon as the worker is cancelled, also before it calls `close`."""
+        """True if `close` was called, or if the worker was cancelled and has not called `close`
+        yet.
+        """
         main = self._main
         return self._is_closed or (main is not None and main.cancelling() > self._cancels_of_main)
 
@@ -204,10 +219,10 @@ class RunnerPool:
             except asyncio.CancelledError:
                 if self._is_ending:
                     raise
-            await self._forget_cancels(runner)  # an earlier run caused this cancellation
+            await self._forget_cancels(runner)  # an earlier run's code caused the cancellation
 
     async def _forget_cancels(self, runner: asyncio.Task[Any]) -> None:
-        """Clears cancellations of the last run, so that they do not reach the next one."""
+        """Clears cancellations that the last run caused, so that they do not reach the next run."""
         while runner.cancelling():
             runner.uncancel()
         try:
@@ -218,7 +233,10 @@ class RunnerPool:
                 raise
 
     async def _run_and_report(self, run: TaskRun) -> Report | None:
-        """Returns None if there is no report: the run is parked, dropped, or lost by a shutdown."""
+        """Runs the task and returns its report.
+
+        Returns None if the run is parked, dropped or ended by a shutdown.
+        """
         try:
             if run.task.cache_key:
                 cached_report = await self._report_cached(run)
@@ -242,9 +260,9 @@ class RunnerPool:
             return self._make_failed_or_skipped(run, error)
 
     async def _report_cached(self, run: TaskRun) -> Report | None:
-        """Reports a cached result.
+        """Returns the report of a cached result, or None if there is none.
 
-        It precedes the rate limit, because a cached result needs no token.
+        This step precedes the rate limit, because a cached result needs no rate token.
         """
         run.started_at = self._clock.now()
         self._slots.wake_runner()
@@ -252,7 +270,11 @@ class RunnerPool:
         return None if output is None else self._make_completed(run, output, is_cached=True)
 
     async def _admit(self, run: TaskRun) -> TaskDeferred | None:
-        """Returns None if the run may continue now, or was parked until it may."""
+        """Takes a rate token for the run.
+
+        Returns None if the run may continue now or is parked, and a TaskDeferred if the task goes
+        back to the store.
+        """
         limit = self._rate_limits.find_limit(run.task)
         if limit is None:
             return None
@@ -326,7 +348,10 @@ class RunnerPool:
         )
 
     def _collect_logs(self, run: TaskRun) -> tuple[TaskLogLine, ...]:
-        """Returns the redacted log lines. Code that has not logged costs one attribute access."""
+        """Returns the masked log lines of the run.
+
+        For code without log lines, this method costs one attribute access.
+        """
         lines = () if run.context is None else run.context.log_lines
         return redact_log_lines(lines, self._secrets) if lines else ()
 
@@ -359,7 +384,10 @@ def _get_current_task() -> asyncio.Task[Any]:
 
 
 def _is_current(runner: asyncio.Task[Any]) -> bool:
-    """Returns False if other code closes the runner's coroutine because its loop has ended."""
+    """Returns True if `runner` is the current asyncio task.
+
+    False means that other code closes the runner's coroutine after its event loop has ended.
+    """
     try:
         return asyncio.current_task() is runner
     except RuntimeError:  # no event loop is running

@@ -1,29 +1,28 @@
-"""One task that this worker holds, from its claim to the acknowledged report, with its
-deadlines.
-"""
+"""The tasks that a worker holds, each from its claim to its acknowledged report."""
 
 import asyncio
 from collections.abc import Iterable
 from enum import StrEnum
-from heapq import heapify, heappop, heappush, nsmallest
-from itertools import count
+from heapq import nsmallest
 from math import inf
-from typing import Protocol
 
 from runnel.authoring.context import Context
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
 from runnel.errors import SoftTimeoutError
-from runnel.ports.clock import Clock
 from runnel.ports.workers import RunningTaskInfo
 
-# Running code, and the three ways to interrupt it: soft timeout, cancellation, kill.
+# Running code, and the three ways to interrupt running code: soft timeout, cancellation, kill.
 
 
 class RunningCode:
-    """Code that only waits for something else (a blob, a thread). Cancelling ends the wait.
+    """The code of a run while it waits for a blob, a thread or a rate token.
 
-    `runner` is the asyncio task of the slot. The code that runs there receives the CancelledError.
+    A cancellation ends the wait of the code. Subclasses represent user code on the event loop and
+    in a child process.
+
+    `runner` is the asyncio task of the slot. A cancellation of `runner` raises CancelledError in
+    the code.
     """
 
     __slots__ = ("runner",)
@@ -32,17 +31,20 @@ class RunningCode:
         self.runner = runner
 
     def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
-        """Raises `error` inside the code if possible. A thread can't be reached."""
+        """Raises `error` inside the code if possible.
+
+        Does nothing for code in a thread, which can't be interrupted.
+        """
 
     def cancel(self) -> None:
         self.runner.cancel()
 
     def kill(self) -> None:
-        """Ends the code even if it has swallowed its cancellation."""
+        """Ends the code even if the code has swallowed its cancellation."""
         self.runner.cancel()
 
 
-# A task that takes longer than this is reported as RUNNING.
+# The worker reports a task as RUNNING if it takes longer than this.
 REPORT_STARTED_AFTER_S = 0.25
 
 
@@ -53,12 +55,13 @@ class StopReason(StrEnum):
 
 
 class TaskRun:
-    """One claimed task. All times are monotonic and `inf` if unset, except `started_at` (wall
-    time).
+    """One claimed task and the state of its run.
+
+    All times are monotonic and `inf` if unset, except `started_at`, which is wall time.
 
     `check_at` is the time of the next deadline check. A stopped run is finished once its code has
-    ended; code that has not ended by `kill_at` is killed. `keeps_slot` marks a run whose thread
-    can't be killed.
+    ended. Code that has not ended by `kill_at` is killed. `keeps_slot` marks a run that has ended
+    while its thread, which can't be killed, continues.
     """
 
     __slots__ = (
@@ -95,8 +98,9 @@ class TaskRun:
         self.check_at = self.note_at = self.soft_at = self.timeout_at = self.kill_at = inf
 
     def watch(self, *, since: float) -> float:
-        """Sets the deadlines of an attempt that started at `since`; returns the time of the first
-        check.
+        """Sets the deadlines of an attempt that started at `since`.
+
+        Returns the earliest deadline.
         """
         task = self.task
         self.note_at = since + REPORT_STARTED_AFTER_S
@@ -113,7 +117,7 @@ class TaskRun:
         return min(self.note_at, self.soft_at, self.timeout_at, self.kill_at)
 
     def stop(self, reason: StopReason, *, kill_at: float) -> None:
-        """Stops the code and drops its result. Only the first reason counts."""
+        """Cancels the code of the run and drops its result. Only the first call has an effect."""
         if self.stop_reason is not None or self.is_finished:
             return
         self.stop_reason = reason
@@ -138,9 +142,11 @@ class TaskRun:
 
 
 class HeldTasks:
-    """Every task between its claim and the acknowledged report. Heartbeats list them.
+    """The tasks that this worker holds: claimed, and without an acknowledged report.
 
-    `claimed_at` is the time of the last claim, 0 before the first.
+    Heartbeats list these tasks.
+
+    `claimed_at` is the time of the last claim, and 0 before the first claim.
     """
 
     def __init__(self) -> None:
@@ -164,7 +170,7 @@ class HeldTasks:
         return [run for run in self._runs.values() if not run.is_finished]
 
     def running(self, *, limit: int) -> tuple[RunningTaskInfo, ...]:
-        """Returns the tasks whose code is running, longest first."""
+        """Returns up to `limit` tasks whose code is running, the longest running first."""
         running = (run for run in self._runs.values() if run.started_at and not run.is_finished)
         longest = nsmallest(limit, running, key=lambda run: run.started_at)
         return tuple(_describe_run(run) for run in longest)
@@ -184,81 +190,3 @@ def _describe_run(run: TaskRun) -> RunningTaskInfo:
         handler=task.handler,
         started_at=run.started_at,
     )
-
-
-# One heap of deadlines for all runs of a worker, instead of a timer for each.
-# Only a run that waits gets an entry, and most entries are due a fixed time after they were made.
-# The loop sleeps until the earliest one, so it seldom has to be woken. Stale entries stay until
-# they outnumber the others, and are then removed. Otherwise a finished run would stay in memory,
-# with its input, until its timeout. A timer of the event loop would cost 2 µs for each run, this
-# costs 0.7 µs.
-
-
-class DeadlineChecker(Protocol):
-    """Decides what happens at the deadline of a run."""
-
-    def check(self, run: TaskRun, now: float) -> float:
-        """Performs what is due for the run; returns the time of the next check, `inf` for never."""
-
-
-class Deadlines:
-    """Calls a checker at the deadline of each run."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heap: list[tuple[float, int, TaskRun]] = []
-        self._stale = 0
-        self._order = count()
-        self._wakes_at = inf
-        self._sooner = asyncio.Event()
-
-    def arm(self, run: TaskRun, at: float) -> None:
-        """Has the run checked at `at` (monotonic), instead of at any earlier set time."""
-        if at == run.check_at:
-            return
-        if run.check_at != inf:
-            self.forget(run)
-        if at == inf:
-            return
-        run.check_at = at
-        heappush(self._heap, (at, next(self._order), run))
-        if at < self._wakes_at:
-            self._sooner.set()
-
-    def forget(self, run: TaskRun) -> None:
-        """Cancels the check of the run."""
-        if run.check_at == inf:
-            return
-        run.check_at = inf
-        self._stale += 1
-        if 2 * self._stale > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].check_at == entry[0]]
-            heapify(self._heap)
-            self._stale = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    async def run(self, checker: DeadlineChecker) -> None:
-        """Checks runs until cancelled."""
-        while True:
-            self.tick(checker)
-            self._sooner.clear()
-            self._wakes_at = self._heap[0][0] if self._heap else inf
-            seconds = None if self._wakes_at == inf else self._wakes_at - self._clock.monotonic()
-            await self._clock.wait(self._sooner, seconds)
-
-    def tick(self, checker: DeadlineChecker) -> int:
-        """Checks every run that is due; returns how many."""
-        now = self._clock.monotonic()
-        checked = 0
-        while self._heap and self._heap[0][0] <= now:
-            at, _, run = heappop(self._heap)
-            if run.check_at != at:
-                self._stale -= 1
-                continue
-            run.check_at = inf
-            if not run.is_finished:
-                self.arm(run, checker.check(run, now))
-                checked += 1
-        return checked

@@ -1,4 +1,4 @@
-"""The worker: connects its loops, runs them, and shuts them down in order."""
+"""The worker: connects and runs its loops, and shuts them down in order."""
 
 import asyncio
 import threading
@@ -19,13 +19,14 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup
 from runnel.engine.worker.child_process import ChildProcessPool
+from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import Executor, ThreadPool
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.result_cache import ResultCache
 from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import ClaimLoop, Slots
-from runnel.engine.worker.task_run import Deadlines, HeldTasks, StopReason, TaskRun
+from runnel.engine.worker.task_run import HeldTasks, StopReason, TaskRun
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.records import BlobStore
@@ -40,19 +41,20 @@ from runnel.ports.telemetry import (
 )
 from runnel.ports.workers import WorkerInfo
 
-# The time limit of each last call to the store, after everything else has ended.
+# The time limit of each store call at the end of a shutdown.
 SHUTDOWN_CALL_S = 5.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The limits, intervals and description of a worker.
 
-    The worker runs up to `concurrency` tasks at a time, from `queues` (None: all). While tasks end
-    without waiting, it claims up to `claim_ahead` more; use that only if no other worker could run
-    them. `rate_limits` are by tag, for tags without a limit in the workflow. `about` describes the
-    worker in the registry; the worker fills in queues, concurrency, heartbeat interval and start
-    time. A shutdown waits `shutdown_s` for running tasks. A cancelled handler may continue for
-    `grace_s` before it is killed. An output above `inline_bytes_max` is offloaded to a blob.
+    The worker runs up to `concurrency` tasks at a time, from `queues`, or from all queues if
+    `queues` is None. While tasks end without waiting, the worker claims up to `claim_ahead` further
+    tasks. Set `claim_ahead` only if no other worker could run these tasks. `rate_limits` holds
+    limits by tag, for tags without a limit in the workflow. `about` describes the worker in the
+    registry; the worker fills in queues, concurrency, heartbeat interval and start time. A shutdown
+    waits `shutdown_s` for running tasks. A cancelled handler may continue for `grace_s` before it
+    is killed. An output above `inline_bytes_max` is offloaded to a blob.
     """
 
     concurrency: int = 4
@@ -136,12 +138,11 @@ class Worker:
         return len(self._held)
 
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
-        """Works until `stop`, then finishes running tasks within `shutdown_s`; `stop_now` ends the
-        wait.
+        """Runs tasks until `stop` is set, then waits up to `shutdown_s` for the running tasks.
 
-        Tasks that have not ended by then are cancelled and reported to the store as lost. If the
-        store asks the worker to drain, it sets `stop` itself, so that everything else that waits
-        for `stop` ends too.
+        `stop_now` ends the wait for running tasks. Tasks that have not ended by then are cancelled
+        and reported to the store as lost. If the store asks the worker to drain, the worker sets
+        `stop` itself, so that other waiters for `stop` end too.
         """
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -284,11 +285,14 @@ class Worker:
         self._slots.wake_runner()
 
     def _emit(self, task: TaskMessage, measurement: Measurement) -> None:
-        """Reports the metric to telemetry on the event loop, whichever thread measured it."""
+        """Reports a metric of user code to telemetry.
+
+        Always reports on the event loop, even if the user code runs in another thread.
+        """
         if threading.get_ident() == self._thread_id:
             self._record_metric(task, measurement)
         elif self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the thread has outlived its worker
+            with suppress(RuntimeError):  # the thread has outlived the event loop
                 self._loop.call_soon_threadsafe(self._record_metric, task, measurement)
 
     def _record_metric(self, task: TaskMessage, measurement: Measurement) -> None:

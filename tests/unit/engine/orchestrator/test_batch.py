@@ -25,9 +25,9 @@ from runnel.core.events import (
     NodeSkipped,
 )
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, make_inline_value
-from runnel.core.workflow import SkipReason
 from runnel.engine.orchestrator.batch import CommitBatch, build_header, encode_parts
 from runnel.errors import PayloadError
 from runnel.ports.store import Commit, CommitLimits, InboxPosition

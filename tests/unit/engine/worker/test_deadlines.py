@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.task_run import Deadlines, TaskRun
+from runnel.engine.worker.deadlines import Deadlines
+from runnel.engine.worker.task_run import TaskRun
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 

@@ -80,7 +80,7 @@ async def test_a_child_without_a_result_is_a_broken_invariant(frozen: WorkerHarn
     assert runner is not None
     floor.run.code = RunningCode(runner)
 
-    with pytest.raises(BrokenInvariantError, match="neither result nor error"):
+    with pytest.raises(BrokenInvariantError, match="neither a result nor an error"):
         await floor.execute(answer, Mode.PROCESS)
 
 
