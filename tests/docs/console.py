@@ -6,6 +6,7 @@
 - A command that ends with `&` runs in the background. After the `&`, the comment
   `# wait until it prints: words` names the text that stderr must contain before the next command
   runs. If the command redirects stderr (`2>run.log &`), the file must contain the text.
+- `export NAME=$(command)` sets a variable for all later commands.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ _FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
 _COMMAND = re.compile(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
 _BACKGROUND = re.compile(r"(.*?) &(?:\s+# wait until it prints: (.*))?$")
 _REDIRECTED = re.compile(r" 2>([\w.]+)$")
+_EXPORT = re.compile(r"export (\w+)=\$\([^;]*\)")
 _PLAIN = re.compile(r"((?:\w+=\S+ )*)runnel ([^|;<>&$`]*)")
 
 
@@ -98,11 +100,18 @@ class Console:
             return self._wait()
         if line == "kill -9 $!":
             return self._kill()
+        if (exported := _EXPORT.fullmatch(line)) is not None:
+            return self._export(line, exported[1])
         if (plain := _PLAIN.fullmatch(line)) is not None:
             given = dict(word.split("=", 1) for word in shlex.split(plain[1]))
             words = shlex.split(plain[2], comments=True)
             return self._forks.run(words, self.folder, self._environment | given)
         return self._shell(line)
+
+    def _export(self, line: str, name: str) -> CommandResult:
+        done = self._shell(f'{line}; printf %s "${name}"')
+        self._environment[name] = done.out
+        return CommandResult(done.code, "", done.err)
 
     def _shell(self, line: str) -> CommandResult:
         done = subprocess.run(
