@@ -3,8 +3,10 @@
 - A block that begins with `# name.py` is a file.
 - `$ ` begins a command. The lines after it are its output: stdout, and stderr too if it fails.
 - `…` stands for any text within a line. Alone on a line it stands for any lines.
-- A command that ends with `&` runs in the background. `# until: words` after the `&` is the text
-  that it must print before the next command runs.
+- A command that ends with `&` runs in the background. After the `&`, the comment
+  `# wait until it prints: words` names the text that stderr must contain before the next command
+  runs. If the command redirects stderr (`2>run.log &`), the file must contain the text.
+- `export NAME=$(command)` sets a variable for all later commands.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ from tests.waiting import POLL_INTERVAL_S
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
 _COMMAND = re.compile(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
-_BACKGROUND = re.compile(r"(.*?) &(?:\s+# until: (.*))?$")
+_BACKGROUND = re.compile(r"(.*?) &(?:\s+# wait until it prints: (.*))?$")
+_REDIRECTED = re.compile(r" 2>([\w.]+)$")
+_EXPORT = re.compile(r"export (\w+)=\$\([^;]*\)")
 _PLAIN = re.compile(r"((?:\w+=\S+ )*)runnel ([^|;<>&$`]*)")
 
 
@@ -96,11 +100,18 @@ class Console:
             return self._wait()
         if line == "kill -9 $!":
             return self._kill()
+        if (exported := _EXPORT.fullmatch(line)) is not None:
+            return self._export(line, exported[1])
         if (plain := _PLAIN.fullmatch(line)) is not None:
             given = dict(word.split("=", 1) for word in shlex.split(plain[1]))
             words = shlex.split(plain[2], comments=True)
             return self._forks.run(words, self.folder, self._environment | given)
         return self._shell(line)
+
+    def _export(self, line: str, name: str) -> CommandResult:
+        done = self._shell(f'{line}; printf %s "${name}"')
+        self._environment[name] = done.out
+        return CommandResult(done.code, "", done.err)
 
     def _shell(self, line: str) -> CommandResult:
         done = subprocess.run(
@@ -115,8 +126,11 @@ class Console:
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def _begin(self, line: str, *, until: str | None) -> None:
-        log = self.folder / ".background"
-        with log.open("w") as errors:
+        default_log = self.folder / ".background"
+        redirected = _REDIRECTED.search(line)
+        log = default_log if redirected is None else self.folder / redirected[1]
+        log.touch()
+        with default_log.open("w") as errors:
             self._background = subprocess.Popen(
                 ["bash", "-c", f"exec env {line}"],
                 cwd=self.folder,

@@ -50,7 +50,7 @@ def section(title: str) -> str:
 
 
 def rows(title: str) -> dict[str, str]:
-    """The settings of a section, with their defaults."""
+    """Returns the settings of a section with their defaults."""
     lines = [
         line.strip("|").split("|") for line in section(title).splitlines() if line[:3] == "| `"
     ]

@@ -28,7 +28,7 @@ def parse(year):
 def years(year: str):
     return parse(year)
 """
-# It corrects the config, as a person would in an editor.
+# A program for $EDITOR that corrects the config.
 EDITOR = """#!/bin/sh
 sed -i 's/{{ input.year }}/2026/' "$1"
 """

@@ -11,7 +11,7 @@ from tests.docs.page_commands import PageCommands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# Guides without a session of their own, or with one that another test runs.
+# Guides without console commands, or with commands that another test runs.
 OTHER_GUIDES = {"coming-from.md", "dead-letters.md", "http.md", "servers.md"}
 PAGES = [
     *("tutorial.md", "explanation/how-it-works.md"),
@@ -25,7 +25,7 @@ CODE_LINES_MAX = 12
 # Snippets of other pages, and the test that checks them.
 ELSEWHERE = {
     "README.md": {"console", "bash", "python", "yaml"},  # test_readme.py, test_servers_page.py
-    "CONTRIBUTING.md": {"console"},  # how to set up the development: nothing that a test could do
+    "CONTRIBUTING.md": {"console"},  # set-up commands, which no test runs
     "docs/adr/README.md": {"markdown"},  # a template
     "docs/guides/dead-letters.md": {"bash"},  # test_letters_page.py
     "docs/reference/handlers.md": {

@@ -13,7 +13,7 @@ from tests.docs.test_examples import NAMES, session_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# The engines of its table of figures, as bench/results.md names them.
+# The engines in the README table, with their names in bench/results.md.
 JOBS = {
     "Runnel, SQLite": "sqlite x4",
     "DBOS, SQLite with WAL": "peer dbos-sqlite-wal",

@@ -16,7 +16,7 @@ HAND_WRITTEN = {"glossary.md", "handlers.md", "run-when.md", "settings.md", "tri
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_current(name: str) -> None:
-    """If it fails: `make reference`."""
+    """A failure means that a page is outdated: run `make reference`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name]()
 
 

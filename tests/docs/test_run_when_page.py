@@ -14,7 +14,7 @@ NO_PARENTS = "(no parents)"
 
 
 def read_table(first_column: str) -> list[list[str]]:
-    """The rows of the table whose first column has this title, without its head."""
+    """Returns the rows of the table whose first column has this title, without its head."""
     lines = PAGE.partition(f"| {first_column} |")[2].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

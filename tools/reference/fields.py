@@ -103,7 +103,7 @@ def _format_default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _is_listed(handler: str) -> bool:
-    """Leaves out handlers that accept any settings, and second names of handlers."""
+    """Returns False for a second name of a handler, and for a handler that accepts any settings."""
     settings = HANDLER_SETTINGS[handler]
     first = next(name for name, checks in HANDLER_SETTINGS.items() if checks is settings)
     return settings is not None and first == handler

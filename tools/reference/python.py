@@ -51,7 +51,7 @@ SYNC_CLIENT = """\
 It has the methods and parts of [`Client`](#client), without `await`. Methods that return an
 `AsyncIterator` there return an `Iterator` here."""
 
-# The engine calls these, users do not.
+# Methods that only the engine calls: the page does not list them.
 ENGINE_METHODS = frozenset(
     {
         *("bind", "delay_after", "emit", "is_retryable", "read_entries", "register_plan"),
@@ -121,7 +121,7 @@ def _has_fields(kind: type) -> bool:
 
 
 def _list_fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Name, type and default of the fields that the class itself declares."""
+    """Yields name, type and default of each field that the class itself declares."""
     for node in _parse(kind).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             default = "" if node.value is None else _format_default(kind, node.target.id, node)
@@ -129,7 +129,7 @@ def _list_fields(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _format_default(kind: type, name: str, node: ast.AnnAssign) -> str:
-    """The value, where it is written as the name of a constant."""
+    """Formats the default of a field; for a Struct, the value instead of the constant's name."""
     if issubclass(kind, msgspec.Struct):
         (default,) = [field.default for field in msgspec.structs.fields(kind) if field.name == name]
         return format_code(repr(default))
@@ -145,7 +145,7 @@ def _table_members(name: str, kind: type) -> str:
 
 
 def _list_members(name: str, kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties, those of Runnel's own base classes after the others."""
+    """Yields public methods and properties: first of the class, then of its Runnel base classes."""
     hidden = ENGINE_METHODS | ENGINE_METHODS_OF.get(name, frozenset())
     known = set(hidden)
     for base in kind.__mro__:
@@ -171,7 +171,7 @@ def _format_member(name: str, value: Any) -> str:
 
 
 def _format_signature(name: str, function: Callable[..., Any]) -> str:
-    """Annotations are those of the source; a default that is not a plain value is shown as `…`."""
+    """Formats a signature with the annotations of the source; shows complex defaults as `…`."""
     node = _parse(function)
     annotations = {
         argument.arg: _unparse(argument.annotation)
@@ -198,7 +198,7 @@ UNTYPED = "<untyped>"
 
 
 class _Verbatim:
-    """Text that `inspect` prints as it is."""
+    """A text that `inspect` prints unchanged, without quotes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -217,7 +217,7 @@ def _simplify_default(default: Any) -> Any:
 
 
 def _unparse(annotation: ast.expr) -> str:
-    """A type that is written as a text, because it is defined later, is shown without quotes."""
+    """Formats an annotation; a forward reference, which is a string, is shown without quotes."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value
     return ast.unparse(annotation)
@@ -229,5 +229,5 @@ def _parse(value: Any) -> Any:
 
 
 def _get_doc(value: Any) -> str:
-    """The docstring of the value itself, not one that it inherits."""
+    """Returns the docstring of the value itself, not an inherited docstring."""
     return inspect.cleandoc(value.__doc__ or "")
