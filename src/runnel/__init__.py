@@ -1,6 +1,7 @@
 """Runnel: durable, event-driven DAG workflows.
 
-Each public name is imported when it is first used, so `import runnel` itself takes no time.
+A module is imported when one of its public names is first used, so that `import runnel` itself is
+fast.
 """
 
 import importlib

@@ -81,7 +81,7 @@ def test_an_unreachable_server_is_reported_with_its_address(cli: CommandLine) ->
 
     output = cli.run("list", "--server", url)
 
-    reason = "connection refused; check that it runs, and that it listens at this address"
+    reason = "connection refused; check that the server runs and listens at this address"
     expected = f"error: can't use the Runnel server at {url}: {reason}\n"
     assert (output.code, output.err) == (1, expected)
 

@@ -166,7 +166,7 @@ async def test_a_workflow_can_be_deleted_once_none_of_its_executions_runs(
 
     async with Client(server.url) as client:
         waiting = await client.submit(dag)
-        with pytest.raises(WrongStateError, match="1 execution of it is not final"):
+        with pytest.raises(WrongStateError, match="1 execution is not final"):
             await client.delete_workflow("passing")
         await client.cancel(waiting)
         await client.wait(waiting, timeout_s=20)

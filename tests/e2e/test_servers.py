@@ -240,7 +240,7 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
     assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
-    assert "its tasks wait: no worker is alive" in waiting
+    assert "the tasks of the queue wait: no worker is alive" in waiting
     assert listed_after_drain == "no workers; start one with: runnel worker\n"
     assert code == 0
     assert (await cli.run("trim")).startswith("deleted: 0 executions, 2 empty queues")

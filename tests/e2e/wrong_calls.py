@@ -239,7 +239,7 @@ CALLS = [
     ),
     Call(
         "show nope",
-        "no execution 'nope'; 'runnel list' shows those that exist",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "show ''",
@@ -247,7 +247,7 @@ CALLS = [
     ),
     Call(
         "show @first",
-        "no execution '@first'; 'runnel list' shows those that exist",
+        "no execution '@first'; 'runnel list' shows the executions",
     ),
     Call(
         "show @last --data-dir none",
@@ -256,7 +256,7 @@ CALLS = [
     ),
     Call(
         "history nope",
-        "no execution 'nope'; 'runnel list' shows those that exist",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "history nope --data-dir none",
@@ -265,7 +265,7 @@ CALLS = [
     ),
     Call(
         "cancel nope",
-        "no execution 'nope'; 'runnel list' shows those that exist",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "cancel @last",
@@ -277,7 +277,7 @@ CALLS = [
     ),
     Call(
         "signal nope ok",
-        "no execution 'nope'; 'runnel list' shows those that exist",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "signal @last ''",
@@ -293,7 +293,7 @@ CALLS = [
     ),
     Call(
         "resume nope",
-        "no execution 'nope'; 'runnel list' shows those that exist",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "resume a b",

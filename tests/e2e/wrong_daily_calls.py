@@ -139,7 +139,7 @@ DAILY_CALLS = [
     ),
     Call(
         "dlq show nope",
-        "no dead letter 'nope'; 'runnel dlq list' shows those that exist",
+        "no dead letter 'nope'; 'runnel dlq list' shows all dead letters",
     ),
     Call(
         "dlq shw nope",
@@ -176,7 +176,7 @@ DAILY_CALLS = [
     ),
     Call(
         "workflows zzz",
-        "no workflow 'zzz'; 'runnel workflows' shows those that exist",
+        "no workflow 'zzz'; 'runnel workflows' shows all workflows",
     ),
     Call(
         "workflows good --version 7",

@@ -194,7 +194,7 @@ async def test_a_letter_that_can_not_be_retried_gives_the_reason(
 
     with pytest.raises(WrongStateError, match=r"gone/parse: its execution was deleted.*dlq purge"):
         await retry_letters(client, archive, [letter_of("gone")])
-    with pytest.raises(WrongStateError, match="it does not belong to an execution"):
+    with pytest.raises(WrongStateError, match="it has no execution"):
         await retry_letters(client, archive, [letter_of("")])
     with pytest.raises(WrongStateError, match="another attempt completed its execution"):
         await retry_letters(client, archive, [letter_of(done)])

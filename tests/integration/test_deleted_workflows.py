@@ -82,14 +82,14 @@ async def test_a_deletion_is_refused_while_executions_are_not_final(
     ids = [await engine.client.submit(FLOW) for _ in range(2)]
     held = await engine.client.hold(CHANGED)
 
-    with pytest.raises(WrongStateError, match="3 executions of it are not final"):
+    with pytest.raises(WrongStateError, match="3 executions are not final"):
         await engine.client.library.delete("flow")
 
     assert await list_versions(engine.client) == [2, 1]
     gate.set()
     for id_ in ids:
         await wait_for_end(engine, id_)
-    with pytest.raises(WrongStateError, match="1 execution of it is not final"):
+    with pytest.raises(WrongStateError, match="1 execution is not final"):
         await engine.client.library.delete("flow")
     await engine.client.cancel(held)
     await wait_for_end(engine, held)

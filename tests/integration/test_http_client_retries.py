@@ -201,7 +201,8 @@ async def test_a_server_without_tls_is_reported_as_such() -> None:
         port = server.sockets[0].getsockname()[1]
         async with Client(f"https://127.0.0.1:{port}", timeout_s=5, retries=0) as client:
             with pytest.raises(
-                NoServerError, match="it does not speak TLS, but the address begins with https://; "
+                NoServerError,
+                match="the server does not use TLS, but the address begins with https://; ",
             ):
                 await client.get("01x")
 

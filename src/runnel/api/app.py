@@ -44,7 +44,7 @@ from runnel.telemetry.metrics import MetricsTelemetry
 
 # Every path exists under both prefixes; "/api" is the prefix of earlier systems.
 PATH_PREFIXES = ("/v1", "/api")
-# In this order: a path with a parameter would also match paths of a later router.
+# The order matters, because a path with a parameter would also match paths of a later router.
 RESOURCES = (
     triggers.webhook_routes,
     workflows.routes,
@@ -58,7 +58,7 @@ RESOURCES = (
     operations.routes,
     tokens.routes,
 )
-# Their paths have no prefix.
+# Routers whose paths have no prefix.
 UNVERSIONED = (operations.health_routes, operations.metrics_routes)
 
 
@@ -119,7 +119,7 @@ async def build_api(
     """Builds the API role of a process.
 
     Raises InputError for an address that other machines can reach, unless a token exists.
-    `feed_reader` is the one of the client, so that a process reads the feed once.
+    `feed_reader` must be the feed reader of the client, so that the process reads the feed once.
     """
     tokens = TokenStore(backend.records, clock_and_ids.clock)
     is_open = not await tokens.has_any()

@@ -19,11 +19,13 @@ from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import make_event_id
 
-# Messages that are sent together: sent one by one, a long history costs ten times as much.
+# The number of messages that are sent together. To send a long history one message at a time costs
+# ten times as much.
 MESSAGES_PER_CHUNK_MAX = 100
 
-# A change is sent at once after a quiet interval of this length; otherwise changes are sent once in
-# each interval. Waking 100 listeners for each of 200 commits a second took more than one processor.
+# If no change was sent in the last interval, a change is sent at once. If one was sent, the next
+# changes are collected and sent at the end of the interval. Waking 100 listeners for each of 200
+# commits a second took more than one processor.
 SEND_INTERVAL_S = 0.25
 
 
@@ -72,7 +74,7 @@ async def stream_all(
 
 
 async def has_received_all(app_state: AppState, header: ExecutionHeader, after: str) -> bool:
-    """Returns whether a client that reconnects has received all messages of a final execution."""
+    """Returns True if the execution is final and the client has received all its messages."""
     if header.state not in FINAL_EXECUTION_STATES or not after:
         return False
     return parse_message_id(after) >= await app_state.histories.count_messages(header.execution_id)

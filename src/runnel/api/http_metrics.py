@@ -34,9 +34,10 @@ class HttpMetrics:
 
 
 class HttpMetricsMiddleware:
-    """The outermost middleware, so that refused requests are counted too.
+    """Middleware that counts and times requests.
 
-    A refused request has the route "none".
+    It is the outermost middleware, so that refused requests are counted too. A refused request has
+    the route "none".
     """
 
     def __init__(

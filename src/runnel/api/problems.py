@@ -56,7 +56,7 @@ def get_status(error: BaseException) -> HTTPStatus:
     return Status.INTERNAL_SERVER_ERROR
 
 
-# The place of a problem in a workflow document, which its sentence begins with.
+# Finds the place in the workflow document from the beginning of a problem's sentence.
 
 # `nodes[2].retry: expected …`, as the document reader writes it.
 _PATH_PATTERN = re.compile(
@@ -82,7 +82,7 @@ def _locate_problem(problem: str) -> tuple[str, str]:
 
 
 MEDIA_TYPE = "application/problem+json"
-# A store that can't be reached, or an overload, may have recovered by then.
+# The Retry-After of responses during an overload or while the store can't be reached.
 RETRY_AFTER_S = 5
 
 _ERRORS_WITH_PROBLEMS = (InvalidWorkflowError, InvalidTriggerError)
@@ -142,13 +142,13 @@ def make_problem_response(error: RunnelError) -> Response:
 
 
 def make_internal_error_response() -> Response:
-    """Returns a response without the error, which is in the log and may be confidential."""
+    """Returns a response that does not show the error, because it may be confidential."""
     detail = "this is a bug in Runnel; the log of the server has the details"
     return _make_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
 
 
 def make_malformed_request_response(detail: str) -> Response:
-    """Answers bytes that are not an HTTP request; the connection is closed afterwards."""
+    """Returns the response to bytes that are not an HTTP request."""
     headers = {"Connection": "close"}
     return _make_response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
 
@@ -240,7 +240,7 @@ def _to_json_value(value: Json) -> Json:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Escapes halves of surrogate pairs: a request may contain them, UTF-8 can't."""
+    """Escapes halves of surrogate pairs, which a request may contain, but UTF-8 can't encode."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -74,7 +74,8 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
 
     Raises MalformedBodyError, or InvalidWorkflowError with all problems of the document.
 
-    The document can't name files. Child workflows that it names are the newest stored versions.
+    The document can't refer to files. A child workflow that is given by name is its newest stored
+    version.
     """
     data = parse_document_body(body, media_type)
     children: dict[str, Workflow] = {}
@@ -113,7 +114,7 @@ class RequestBody(BaseModel):
 
 
 def _reject_numeric_time(value: object) -> object:
-    """Refuses a number as a time: it is not clear whether it means seconds or milliseconds."""
+    """Raises an error for a number, which could mean seconds or milliseconds."""
     if isinstance(value, datetime):  # from a model that was validated before
         return value
     if not isinstance(value, str) or value.strip("+-.0123456789") == "":
@@ -299,7 +300,7 @@ class RerunRequest(RerunOptions):
 
 
 class BulkRequest(ExecutionQuery):
-    """A filter, and the position: pass `next` of the answer as `after` until it is null."""
+    """A filter, and the position: pass `next` of the response as `after` until `next` is null."""
 
     model_config = ConfigDict(strict=True)
 
@@ -315,7 +316,7 @@ class BulkCancelRequest(BulkRequest):
 
 
 class BulkRerunRequest(BulkRequest, RerunOptions):
-    """Without `status`, matches failed executions. Each one is rerun once per `key`."""
+    """Without `status`, matches failed executions. An execution is rerun once per `key`."""
 
     key: str = Field(default="", max_length=500)
 

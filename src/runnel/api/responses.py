@@ -45,7 +45,7 @@ _PROBLEM_SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 
 
 def describe_view(view: Any) -> dict[str, Any]:
-    """Refers to the schema of a view, which `make_openapi_builder` adds to the description."""
+    """Returns a reference to the schema of a view, which `make_openapi_builder` defines."""
     return {"content": {"application/json": {"schema": {"$ref": _get_component_path(view)}}}}
 
 
@@ -86,7 +86,7 @@ WORKFLOW_REQUEST_BODY: dict[str, Any] = {
 
 
 def make_openapi_builder(app: FastAPI, views: Iterable[Any]) -> Callable[[], dict[str, Any]]:
-    """Returns a function that builds the description at its first call, and keeps it.
+    """Returns a function that builds the OpenAPI description at its first call, and caches it.
 
     `views` are all views that routes return.
     """

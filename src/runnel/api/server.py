@@ -104,7 +104,10 @@ KEEP_ALIVE_S = 75
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
-    """Raises InputError if the address can't be used; port 0 chooses a free port."""
+    """Returns a listening socket; port 0 chooses a free port.
+
+    Raises InputError if the address can't be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # IPPROTO_TCP is given because asyncio sets TCP_NODELAY only on sockets with this protocol.
     # Without it, a response body waited 40 ms for the client's acknowledgement of the head.

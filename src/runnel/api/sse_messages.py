@@ -17,7 +17,8 @@ from runnel.views import encode_view
 from runnel.views.execution import EVENT_ID_PREFIX, HistoryEvent, make_event_id
 
 MEDIA_TYPE = "text/event-stream"
-# Proxies close connections that are silent for about a minute.
+# The interval of comments on an idle stream. Proxies close connections that are silent for about a
+# minute.
 KEEPALIVE_INTERVAL_S = 15.0
 KEEPALIVE_COMMENT = b": \n\n"
 
@@ -56,7 +57,10 @@ class EncodedPageCache:
         return b"".join([self._encode_cached(page, children=children) for page in pages])
 
     def _encode_cached(self, page: FeedPage, *, children: bool) -> bytes:
-        """Caches by the `id` of the page, which stays unique while the cache holds the page."""
+        """Returns the messages of a page from the cache.
+
+        The key is the `id` of the page object, which is unique while the cache holds the page.
+        """
         key = (id(page), children)
         known = self._encoded.get(key)
         if known is None:

@@ -182,7 +182,10 @@ class AppState:
             raise OverloadedError(to_queue_name(queue), depth, depth_max)
 
     async def read_state(self, execution_id: ExecutionId) -> ExecutionState:
-        """Returns PENDING for an execution that the store does not list yet."""
+        """Returns the state of an execution.
+
+        PENDING if the store does not list the execution yet.
+        """
         header = await self.backend.archive.get_header(execution_id)
         return ExecutionState.PENDING if header is None else header.state
 
@@ -207,7 +210,7 @@ class AppState:
         return result
 
     async def pause_unless_stopping(self, seconds: float) -> None:
-        """Sleeps until the pause is over or this process shuts down; not at all for 0 or less."""
+        """Sleeps for `seconds`, or until this process shuts down; returns at once for 0 or less."""
         if seconds > 0:
             await self.clock.wait(self.stopping, seconds)
 

@@ -19,7 +19,8 @@ from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import ExecutionHeader, Mailbox
 from runnel.views.page import BulkFailure, BulkStep
 
-# Executions per step. Cancels are sent together; each rerun reads the history of its execution.
+# The number of executions in one step. A step sends all its cancels together. A step of reruns is
+# smaller, because each rerun reads the history of its execution.
 CANCELS_PER_STEP = 500
 RERUNS_PER_STEP = 100
 FAILURES_MAX = 100
@@ -53,8 +54,8 @@ class StoreBulk:
     ) -> BulkStep:
         """Cancels one page of executions that are not final, newest first.
 
-        A repeated cancel has no further effect. Raises InputError for a filter that selects only
-        final executions.
+        A second cancel of the same execution has no effect. Raises InputError for a filter that
+        selects only final executions.
         """
         kept_reason = shorten_reason(reason) or "cancelled by request"
         page = await self._archive.list_headers(restrict_to_cancellable(criteria, limit=limit))
@@ -76,11 +77,11 @@ class StoreBulk:
         key: str = "",
         limit: int = RERUNS_PER_STEP,
     ) -> BulkStep:
-        """Reruns one page of failed executions, or of those in the filter's states, newest first.
+        """Reruns one page of executions in the filter's states, by default FAILED, newest first.
 
-        A repeated step skips the executions that it has rerun: an execution has one bulk rerun for
-        each `key` and `options`. If that rerun has failed too, it is an execution of its own in the
-        list. Raises InputError for a filter that selects executions that are not final.
+        An execution has one bulk rerun for each pair of `key` and `options`, so a repeated step
+        skips the executions that already have one. A failed rerun is itself an execution that the
+        filter can select. Raises InputError if the filter selects executions that are not final.
         """
         options = options or RerunSpec()
         rerun_key = f"bulk {_hash_options(options, key)}"
@@ -109,10 +110,10 @@ class StoreBulk:
 async def _filter_not_rerun(
     archive: Archive, headers: Sequence[ExecutionHeader], key: str
 ) -> list[ExecutionHeader]:
-    """Returns the executions without a rerun.
+    """Returns the executions that have no rerun, or whose rerun is PENDING.
 
-    An execution whose rerun is PENDING is among them: a process may have died between the commands
-    of the rerun, and a second call sends all of them again.
+    A process may have died after it sent only a part of the commands of a PENDING rerun. The
+    repeated rerun sends all of these commands again.
     """
     rerun_ids = {
         header.execution_id: derive_execution_id(header.execution_id, key) for header in headers
@@ -123,7 +124,10 @@ async def _filter_not_rerun(
 
 
 def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """Restricts a filter to executions that are not final; raises InputError if none can match."""
+    """Returns the filter, restricted to executions that are not final.
+
+    Raises InputError if no execution can match it.
+    """
     states = tuple(state for state in criteria.states if state not in FINAL_EXECUTION_STATES)
     if criteria.states and not states:
         raise InputError("final executions can't be cancelled; select running or pending ones")
@@ -133,7 +137,10 @@ def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> Executi
 
 
 def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
-    """Restricts a filter to final executions, by default to failed ones; raises InputError."""
+    """Returns the filter, restricted to final executions, by default to failed ones.
+
+    Raises InputError if it selects child executions or executions that are not final.
+    """
     if any(state not in FINAL_EXECUTION_STATES for state in criteria.states):
         raise InputError(
             "only final executions can be rerun; select failed, cancelled or completed"

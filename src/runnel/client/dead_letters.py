@@ -1,4 +1,4 @@
-"""Dead letters of a store: found by name, listed in pages, retried and deleted."""
+"""Finds, lists, retries and deletes the dead letters of a store."""
 
 import base64
 import binascii
@@ -37,8 +37,8 @@ RETRIES_PER_STEP = 100
 class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the dead letters that match all given fields.
 
-    `execution` is the beginning of an execution id. `is_all` selects every dead letter, and allows
-    no other field.
+    `execution` is the beginning of an execution id. `is_all` selects every dead letter; it can't be
+    combined with another field.
     """
 
     queue: str | None = None
@@ -118,7 +118,10 @@ class StoreDeadLetters:
         return await self._archive.delete_dead_letters(selected) if selected else 0
 
     def _build_filter(self, selection: LettersOf) -> DeadLetterFilter:
-        """Raises InputError unless the selection has either a filter or `is_all`."""
+        """Returns the filter of a selection.
+
+        Raises InputError unless the selection has either `is_all` or at least one other field.
+        """
         has_filter = bool(
             selection.queue or selection.workflow or selection.execution or selection.older_than_s
         )
@@ -139,9 +142,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def format_letter_name(letter: DeadLetter) -> str:
-    """Returns `execution/node` or `execution/node/item`: unique, and the same in every process.
+    """Returns the name of a dead letter: `execution/node` or `execution/node/item`.
 
-    A command that could not be decided has no node; its name has a short hash instead.
+    The name is unique, and the same in every process. The dead letter of a command that the
+    orchestrator could not process has a short hash in place of the node.
     """
     token = letter.token
     if not token.node_id:
@@ -151,21 +155,24 @@ def format_letter_name(letter: DeadLetter) -> str:
 
 
 def compute_letter_digest(letter: DeadLetter) -> str:
-    """Returns a hash that distinguishes letters of the same time."""
+    """Returns a hash that distinguishes dead letters with the same timestamp."""
     return _hash(msgspec.json.encode(letter))
 
 
 def check_editable(name: str, execution_id: ExecutionId) -> None:
-    """Raises InputError for a letter that can't be retried with another config."""
+    """Raises InputError for a dead letter of a child execution.
+
+    A retry can't replace the config of a child's node.
+    """
     if "." in execution_id:
         raise InputError(
-            f"dead letter {name} belongs to a child execution, so a retry can't replace its "
+            f"dead letter {name} is from a child execution, so a retry can't replace its "
             "config; change the workflow, and rerun the root execution with --newest"
         )
 
 
 async def iter_letters(archive: Archive, criteria: DeadLetterFilter) -> AsyncIterator[DeadLetter]:
-    """Yields all letters of a filter, newest first; ignores its `limit`."""
+    """Yields all dead letters that match a filter, newest first. Ignores the filter's `limit`."""
     criteria = msgspec.structs.replace(criteria, limit=PAGE_SIZE)
     while True:
         page = await archive.list_dead_letters(criteria)
@@ -177,9 +184,10 @@ async def iter_letters(archive: Archive, criteria: DeadLetterFilter) -> AsyncIte
 
 
 async def find_letter(archive: Archive, text: str) -> DeadLetter:
-    """Finds a letter by its name, with a full or shortened execution id, or by the id alone.
+    """Returns the dead letter with a given name, or the only one of an execution.
 
-    Raises NotFoundError if there is no such letter, or more than one.
+    The execution id in the text may be shortened. Raises NotFoundError if no dead letter matches,
+    or more than one.
     """
     execution, slash, suffix = text.strip().partition("/")
     letters = [letter async for letter in _iter_by_prefix(archive, execution)]
@@ -191,18 +199,18 @@ async def find_letter(archive: Archive, text: str) -> DeadLetter:
     letters = exact or letters
     if not letters:
         raise NotFoundError(
-            "dead letter", escape_unprintable(text), hint="'runnel dlq list' shows those that exist"
+            "dead letter", escape_unprintable(text), hint="'runnel dlq list' shows all dead letters"
         )
     if len(letters) > 1:
         names = format_names([format_letter_name(letter) for letter in letters])
         raise NotFoundError(
-            "single dead letter", escape_unprintable(text), hint=f"it matches several: {names}"
+            "single dead letter", escape_unprintable(text), hint=f"several match: {names}"
         )
     return letters[0]
 
 
 async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
-    """Lists the letters of an execution and its children: one rerun retries them together."""
+    """Lists the dead letters of an execution and its children, which one rerun retries together."""
     letters = iter_letters(archive, DeadLetterFilter(execution=root))
     return [letter async for letter in letters if get_root_id(letter.token.execution_id) == root]
 
@@ -216,8 +224,9 @@ async def retry_letters(
 ) -> ExecutionId:
     """Reruns the failed nodes of the letters' execution, and deletes the letters.
 
-    A repeated or concurrent call returns the same rerun. `configs` replace the configs of nodes;
-    configs that an earlier retry has replaced stay replaced. Raises WrongStateError, InputError.
+    A repeated or concurrent call returns the same rerun. `configs` replace the configs of nodes. A
+    config from an earlier retry is kept unless `configs` replaces it again. Raises WrongStateError
+    and InputError.
     """
     root = get_root_id(letters[0].token.execution_id)
     await _check_retryable(archive, root, letters[0])
@@ -232,7 +241,7 @@ async def retry_letters(
 async def _iter_by_prefix(archive: Archive, prefix: str) -> AsyncIterator[DeadLetter]:
     try:
         prefix.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no id contains
+    except UnicodeEncodeError:  # the text has half a surrogate pair, which no id contains
         return
     async for letter in iter_letters(archive, DeadLetterFilter(execution=prefix)):
         yield letter
@@ -242,15 +251,15 @@ async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLett
     name = format_letter_name(letter)
     header = await archive.get_header(root) if root else None
     if header is None:
-        why = "its execution was deleted" if root else "it does not belong to an execution"
+        why = "its execution was deleted" if root else "it has no execution"
         raise WrongStateError(
-            f"dead letter {name}: {why}, so it can't be retried; "
-            f"'runnel dlq purge {name}' removes it"
+            f"dead letter {name} can't be retried, because {why}; "
+            f"'runnel dlq purge {name}' deletes the dead letter"
         )
     if header.state is ExecutionState.COMPLETED:
         raise WrongStateError(
             f"dead letter {name}: another attempt completed its execution, so there is nothing to "
-            f"retry; 'runnel dlq purge {name}' removes it"
+            f"retry; 'runnel dlq purge {name}' deletes the dead letter"
         )
 
 
@@ -269,11 +278,11 @@ def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
-# Views, pages and groups of dead letters.
+# The functions below build views, pages and groups of dead letters.
 
 
 class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
-    """The end of a page: the time of its last letter, and the digest of that letter."""
+    """The position after a page of dead letters: the time and the digest of its last letter."""
 
     at: float
     digest: str
@@ -284,7 +293,11 @@ def build_letter_view(letter: DeadLetter) -> DeadLetterView:
 
 
 def build_letter_detail(letter: DeadLetter, state: ExecutionState | None) -> DeadLetterDetail:
-    """Builds the detail; `state` is the state of the execution that a retry reruns, or None."""
+    """Builds the detail of a dead letter.
+
+    `state` is the state of the execution that a retry would rerun, or None if that execution was
+    deleted.
+    """
     return DeadLetterDetail(**_build_letter_fields(letter), execution_status=state)
 
 
@@ -310,10 +323,10 @@ def _build_letter_fields(letter: DeadLetter) -> dict[str, Any]:
 async def read_letter_page(
     archive: Archive, criteria: DeadLetterFilter, *, after: str | None
 ) -> tuple[Sequence[DeadLetter], str | None]:
-    """Returns a page, newest first, and the `after` of the next page; None after the last page.
+    """Returns a page of dead letters, newest first, and the `after` of the next page.
 
-    Deletions between two pages make no letter disappear from the list. Raises InputError for an
-    invalid `after`.
+    The second value is None after the last page. If letters are deleted between two calls, no other
+    letter is skipped. Raises InputError for an invalid `after`.
     """
     if after is None:
         letters = await archive.list_dead_letters(criteria)
@@ -325,9 +338,10 @@ async def read_letter_page(
 async def group_letters_by_root(
     archive: Archive, criteria: DeadLetterFilter
 ) -> Mapping[ExecutionId, Sequence[DeadLetter]]:
-    """Returns all letters of each execution that has at least one letter of the filter.
+    """Returns all dead letters of each execution that has at least one match.
 
-    One rerun retries all letters of an execution. The execution with the oldest letter comes first.
+    One rerun retries all letters of an execution, also those that the filter does not match. The
+    execution with the oldest letter comes first.
     """
     roots: dict[ExecutionId, None] = {}
     all_letters = [letter async for letter in iter_letters(archive, DeadLetterFilter())]
@@ -343,9 +357,10 @@ async def group_letters_by_root(
 async def _read_page_after(
     archive: Archive, criteria: DeadLetterFilter, cursor: _LetterCursor
 ) -> Sequence[DeadLetter]:
-    """Returns the page after a cursor.
+    """Returns the page of dead letters after a cursor.
 
-    If the letter of the cursor was deleted, the page repeats the letters of the same time.
+    If the letter of the cursor was deleted, the page repeats the letters that have the same
+    timestamp.
     """
     before = min(criteria.before, nextafter(cursor.at, inf))
     remaining = msgspec.structs.replace(criteria, before=before)
@@ -378,4 +393,4 @@ def _decode_cursor(text: str) -> _LetterCursor:
 
 def _invalid_cursor_error(text: str) -> InputError:
     shown = text.encode(errors="backslashreplace").decode()[:40]
-    return InputError(f"after: expected `next` of the previous page, got '{shown}'")
+    return InputError(f"after: expected the value of `next` from the previous page, got '{shown}'")

@@ -1,4 +1,4 @@
-"""Workflow definitions: a cache that validates, hashes and stores them once, and the library."""
+"""Validates, hashes, caches, stores, lists and deletes workflow definitions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from runnel.ports.clock import Clock
 if TYPE_CHECKING:
     from runnel.views.workflow import StoredWorkflow, WorkflowDocument
 
-# The limit matters for programs that generate workflows. An evicted definition is loaded or
-# validated again.
+# The maximum number of cached definitions, which only programs that generate workflows reach. A
+# definition that the cache has evicted is loaded or validated again when it is needed.
 DEFINITIONS_MAX = 1_000
 
-# A version that was stored is assumed to exist for this time. Then the archive is asked again,
-# because another process may have deleted the workflow.
+# For this time, the cache assumes that a stored version still exists. After this time, it queries
+# the archive again, because another process may have deleted the workflow.
 VERSION_KNOWN_S = 1.0
 
 K = TypeVar("K")
@@ -49,7 +49,7 @@ class _KnownVersion(NamedTuple):
 
 
 class DefinitionCache:
-    """Validates, hashes and stores definitions, each once, and loads their graphs."""
+    """A cache of workflow definitions, which validates, hashes and stores each definition once."""
 
     def __init__(self, archive: Archive, clock: Clock, graphs: GraphCache | None = None) -> None:
         self._archive = archive
@@ -57,7 +57,7 @@ class DefinitionCache:
         self._graphs = graphs or GraphCache(archive)
         self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
-        # One event for each definition that is being stored right now.
+        # One event for each definition that a call is storing right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
@@ -67,13 +67,13 @@ class DefinitionCache:
         return graph
 
     async def load_newest_graph(self, name: str) -> Graph:
-        """Loads the newest version of a workflow; raises NotFoundError."""
+        """Returns the graph of the newest version of a workflow; raises NotFoundError."""
         for definition in await self._archive.list_versions(name, limit=1):
             return await self.load_graph(definition.hash)
         raise NotFoundError("workflow", escape_unprintable(name))
 
     def add(self, graph: Graph) -> Workflow:
-        """Remembers a graph that `compile_canonical` has made; returns its workflow."""
+        """Caches a graph that `compile_canonical` has compiled, and returns its workflow."""
         self._graphs.add(graph.hash, graph)
         _remember(self._hashes, id(graph.workflow), (graph.workflow, graph.hash))
         return graph.workflow
@@ -81,8 +81,8 @@ class DefinitionCache:
     def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
         """Returns the hash of a valid workflow; raises InvalidWorkflowError.
 
-        The hash is remembered by the identity of the workflow: hashing a large workflow for each
-        of its executions would cost more than starting them.
+        The hash is cached under the identity of the workflow object. To hash a large workflow for
+        each execution would cost more than to start the execution.
         """
         known = self._hashes.get(id(workflow))
         if known is None or known[0] is not workflow:
@@ -93,9 +93,9 @@ class DefinitionCache:
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
         """Stores a definition and returns its version.
 
-        One of several concurrent calls stores it, and the others wait. If that call fails or is
-        cancelled, the waiting calls try again. A definition that another process has deleted is
-        stored again after VERSION_KNOWN_S at most.
+        One of several concurrent calls stores the definition, and the other calls wait. If the
+        storing call fails or is cancelled, the waiting calls try again. If another process deletes
+        the definition, calls after VERSION_KNOWN_S store it again.
         """
         while (storing := self._storing.get(hash_)) is not None:
             await storing.wait()
@@ -119,21 +119,21 @@ class DefinitionCache:
             await self.store(hash_, workflow)
 
     def forget_versions(self, name: str) -> None:
-        """Makes the next `store` of a workflow of this name ask the archive again."""
+        """Deletes a workflow's cached versions, so that the next `store` queries the archive."""
         for hash_, known in list(self._versions.items()):
             if known.name == name:
                 del self._versions[hash_]
 
     def _validate(self, workflow: Workflow) -> DefinitionHash:
-        """Validates a workflow unless an equal one is known; returns its hash.
+        """Validates a workflow unless an equal one is cached; returns its hash.
 
-        It hashes first, which takes a fifth of the time. An equal hash is not enough, because NaN
-        is encoded as null.
+        Hashing comes first, because it takes a fifth of the time of validation. A cached workflow
+        with the same hash is also compared, because the encoding that is hashed has null for NaN.
         """
         try:
             hash_ = hash_workflow(workflow)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
+            problems = find_problems(workflow) or [f"the workflow can't be stored as JSON: {error}"]
             source = f"workflow {describe_value(workflow.name)}"
             raise InvalidWorkflowError(problems, source=source) from error
         known = self._graphs.get_cached(hash_)
@@ -150,13 +150,13 @@ class DefinitionCache:
 
 
 def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
-    """Evicts the oldest entry of a cache that is full."""
+    """Adds an entry to a cache, and evicts the oldest entry if the cache is full."""
     cache[key] = value
     if len(cache) > DEFINITIONS_MAX:
         cache.popitem(last=False)
 
 
-# The workflows that are stored, by name and version.
+# Stored workflows, by name and version.
 
 
 class StoredVersion(NamedTuple):
@@ -175,23 +175,29 @@ class WorkflowLibrary:
         self._definitions = definitions
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the newest versions by name; `after` is the last name of the previous page."""
+        """Lists the newest version of each workflow, by name.
+
+        `after` is the last name of the previous page.
+        """
         definitions = await self._archive.list_workflows(after=after, limit=limit)
         return [build_stored_workflow(definition) for definition in definitions]
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the versions, newest first; raises NotFoundError."""
+        """Lists the versions of a workflow, newest first; raises NotFoundError."""
         definitions = await self.list_definitions(name, limit=limit)
         return [build_stored_workflow(definition) for definition in definitions]
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
-        """Finds a version, by default the newest, with its graph; raises NotFoundError."""
+        """Returns a version of a workflow with its graph.
+
+        The default is the newest version. Raises NotFoundError.
+        """
         definition = await self._find_definition(name, version)
         graph = await self.load_graph(definition.hash)
         return StoredVersion(definition.name, definition.version, graph)
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version, by default the newest; raises NotFoundError."""
+        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
         return build_workflow_view(await self._find_definition(name, version))
 
     async def _find_definition(self, name: str, version: int | None) -> Definition:
@@ -204,7 +210,7 @@ class WorkflowLibrary:
         return definition
 
     async def list_definitions(self, name: str, *, limit: int) -> Sequence[Definition]:
-        """Lists the stored versions, newest first; raises NotFoundError."""
+        """Lists the stored versions of a workflow, newest first; raises NotFoundError."""
         _check_name(name)
         definitions = await self._archive.list_versions(name, limit=limit)
         if not definitions:
@@ -215,9 +221,9 @@ class WorkflowLibrary:
         return await self._definitions.load_graph(hash_)
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
-        """Stores a workflow under the version of its content, or else under the next version.
+        """Stores a workflow as a new version, unless a version with the same content is stored.
 
-        A deleted workflow exists again afterwards. Raises InvalidWorkflowError.
+        If the workflow was deleted, the call restores it. Raises InvalidWorkflowError.
         """
         from runnel.views.workflow import StoredWorkflow
 
@@ -232,12 +238,14 @@ class WorkflowLibrary:
         )
 
     async def delete(self, name: str) -> int:
-        """Deletes all versions, and returns their number.
+        """Deletes all versions of a workflow, and returns the number of versions.
 
         Raises WrongStateError while an execution of the workflow is not final. After the deletion,
-        the workflow can't be run by name. Final executions keep their definition. A submit of the
-        same content, during or after the deletion, stores it as the next version. So does the
-        deletion itself, for an execution that was submitted after the check.
+        the workflow can't be run by name. Final executions keep their definition.
+
+        A submit of the same content, during or after the deletion, stores the content as the next
+        version. If an execution was submitted after the check for running executions, the deletion
+        itself stores its definition again.
         """
         await self.list_definitions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
@@ -280,15 +288,15 @@ def build_stored_workflow(definition: Definition) -> StoredWorkflow:
 def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> WrongStateError:
     number = sum(count.number for count in counts)
     least = "at least " if any(count.is_least for count in counts) else ""
-    which = "1 execution of it is" if number == 1 else f"{least}{number:,} executions of it are"
+    which = "1 execution is" if number == 1 else f"{least}{number:,} executions are"
     return WrongStateError(
-        f"workflow {quote_name(name)} can't be deleted: {which} not final; wait until they end, "
-        "or cancel them"
+        f"workflow {quote_name(name)} can't be deleted: {which} not final; wait for the end, or "
+        "cancel"
     )
 
 
 def _check_name(name: str) -> None:
-    """Raises NotFoundError for half a surrogate pair, which no name has."""
+    """Raises NotFoundError if the name has half a surrogate pair, which no stored name contains."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -299,7 +307,8 @@ def _workflow_not_found_error(name: str) -> NotFoundError:
     return NotFoundError("workflow", escape_unprintable(name))
 
 
-# The workflow of a trigger; the error for an unknown name suggests a known one.
+# Lookup of the workflow that a trigger runs. The error for an unknown name suggests a similar known
+# name.
 
 SUGGESTION_CANDIDATES_MAX = 1_000
 
@@ -307,7 +316,10 @@ SUGGESTION_CANDIDATES_MAX = 1_000
 async def find_workflow_or_suggest(
     library: WorkflowLibrary, name: str, version: int | None
 ) -> Workflow:
-    """Finds a version, by default the newest; raises NotFoundError with a suggestion."""
+    """Returns a version of a workflow, by default the newest.
+
+    Raises NotFoundError with a hint that suggests a similar name.
+    """
     try:
         return (await library.find(name, version)).graph.workflow
     except NotFoundError as error:
@@ -316,5 +328,5 @@ async def find_workflow_or_suggest(
         else:
             stored = await library.list(limit=SUGGESTION_CANDIDATES_MAX)
             close = suggest_name(name, [workflow.name for workflow in stored]).strip(" ()")
-            hint = close or "'runnel workflows' shows those that exist"
+            hint = close or "'runnel workflows' shows all workflows"
         raise NotFoundError(error.kind, error.name, hint=hint) from error

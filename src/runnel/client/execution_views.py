@@ -35,7 +35,7 @@ def build_execution_summary(header: ExecutionHeader) -> ExecutionSummary:
 
 
 async def load_execution_view(execution: Execution, blobs: BlobStore) -> ExecutionView:
-    """Builds the view; loads the outputs that are stored as blobs."""
+    """Builds the view of an execution; loads the outputs that are stored as blobs."""
     nodes: dict[str, NodeView] = {}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]

@@ -67,17 +67,17 @@ from runnel.views.operations import Readiness, ServerInfo
 from runnel.views.page import Listing, Page
 from runnel.views.workflow import StoredWorkflow
 
-# Workflows that a caller gives: by the name under which a server stores it, or in another form.
+# A caller gives a workflow as a name under which the server stores it, as a file, or as an object.
 
 WorkflowSource: TypeAlias = Workflow | Graph | TracedWorkflow[..., Any] | WorkflowDAG | Path
 WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
 def load_remote_workflow(source: WorkflowSource) -> Workflow:
-    """Returns the workflow of a source; loads it if the source is a file.
+    """Returns the workflow of a source; loads the workflow if the source is a file.
 
-    Raises InvalidWorkflowError, and InputError for a step that is a function of this process: the
-    server can't call it.
+    Raises InvalidWorkflowError. Raises InputError if a step is a function of this process, because
+    the server can't call such a function.
     """
     workflow = _load_source(source)
     for node in workflow.nodes:
@@ -106,10 +106,10 @@ def _load_source(source: WorkflowSource) -> Workflow:
     )
 
 
-# A server lets a long poll wait for 60 s at most.
+# The wait of one long poll. A server accepts 60 s at most.
 LONG_POLL_S = 30.0
 DEFAULT_RETRIES = 4
-# 200 ids make a URL of 10 kB, which servers and proxies accept.
+# The number of ids in one request. 200 ids make a URL of 10 kB, which servers and proxies accept.
 IDS_PER_LOOKUP = 200
 
 
@@ -121,15 +121,15 @@ class _KnownWorkflow(NamedTuple):
 
 
 class HttpClient:
-    """A client of a server; `async with` closes its connections.
+    """A client of a Runnel server; `async with` closes its connections.
 
-    `url` and `token` default to RUNNEL_SERVER and RUNNEL_TOKEN, and then to
-    http://127.0.0.1:8080 without a token. A request waits `timeout_s` for its answer. A failed
-    request that is safe to repeat is repeated up to `retries` times.
+    `url` and `token` default to RUNNEL_SERVER and RUNNEL_TOKEN, and then to http://127.0.0.1:8080
+    without a token. A request waits `timeout_s` for its response. A failed request that is safe to
+    repeat is repeated up to `retries` times.
 
     `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens` and `library` are groups
-    of further methods. Every method raises the errors of `runnel.errors` that the same call on a
-    store raises, such as NotFoundError or WrongStateError. It also raises NoServerError,
+    of further methods. Every method raises the same errors of `runnel.errors` as a client over a
+    store, such as NotFoundError or WrongStateError. Every method can also raise NoServerError,
     NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
@@ -182,11 +182,11 @@ class HttpClient:
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Starts an execution and returns its id; does not wait for its end.
+        """Starts an execution and returns its id; does not wait until the execution ends.
 
-        A text is the name of a workflow that the server stores; `version` chooses one of its
-        versions. A Path is a file. A call with a key that was used before returns the execution of
-        the first call.
+        If `workflow` is a text, it is the name of a workflow that the server stores; `version`
+        selects one of its versions. If `workflow` is a Path, it is a workflow file. A second call
+        with the same key returns the execution of the first call.
         """
         name = workflow
         if not isinstance(name, str):
@@ -212,8 +212,8 @@ class HttpClient:
     ) -> ExecutionView:
         """Submits an execution, and waits until it has completed.
 
-        Raises WorkflowFailedError if it fails or is cancelled. Raises TimeoutError after
-        `timeout_s`; the execution still continues.
+        Raises WorkflowFailedError if the execution fails or is cancelled. Raises TimeoutError after
+        `timeout_s`, while the execution continues.
         """
         execution_id = await self.submit(
             workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
@@ -228,7 +228,7 @@ class HttpClient:
     async def hold(
         self, workflow: WorkflowSource, *, idempotency_key: str | None = None
     ) -> ExecutionId:
-        """Stores an execution that starts when it is triggered."""
+        """Stores a held execution, which starts when `trigger` is called."""
         document = build_workflow_document(load_remote_workflow(workflow))
         key = idempotency_key or self._make_key()
         held = await self.transport.post("/v1/workflow", AcceptedRequest, document, key=key)
@@ -237,7 +237,7 @@ class HttpClient:
     async def trigger(
         self, execution_id: str, input: Json = None, *, idempotency_key: str | None = None
     ) -> None:
-        """Starts a held execution; raises WrongStateError if it was started before.
+        """Starts a held execution; raises WrongStateError if the execution was already started.
 
         A repeated call with the same key and input has no effect.
         """
@@ -247,7 +247,10 @@ class HttpClient:
         await self.transport.post(path, NO_VIEW, body, key=key)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
-        """Returns the execution once it is final; raises TimeoutError after `timeout_s`."""
+        """Waits until the execution is final, and returns it.
+
+        Raises TimeoutError after `timeout_s`.
+        """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         path = _build_path(execution_id, "/wait")
         while True:
@@ -273,9 +276,9 @@ class HttpClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
+        """Returns a node, or one item of a map, with its attempts, config, inputs, output and logs.
 
-        Items come in pages, after `items_after`.
+        A map also has one page of its items: those after the item number `items_after`.
         """
         query = [("items_after", str(items_after)), ("items_limit", str(items_limit))]
         query += [] if item is None else [("item", str(item))]
@@ -288,7 +291,9 @@ class HttpClient:
         return [*history.items]
 
     async def follow(self, execution_id: str, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
-        """Yields the events as they happen, until the execution is final; raises NotFoundError.
+        """Yields the events of an execution as they happen, until it is final.
+
+        Raises NotFoundError.
 
         `after` is the number of events to skip.
         """
@@ -301,7 +306,7 @@ class HttpClient:
     async def list_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Page[ExecutionSummary]:
-        """Returns one page, newest first, with 500 executions at most."""
+        """Returns one page of executions, newest first, with 500 executions at most."""
         limited = msgspec.structs.replace(criteria, limit=min(PAGE_SIZE_MAX, criteria.limit))
         query = build_filter_query(limited)
         return await self.transport.get("/v1/executions", Page[ExecutionSummary], query)
@@ -319,7 +324,7 @@ class HttpClient:
     ) -> AsyncIterator[ExecutionSummary]:
         """Yields all executions that match every given filter, newest first.
 
-        `text` is part of an id, a workflow's name, a label's value or an error.
+        `text` is a part of the execution id, the workflow's name, a label's value or the error.
         """
         criteria = ExecutionFilter(
             states=parse_states(states),
@@ -336,18 +341,18 @@ class HttpClient:
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
-        """Counts the executions in each state, up to a maximum."""
+        """Counts the executions in each state; stops counting a state at a maximum."""
         query = build_filter_query(criteria, with_page=False)
         return (await self.transport.get("/v1/executions/count", ExecutionCounts, query)).states
 
     async def find(self, text: str) -> ExecutionId:
-        """Returns the execution with this id, or the only one whose id begins with the text."""
+        """Returns the execution id that equals the text, or the only id that begins with it."""
         check_execution_id(text)
         summaries = await self._look_up([("begins", text)])
         return choose_by_prefix(text, [summary.execution_id for summary in summaries][:2])
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Returns the summaries of the ids that exist."""
+        """Returns the summaries of the executions that exist, by id."""
         summaries: dict[ExecutionId, ExecutionSummary] = {}
         for first in range(0, len(ids), IDS_PER_LOOKUP):
             page = await self._look_up([("id", id_) for id_ in ids[first : first + IDS_PER_LOOKUP]])
@@ -358,7 +363,7 @@ class HttpClient:
         return await self.transport.get("/v1/executions/lookup", Listing[ExecutionSummary], query)
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
-        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`."""
+        """Cancels an execution. Its clean-up nodes still run, unless `is_forced` is true."""
         body = {"reason": reason, "force": is_forced}
         await self.transport.post(_build_path(execution_id, "/cancel"), NO_VIEW, body)
 
@@ -370,7 +375,7 @@ class HttpClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Sends the signal that a node waits for; the same `signal_id` counts once."""
+        """Sends a signal to the node that waits for it; a repeated `signal_id` has no effect."""
         id_ = signal_id or self._make_key()
         body = {
             "name": name,
@@ -388,9 +393,9 @@ class HttpClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Starts a new execution that reuses the completed nodes of a final one.
+        """Starts a new execution that reuses the completed nodes of a final execution.
 
-        It has the same input, unless another one is given.
+        The new execution has the same input, unless `input` is given.
         """
         body = {
             **build_rerun_body(options or RerunSpec()),
@@ -400,13 +405,17 @@ class HttpClient:
         return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def store(self, workflow: WorkflowSource) -> StoredWorkflow:
-        """Stores a workflow; content that is already stored keeps its version. Runs nothing."""
+        """Stores a workflow without running it.
+
+        Content that is already stored keeps its version.
+        """
         return await self.library.store(load_remote_workflow(workflow))
 
     async def delete_workflow(self, name: str) -> int:
-        """Deletes a workflow, and returns the number of its versions; final executions stay.
+        """Deletes all versions of a workflow, and returns the number of versions.
 
-        Raises WrongStateError while executions of it are not final.
+        Final executions of the workflow stay. Raises WrongStateError while one of its executions is
+        not final.
         """
         return await self.library.delete(name)
 
@@ -420,15 +429,15 @@ class HttpClient:
         return [*await self.library.versions(name, limit=limit)]
 
     async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
-        """Returns a workflow as a file would have it; by default the newest version."""
+        """Returns a workflow in the format of workflow files; by default the newest version."""
         return (await self.library.get(name, version)).document
 
     async def server(self) -> ServerInfo:
-        """Returns the version and the kind of the server."""
+        """Returns the version of the server, and whether it is embedded or uses Redis."""
         return await self.transport.get("/v1/server", ServerInfo)
 
     async def ready(self) -> Readiness:
-        """Returns whether the server is ready, and which of its parts can't be reached."""
+        """Returns whether the server is ready, and which parts of its store can't be reached."""
         request = ServerRequest(
             method="GET",
             path="/health/ready",
@@ -438,7 +447,11 @@ class HttpClient:
         return await self.transport.send(request, Readiness)
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
-        """Stores a workflow once a second at most, because a batch submits it many times."""
+        """Stores a workflow, and returns its name and version.
+
+        Calls with the same workflow send at most one request per second, because a batch submits it
+        many times.
+        """
         async with self._storing:
             known, now = self._stored, self._clock.monotonic()
             if known is None or known.source is not workflow or now >= known.until:

@@ -1,4 +1,7 @@
-"""The groups of methods of `HttpClient`. A method sends one request, or one for each page."""
+"""The method groups of `HttpClient`, such as `dead_letters`.
+
+A method sends one request, or one request for each page.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -47,13 +50,13 @@ from runnel.views.workflow import (
 
 PAGE_SIZE = 200
 PAGE_SIZE_MAX = 500
-# The type of an answer that the client ignores.
+# The type of a response body that the client ignores.
 NO_VIEW = dict[str, Json]
 _WEBHOOK = ("triggers", "webhook")
 
 
 class HttpGroup:
-    """Methods for one kind of resource; `_PATH` is the path of the resource."""
+    """Base class of the method groups; `_PATH` is the path of a group's resource."""
 
     _PATH = ""
 
@@ -72,7 +75,7 @@ class HttpDeadLetters(HttpGroup):
     def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> AsyncIterator[DeadLetterView]:
-        """Yields letters, newest first; `execution` is the beginning of an execution id."""
+        """Yields dead letters, newest first; `execution` is the beginning of an execution id."""
         query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
         return self._transport.iter_items(self._PATH, Page[DeadLetterView], query)
 
@@ -83,28 +86,29 @@ class HttpDeadLetters(HttpGroup):
         return (await self._transport.get(f"{self._PATH}/count", DeadLetterCount, query)).count
 
     async def get(self, name: str) -> DeadLetterDetail:
-        """Returns the letter of a name, in which the execution id may be shortened."""
+        """Returns the dead letter of a name; the execution id in the name may be shortened."""
         return await self._transport.get(self._make_path(name), DeadLetterDetail)
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
-        """Reruns the failed nodes of the letter's execution, with other configs if given.
+        """Reruns the failed nodes of the dead letter's execution.
 
-        Raises WrongStateError while that execution is not final.
+        `configs` replace the configs of nodes. Raises WrongStateError while the execution is not
+        final.
         """
         body = {"configs": _encode_configs(configs or {})}
         return await self._transport.post(self._make_path(name, "retry"), RetriedLetters, body)
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
-        """Retries the letters of at most `limit` executions, oldest first."""
+        """Retries the dead letters of at most `limit` executions, oldest first."""
         body = {**_build_selection_body(selection), "limit": limit}
         return await self._transport.post(f"{self._PATH}/retry", BulkRetryResult, body)
 
     async def purge(self, name: str) -> None:
-        """Deletes a letter; its execution does not change."""
+        """Deletes a dead letter; its execution does not change."""
         await self._transport.delete(self._make_path(name), NO_VIEW)
 
     async def purge_many(self, selection: LettersOf) -> int:
-        """Deletes letters, and returns their number."""
+        """Deletes the selected dead letters, and returns the number of deleted letters."""
         body = _build_selection_body(selection)
         return (await self._transport.post(f"{self._PATH}/purge", PurgedLetters, body)).purged
 
@@ -139,8 +143,8 @@ def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
 class HttpBulk(HttpGroup):
     """The client's `Bulk` over HTTP. An empty filter selects every execution.
 
-    The server carries out a step, then the method yields it, with the executions that failed in it.
-    A caller that stops the iteration keeps the effect of the steps that it got.
+    The server performs one step, and the method yields the result of the step with its failures. If
+    the caller stops the iteration, the completed steps are not undone.
     """
 
     def cancel(
@@ -153,7 +157,7 @@ class HttpBulk(HttpGroup):
     def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        """Reruns failed executions, or those in the states of the filter, 100 in each step.
+        """Reruns the executions in the filter's states, by default FAILED, 100 in each step.
 
         A repeated call with the same `key` and `options` reruns no execution twice.
         """
@@ -180,7 +184,10 @@ class HttpOperations(HttpGroup):
         return await self._transport.get(self._make_path("workers", name), WorkerView)
 
     async def drain(self, worker: str) -> None:
-        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends."""
+        """Makes a worker finish its tasks and end.
+
+        After its next heartbeat it claims no more tasks.
+        """
         await self._transport.post(self._make_path("workers", worker, "drain"), NO_VIEW)
 
     async def queues(self) -> list[QueueView]:
@@ -188,7 +195,7 @@ class HttpOperations(HttpGroup):
         return [*await self._transport.get("/v1/queues", Listing[QueueView])]
 
     def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
-        """Yields the concurrency keys that tasks hold or wait for, by key."""
+        """Yields the concurrency keys that tasks hold or wait for, sorted by key."""
         query = [("limit", str(PAGE_SIZE))]
         return self._transport.iter_items("/v1/limits", Page[ConcurrencyKeyView], query)
 
@@ -208,7 +215,10 @@ class HttpWorkflows(HttpGroup):
     _PATH = "/v1/workflows"
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the newest versions by name; `after` is the last name of the previous page."""
+        """Lists the newest version of each workflow, by name.
+
+        `after` is the last name of the previous page.
+        """
         workflows: list[StoredWorkflow] = []
         cursor: str | None = after
         while cursor is not None and len(workflows) < limit:
@@ -220,18 +230,18 @@ class HttpWorkflows(HttpGroup):
         return workflows
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the versions, newest first; raises NotFoundError."""
+        """Lists the versions of a workflow, newest first; raises NotFoundError."""
         query = _build_page_query("", min(PAGE_SIZE_MAX, limit))
         path = self._make_path(name, "versions")
         return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version, by default the newest; raises NotFoundError."""
+        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
         query = [] if version is None else [("version", str(version))]
         return await self._transport.get(self._make_path(name), WorkflowDocument, query)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        """Loads the definition that an execution runs; raises NotFoundError."""
+        """Returns the graph of a stored definition; raises NotFoundError."""
         path = f"/v1/definitions/{quote_path_segment(hash_)}"
         return Graph(read_document((await self._transport.get(path, WorkflowDocument)).document))
 
@@ -241,14 +251,17 @@ class HttpWorkflows(HttpGroup):
         return await self._transport.post(self._PATH, StoredWorkflow, body, is_repeatable=True)
 
     async def delete(self, name: str) -> int:
-        """Deletes all versions, and returns their number; raises WrongStateError."""
+        """Deletes all versions of a workflow, and returns the number of versions.
+
+        Raises WrongStateError while an execution of the workflow is not final.
+        """
         return (await self._transport.delete(self._make_path(name), DeletedWorkflow)).versions
 
 
 def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
     """Builds the document of a workflow with each node's complete retry policy.
 
-    Without it, the server would fill in its own defaults.
+    Without the complete policy, the server would fill in its own defaults.
     """
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
@@ -259,7 +272,7 @@ def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
 
 
 class HttpSchedules(HttpGroup):
-    """The client's `Schedules` over HTTP; it does not send `own_labels`."""
+    """The client's `Schedules` over HTTP; the field `own_labels` of a schedule is not sent."""
 
     _PATH = "/v1/schedules"
 
@@ -291,9 +304,9 @@ class HttpWebhooks(HttpGroup):
     _PATH = "/v1/workflows"
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Adds the webhook of a workflow, or replaces it with `replaces`.
+        """Adds the webhook of a workflow; with `replaces`, replaces an existing webhook.
 
-        Raises ConflictError if the workflow has a webhook that must not be replaced.
+        Raises ConflictError if the workflow has a webhook and `replaces` is false.
         """
         body = msgspec.structs.asdict(webhook)
         for name in ("workflow", "created_at", "format"):
@@ -345,11 +358,11 @@ def _build_page_query(after: str, limit: int) -> Query:
     return [("limit", str(limit)), *([("after", after)] if after else [])]
 
 
-# Filters of executions, as requests have them.
+# Encoding of execution filters as query parameters and as JSON.
 
 
 def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
-    """Parses names of states in upper or lower case; raises InputError."""
+    """Parses the names of execution states, in upper or lower case; raises InputError."""
     known = {state.value: state for state in ExecutionState}
     for name in names:
         if name.upper() not in known:

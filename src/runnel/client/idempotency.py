@@ -1,7 +1,7 @@
 """Idempotency keys: a request that is repeated with the same key returns the same execution.
 
-The id of the execution is derived from the key, so two processes get the same id without any
-communication. A key is known until retention deletes its execution.
+The execution id is derived from the key, so two processes compute the same id without any
+communication. A key is in use until retention deletes its execution.
 """
 
 import hashlib
@@ -24,33 +24,34 @@ from runnel.ports.store import ExecutionHeader
 
 KEY_CHARS_MAX = 500
 KEY_LABEL = "runnel.key"
-"""The idempotency key of the submit."""
+"""The label with the idempotency key of the submit."""
 INPUT_LABEL = "runnel.input"
-"""The hash of the submitted input: the input itself may be a large blob.
+"""The label with the hash of the submitted input, because the input itself may be a large blob.
 
-For a rerun, the hash of its options and its input.
+For a rerun, the label has the hash of the rerun's options and input.
 """
 _KEY_LABELS = (KEY_LABEL, INPUT_LABEL)
-# An id has 72 bits. No id that is made from a time begins with this prefix before the year 20,000.
+# A derived id has 72 bits after this prefix. No id that is generated from the time has the prefix
+# before the year 20,000.
 _ID_BYTES = 9
 _ID_PREFIX = "k"
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def derive_execution_id(workflow: str, key: str) -> ExecutionId:
-    """Returns the id of the execution; raises PayloadError for an empty or too long key."""
+    """Returns the execution id for a key; raises PayloadError if the key is empty or too long."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     digest = hashlib.blake2b(f"{workflow}\0{key}".encode(), digest_size=_ID_BYTES).hexdigest()
     return ExecutionId(_ID_PREFIX + digest)
 
 
 def build_key_labels(key: str, input_: bytes) -> dict[str, str]:
-    """Returns the labels by which a second submit is compared with the first one."""
+    """Returns the labels that store the key and the input's hash, to compare a second submit."""
     return {KEY_LABEL: key, INPUT_LABEL: hash_input(input_)}
 
 
 def remove_key_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels for a rerun, which does not have the key of the former execution."""
+    """Returns the labels without the idempotency key, which a rerun must not copy."""
     return {name: value for name, value in labels.items() if name not in _KEY_LABELS}
 
 
@@ -61,10 +62,10 @@ async def find_execution_of_key(
     labels: Mapping[str, str],
     definition: DefinitionHash | None = None,
 ) -> ExecutionHeader | None:
-    """Returns the execution that has this key, or None.
+    """Returns the execution that has this idempotency key, or None.
 
-    Raises KeyReusedError if its input or its definition differs. A rerun gives no `definition`,
-    because the newest version may have changed since the first call.
+    Raises KeyReusedError if that execution has another input or definition. For a rerun,
+    `definition` is None, because the newest version may have changed since the first call.
     """
     header = await archive.get_header(execution_id)
     if header is None:
@@ -80,17 +81,19 @@ async def find_execution_of_key(
 
 
 def hash_input(data: bytes) -> str:
-    """Hashes JSON independently of the order of its keys, which a second caller may change."""
+    """Returns a hash of JSON that does not depend on the order of keys."""
     in_order = _encoder.encode(msgspec.json.decode(data))
     return hashlib.blake2b(in_order, digest_size=_ID_BYTES).hexdigest()
 
 
-# One trigger starts a held execution. A second trigger is refused, unless it repeats the first.
+# Only one trigger can start a held execution. A second trigger is refused, unless it has the same
+# key and input as the first one.
 #
-# Two processes may trigger an execution at the same time. Each command has a key, and the history
-# has the key of the trigger that came first.
+# Two processes may trigger an execution at the same time. Each trigger command has a key. The
+# history has the key of the command that the owner of the partition read first.
 
-# The owner of the partition, if there is one, starts the execution within milliseconds.
+# The maximum wait for the start of a triggered execution. If the partition has an owner, the owner
+# starts the execution within milliseconds.
 START_TIMEOUT_S = 2.0
 START_POLL_INTERVAL_S = 0.01
 
@@ -98,24 +101,27 @@ _SEPARATOR = "\0"
 
 
 def build_trigger_key(idempotency_key: str, input_: bytes | None) -> str:
-    """Joins the key and the hash of the input, so that another input is not a repetition."""
+    """Returns the key of a trigger: the idempotency key and the hash of the input.
+
+    A trigger with the same idempotency key and another input is not a repetition.
+    """
     check_text(idempotency_key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     digest = "" if input_ is None else hash_input(input_)
     return f"{idempotency_key}{_SEPARATOR}{digest}"
 
 
 class TriggerGuard:
-    """Makes sure that one trigger starts a held execution."""
+    """Checks that a held execution is started by one trigger only."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
 
     async def is_repetition(self, execution: Execution, key: str) -> bool:
-        """Returns whether a trigger with this key started the execution; False while it is PENDING.
+        """Returns True if a trigger with this key started the execution; False while it is PENDING.
 
-        Raises WrongStateError if another trigger started it. Raises KeyReusedError if a trigger
-        with the same key and another input started it.
+        Raises WrongStateError if another trigger started the execution. Raises KeyReusedError if
+        that trigger had the same idempotency key and another input.
         """
         if execution.state is ExecutionState.PENDING:
             return False
@@ -125,10 +131,11 @@ class TriggerGuard:
         return True
 
     async def confirm(self, execution: Execution, key: str) -> None:
-        """Waits until the history has the trigger that came first; raises if it is another one.
+        """Waits until the execution has started; raises an error if another trigger started it.
 
-        Call it after the command was sent. It waits 2 s at most: if no process runs, the next one
-        that starts decides. Raises WrongStateError and KeyReusedError as `is_repetition` does.
+        The caller has sent its trigger command before. The wait ends after 2 s without an error: if
+        no process owns the partition, the next owner starts the execution. Raises WrongStateError
+        and KeyReusedError as `is_repetition` does.
         """
         deadline = self._clock.monotonic() + START_TIMEOUT_S
         while self._clock.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Lists of executions over several pages, and execution ids as callers give them."""
+"""Reads lists of executions over several pages, and finds executions by full or shortened ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_CHARS_MAX = 2_000
 
 
 def check_filter(criteria: ExecutionFilter) -> None:
-    """Raises PayloadError for a text that a store can't search for."""
+    """Raises PayloadError if the filter has a text that a store can't search for."""
     check_text(criteria.text, "the text to search for", chars_max=TEXT_CHARS_MAX, chars_min=0)
     for name in ("workflow", "rerun_of", "parent"):
         check_text(getattr(criteria, name) or "", name, chars_max=TEXT_CHARS_MAX, chars_min=0)
@@ -32,7 +32,7 @@ def check_filter(criteria: ExecutionFilter) -> None:
 
 
 class PartOfList(Protocol):
-    """A page of a list, or a step of a bulk command; the last one has no `next`."""
+    """A page of a list, or a step of a bulk command. `next` is None for the last page or step."""
 
     @property
     def next(self) -> str | None: ...
@@ -44,7 +44,10 @@ PartT = TypeVar("PartT", bound=PartOfList)
 async def iter_pages(
     read: Callable[[ExecutionFilter], Awaitable[PartT]], criteria: ExecutionFilter
 ) -> AsyncIterator[PartT]:
-    """Yields all pages of a filter, newest first; `limit` is the size of a page."""
+    """Yields all pages of the executions that match a filter, newest first.
+
+    The filter's `limit` is the size of a page.
+    """
     while True:
         page = await read(criteria)
         yield page
@@ -64,7 +67,10 @@ async def iter_headers(
 async def iter_executions(
     client: Client, criteria: ExecutionFilter
 ) -> AsyncIterator[ExecutionSummary]:
-    """Yields all executions of a filter, newest first; `limit` is the size of a page."""
+    """Yields all executions that match a filter, newest first.
+
+    The filter's `limit` is the size of a page.
+    """
     async for page in iter_pages(client.list_executions, criteria):
         for summary in page:
             yield summary
@@ -73,7 +79,7 @@ async def iter_executions(
 async def list_newest_executions(
     client: Client, criteria: ExecutionFilter
 ) -> list[ExecutionSummary]:
-    """Returns the newest executions, at most `limit`; reads as many pages as that takes."""
+    """Returns the newest executions, at most `limit`, from as many pages as needed."""
     summaries: list[ExecutionSummary] = []
     async for page in iter_pages(client.list_executions, criteria):
         summaries += page
@@ -82,11 +88,14 @@ async def list_newest_executions(
     return summaries[: criteria.limit]
 
 
-# Ids of executions as callers give them.
+# Lookup of execution ids, which callers may shorten.
 
 
 def check_execution_id(text: str) -> None:
-    """Raises NotFoundError for half a surrogate pair, as in an argument that is not UTF-8."""
+    """Raises NotFoundError if the id has half a surrogate pair.
+
+    Python decodes a command-line argument that is not UTF-8 to such a text.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -95,14 +104,15 @@ def check_execution_id(text: str) -> None:
 
 def execution_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
-        "execution", escape_unprintable(name), hint="'runnel list' shows those that exist"
+        "execution", escape_unprintable(name), hint="'runnel list' shows the executions"
     )
 
 
 def choose_by_prefix(text: str, ids: Sequence[ExecutionId]) -> ExecutionId:
-    """Returns the id that equals `text`, or the only one of `ids`, which all begin with it.
+    """Returns the id that equals `text`, or else the only id in `ids`.
 
-    Raises NotFoundError if there is no such id.
+    All `ids` begin with `text`. Raises NotFoundError if `ids` is empty, or has several ids and none
+    equals `text`.
     """
     if len(ids) > 1 and text not in ids:
         raise NotFoundError(

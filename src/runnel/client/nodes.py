@@ -32,7 +32,7 @@ from runnel.views.node import (
     iter_node_events,
 )
 
-# The size of a larger value is shown instead of the value.
+# The largest value that is shown. For a larger value, its size is shown.
 SHOWN_BYTES_MAX = 1024 * 1024
 
 T = TypeVar("T")
@@ -243,7 +243,7 @@ def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
 
 
 def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
-    """Returns the outputs of the items that a rerun has taken over from the former execution."""
+    """Returns the outputs of map items that a rerun reuses from the former execution, by item."""
     return {
         taken.item: taken.output
         for data in entries
@@ -255,16 +255,18 @@ def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int,
     }
 
 
-# The config of a node is not stored. It is evaluated again, as for its task: the same templates
-# over the same outputs, which never change. Secrets are not stored either; their names are shown.
+# The evaluated config of a node is not stored. To show the config, its templates are evaluated
+# again over the same outputs, which never change. Secrets are not stored either; the config shows
+# their names.
 
-# A task may load more, but a reader can't use so much.
+# The most bytes of blobs that are loaded to show one config. A task may load more, but a reader
+# can't use so much text.
 LOADED_BYTES_MAX = 16 * 1024 * 1024
 SECRETS_ROOT = "secrets"
 
 
 class ConfigResolver:
-    """Evaluates the configs of one execution; loads a blob when a template refers to it."""
+    """Evaluates the configs of one execution's nodes; loads the blobs to which templates refer."""
 
     def __init__(self, execution: Execution, blobs: BlobStore) -> None:
         self._execution = execution
@@ -275,7 +277,10 @@ class ConfigResolver:
         return self._loaded.get(key)
 
     async def resolve_config(self, index: int, item: int = NO_ITEM) -> Json:
-        """Raises TemplateError, and PayloadError for blobs of more than 16 MB."""
+        """Returns the evaluated config of a node or item.
+
+        Raises TemplateError, and PayloadError if the templates refer to more than 16 MB of blobs.
+        """
         given = self._execution.configs.get(index)
         tree = self._execution.graph.nodes[index].config
         if given is not None:
@@ -285,7 +290,7 @@ class ConfigResolver:
         return await self._evaluate(lambda: tree.resolve(scope))
 
     async def resolve_item(self, index: int, item: int) -> Json:
-        """Returns the element of the `for_each` list; raises as `resolve_config` does."""
+        """Returns an element of the `for_each` list; raises the same errors as `resolve_config`."""
         expression = self._execution.graph.nodes[index].for_each
         if expression is None:
             return None
@@ -301,7 +306,7 @@ class ConfigResolver:
                 self._loaded[needed.key] = await self._blobs.get(needed.key)
             if sum(map(len, self._loaded.values())) > LOADED_BYTES_MAX:
                 raise PayloadError(
-                    f"it refers to more than {LOADED_BYTES_MAX:,} bytes: too large to show"
+                    f"the config refers to more than {LOADED_BYTES_MAX:,} bytes: too large to show"
                 )
 
 

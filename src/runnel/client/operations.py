@@ -1,4 +1,4 @@
-"""Workers, queues, partitions and concurrency keys of a store, and their gauges."""
+"""Reads workers, queues, partitions, concurrency keys and gauges from a store."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ from runnel.views.operations import (
 
 
 def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
-    """Returns the state; a `silent` worker is not dead yet, but its heartbeat is overdue."""
+    """Returns the state of a worker; `silent` means not dead yet, with an overdue heartbeat."""
     timeout_s = settings.heartbeat_timeout_s
     is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
     if is_silent:
@@ -48,7 +48,8 @@ def get_worker_state(record: WorkerRecord, settings: Settings) -> WorkerStatus:
 def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
     """Builds the view of a worker.
 
-    A field is None if the worker has not sent a heartbeat yet, or is of an earlier version.
+    A field is None if the worker has not sent a heartbeat yet, or runs an earlier version that does
+    not report the field.
     """
     about = record.about
     info = about or WorkerInfo()
@@ -84,25 +85,26 @@ def _build_running_task(task: RunningTaskInfo) -> RunningTask:
 
 def _worker_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
-        "worker", escape_unprintable(name), hint="'runnel workers' shows those that exist"
+        "worker", escape_unprintable(name), hint="'runnel workers' shows all workers"
     )
 
 
-# Queues: waiting tasks, the workers that take them, and problems.
+# Queues: their waiting tasks, the workers that take these tasks, and problems.
 
 INBOX_QUEUE = "inbox"
 _QUEUE_KEY_PREFIX = "tasks:"
 
 
 def to_queue_name(key: str) -> str:
-    """Returns the name of a queue as workflows and `--queues` have it."""
+    """Returns the name of a queue that workflows and `--queues` use, for its key in the store."""
     return key.removeprefix(_QUEUE_KEY_PREFIX)
 
 
 def to_queue_key(name: str | None) -> str | None:
     """Returns the key of a queue in stores.
 
-    `inbox` stays: it is the queue of dead letters of commands that can't be decided.
+    The name `inbox` is also the key: dead letters of commands that the orchestrator can't process
+    have this queue.
     """
     if name is None or name == INBOX_QUEUE:
         return name
@@ -138,12 +140,14 @@ def _describe_queue_problem(
     record: QueueRecord, name: str, settings: Settings, *, serving: int, alive: int
 ) -> str:
     if record.depth and not alive:
-        return "its tasks wait: no worker is alive"
+        return "the tasks of the queue wait: no worker is alive"
     if record.depth and not serving:
-        return f"no living worker takes its tasks: they fail after {settings.unserved_s:g} s"
+        return (
+            f"no living worker takes tasks of the queue: they fail after {settings.unserved_s:g} s"
+        )
     stale_s = settings.stale_s.get(name)
     if record.depth and stale_s is not None and record.waits_s > stale_s:
-        return f"its oldest task waits for more than {stale_s:g} s: start more workers"
+        return f"the oldest task has waited for more than {stale_s:g} s: start more workers"
     return ""
 
 
@@ -151,9 +155,10 @@ def _describe_queue_problem(
 
 
 class PartitionMonitor:
-    """Inspects partitions, and remembers their leases.
+    """Inspects partitions, and remembers their leases between calls.
 
-    An owner is silent if its lease has not changed for `lease_s` since an earlier call.
+    The owner of a partition is silent if its lease has not changed for `lease_s` since an earlier
+    call.
     """
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: float) -> None:
@@ -161,7 +166,7 @@ class PartitionMonitor:
         self._liveness: FailureDetector[int, tuple[str, int, int]] = FailureDetector(clock, lease_s)
 
     async def inspect(self) -> Sequence[PartitionView]:
-        """Returns all partitions, by number; raises StoreError."""
+        """Returns the views of all partitions, by number; raises StoreError."""
         numbers = sorted(await self._store.partitions())
         self._liveness.retain_only(set(numbers))
         return await asyncio.gather(*[self.inspect_partition(number) for number in numbers])
@@ -195,7 +200,10 @@ HOLDERS_SHOWN_MAX = 100
 async def list_concurrency_keys(
     store: Store, *, after: str = "", limit: int = 50
 ) -> list[ConcurrencyKeyView]:
-    """Lists the keys that tasks hold or wait for, by key; `after` is the last key of a page."""
+    """Lists the concurrency keys that tasks hold or wait for, sorted by key.
+
+    `after` is the last key of the previous page.
+    """
     listed: list[ConcurrencyKeyView] = []
     while len(listed) < limit:
         keys = await _load_next_keys(store, after, limit)
@@ -305,9 +313,10 @@ class StoreOperations:
 
 # Gauges that are read from the store when a scraper asks for metrics.
 
-# The gauges are read from the store once in this time, however often the metrics are scraped.
+# The minimum interval between two reads of the gauges. A scrape within this interval gets the
+# values of the last read.
 GAUGES_CACHE_S = 5.0
-# Prometheus gives up a scrape after 10 s.
+# The maximum duration of a read. Prometheus gives up a scrape after 10 s.
 READ_TIMEOUT_S = 5.0
 
 WORKER_STATES: tuple[WorkerStatus, ...] = ("alive", "draining", "silent", "dead")
@@ -316,8 +325,8 @@ WORKER_STATES: tuple[WorkerStatus, ...] = ("alive", "draining", "silent", "dead"
 class StoreGauges:
     """Gauges of a store. Every process reports the same values: use their maximum, not their sum.
 
-    The store and the archive are read apart: the gauges of a part that can't be reached are left
-    out, and `runnel_store_up` is 0 for it.
+    The store and the archive are read separately. If one of them can't be reached, its gauges are
+    left out and its `runnel_store_up` is 0.
     """
 
     def __init__(
@@ -332,7 +341,10 @@ class StoreGauges:
         self._families_by_part: dict[str, Sequence[MetricFamily]] = {}
 
     async def refresh(self) -> None:
-        """Reads the gauges, at most every 5 s; raises nothing if the store is down."""
+        """Reads the gauges from the store, at most every 5 s.
+
+        Raises no error if the store is down.
+        """
         async with self._refresh_lock:
             now = self._clock.monotonic()
             if self._refreshed_at is not None and now - self._refreshed_at < GAUGES_CACHE_S:
@@ -421,7 +433,7 @@ GAUGES: Mapping[str, tuple[str, str | None]] = {
     "runnel_commits_unarchived": ("Commits that the archive does not have yet.", None),
     "runnel_dead_letters": ("Dead letters that wait for a retry or a purge.", None),
 }
-"""The help text and the label of each gauge."""
+"""The help text and the label name of each gauge."""
 
 
 def _build_gauge(name: str, values: Mapping[str, float]) -> MetricFamily:

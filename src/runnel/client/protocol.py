@@ -1,10 +1,10 @@
-"""The protocol of the client that commands and programs use, over a store or over HTTP.
+"""The `Client` protocol, which commands and programs use over a store or over HTTP.
 
 `StoreClient` and `HttpClient` implement `Client`. `HttpClient` also has the groups `Operations`,
-`Schedules`, `Webhooks` and `Tokens` as attributes. Over a store, they are opened on their own:
-packages above this one build them, or they need only a part of the store.
+`Schedules`, `Webhooks` and `Tokens` as attributes. Over a store, each of these groups is a separate
+object: packages above this one build it, or it needs only a part of the store.
 
-The annotations are not evaluated: a command does not load the views that it does not use.
+The annotations are not evaluated, so that a command does not import views that it does not use.
 """
 
 from __future__ import annotations
@@ -46,16 +46,19 @@ class Workflows(Protocol):
     """The stored workflows, by name and version."""
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the newest versions by name; `after` is the last name of the previous page."""
+        """Lists the newest version of each workflow, by name.
+
+        `after` is the last name of the previous page.
+        """
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
-        """Lists the versions, newest first; raises NotFoundError."""
+        """Lists the versions of a workflow, newest first; raises NotFoundError."""
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version, by default the newest; raises NotFoundError."""
+        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
-        """Loads the definition that an execution runs; raises NotFoundError."""
+        """Returns the graph of a stored definition; raises NotFoundError."""
 
     async def store(self, workflow: Workflow) -> StoredWorkflow:
         """Stores a workflow; content that is already stored keeps its version.
@@ -64,45 +67,46 @@ class Workflows(Protocol):
         """
 
     async def delete(self, name: str) -> int:
-        """Deletes all versions, and returns their number.
+        """Deletes all versions of a workflow, and returns the number of versions.
 
         Raises WrongStateError while executions of the workflow are not final.
         """
 
 
 class DeadLetters(Protocol):
-    """Tasks that failed for good, and commands that can't be decided."""
+    """Dead letters: tasks without further attempts, and commands that can't be processed."""
 
     def list(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> AsyncIterator[DeadLetterView]:
-        """Yields letters, newest first; `execution` is the beginning of an execution id."""
+        """Yields dead letters, newest first; `execution` is the beginning of an execution id."""
 
     async def count(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> int: ...
 
     async def get(self, name: str) -> DeadLetterDetail:
-        """Returns the letter of a name, in which the execution id may be shortened."""
+        """Returns the dead letter of a name; the execution id in the name may be shortened."""
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> RetriedLetters:
-        """Reruns the failed nodes of the letter's execution, with other configs if given.
+        """Reruns the failed nodes of the dead letter's execution.
 
-        Raises WrongStateError while that execution is not final.
+        `configs` replace the configs of nodes. Raises WrongStateError while the execution is not
+        final.
         """
 
     async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> BulkRetryResult:
-        """Retries the letters of at most `limit` executions, oldest first."""
+        """Retries the dead letters of at most `limit` executions, oldest first."""
 
     async def purge(self, name: str) -> None:
-        """Deletes a letter; its execution does not change."""
+        """Deletes a dead letter; its execution does not change."""
 
     async def purge_many(self, selection: LettersOf) -> int:
-        """Deletes letters, and returns their number."""
+        """Deletes the selected dead letters, and returns the number of deleted letters."""
 
 
 class Bulk(Protocol):
-    """Commands on all executions of a filter, step by step."""
+    """Bulk commands, which act on all executions that match a filter, step by step."""
 
     def cancel(
         self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
@@ -112,14 +116,14 @@ class Bulk(Protocol):
     def rerun(
         self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
-        """Reruns failed executions, or those in the states of the filter, 100 in each step.
+        """Reruns the executions in the filter's states, by default FAILED, 100 in each step.
 
         A repeated call with the same `key` and `options` reruns no execution twice.
         """
 
 
 class Client(Protocol):
-    """Executions of a store or of a server.
+    """A client for the executions of a store or of a server.
 
     Both implementations raise the same errors of `runnel.errors`. Over HTTP, a method can also
     raise NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
@@ -143,15 +147,16 @@ class Client(Protocol):
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores the workflow and starts an execution of it; does not wait for its end.
+        """Stores the workflow and starts an execution; does not wait until the execution ends.
 
-        A graph must come from `compile_canonical`; this process does not compile it again.
+        If the caller gives a graph, it must come from `compile_canonical`: it is not compiled
+        again.
         """
 
     async def hold(
         self, workflow: Workflow, /, *, idempotency_key: str | None = None
     ) -> ExecutionId:
-        """Stores an execution that starts when it is triggered."""
+        """Stores a held execution, which starts when `trigger` is called."""
 
     async def trigger(
         self,
@@ -161,7 +166,7 @@ class Client(Protocol):
         *,
         idempotency_key: str | None = None,
     ) -> None:
-        """Starts a held execution; raises WrongStateError when it was started before."""
+        """Starts a held execution; raises WrongStateError if the execution was already started."""
 
     async def rerun(
         self,
@@ -171,12 +176,12 @@ class Client(Protocol):
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Starts a new execution that reuses the completed nodes of a final one."""
+        """Starts a new execution that reuses the completed nodes of a final execution."""
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
     ) -> None:
-        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`."""
+        """Cancels an execution. Its clean-up nodes still run, unless `is_forced` is true."""
 
     async def signal(
         self,
@@ -186,12 +191,15 @@ class Client(Protocol):
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Sends the signal that a node waits for; the same `signal_id` counts once."""
+        """Sends a signal to the node that waits for it; a repeated `signal_id` has no effect."""
 
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """Returns the execution once it is final; raises TimeoutError after `timeout_s`."""
+        """Waits until the execution is final, and returns it.
+
+        Raises TimeoutError after `timeout_s`.
+        """
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         """Returns an execution with its nodes and their outputs; raises NotFoundError."""
@@ -205,34 +213,39 @@ class Client(Protocol):
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """Returns one node, or an item of a map; items come in pages, after `items_after`."""
+        """Returns a node, or one item of a map.
+
+        A map also has one page of its items: those after the item number `items_after`.
+        """
 
     async def history(self, execution_id: ExecutionId) -> list[HistoryEvent]:
         """Returns all events of an execution, in order; raises NotFoundError."""
 
     def follow(self, execution_id: ExecutionId, *, after: int = 0) -> AsyncIterator[HistoryEvent]:
-        """Yields the events as they happen, until the execution is final; raises NotFoundError.
+        """Yields the events of an execution as they happen, until it is final.
 
-        `after` is the number of events to skip. An execution that could not be created ends without
-        an event.
+        Raises NotFoundError.
+
+        `after` is the number of events to skip. An execution that could not be created has no
+        event.
         """
 
     async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
-        """Returns one page, newest first; raises InputError."""
+        """Returns one page of executions, newest first; raises InputError."""
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
-        """Counts the executions in each state, up to a maximum."""
+        """Counts the executions in each state; stops counting a state at a maximum."""
 
     async def find(self, text: str) -> ExecutionId:
-        """Returns the execution with this id, or the only one whose id begins with the text.
+        """Returns the execution id that equals the text, or the only id that begins with it.
 
         Raises NotFoundError.
         """
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Returns the summaries of the ids that exist."""
+        """Returns the summaries of the executions that exist, by id."""
 
 
 class Operations(Protocol):
@@ -245,7 +258,9 @@ class Operations(Protocol):
         """Returns one worker; raises NotFoundError."""
 
     async def drain(self, worker: str) -> None:
-        """Drains a worker: with its next heartbeat it stops claiming, finishes, and ends.
+        """Makes a worker finish its tasks and end.
+
+        After its next heartbeat it claims no more tasks.
 
         Raises NotFoundError, and WrongStateError for a dead worker.
         """
@@ -254,7 +269,7 @@ class Operations(Protocol):
         """Lists the queues by name."""
 
     def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
-        """Yields the concurrency keys that tasks hold or wait for, by key."""
+        """Yields the concurrency keys that tasks hold or wait for, sorted by key."""
 
     async def partitions(self) -> Sequence[PartitionView]:
         """Lists the partitions by number."""
@@ -267,7 +282,7 @@ class Schedules(Protocol):
     """Schedules, which run workflows at given times."""
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        """Adds a schedule; its first tick is the first one after this call.
+        """Adds a schedule, which fires for the first time at its first tick after this call.
 
         Raises InvalidTriggerError, NotFoundError for an unknown workflow, InvalidInputError for an
         input that the workflow refuses, and ConflictError if the id is in use.
@@ -283,17 +298,17 @@ class Schedules(Protocol):
         """Pauses a schedule, or resumes it; raises NotFoundError."""
 
     async def remove(self, schedule_id: str) -> None:
-        """Removes a schedule; its executions continue; raises NotFoundError."""
+        """Removes a schedule. Its executions continue. Raises NotFoundError."""
 
 
 class Webhooks(Protocol):
-    """Webhooks, by which other services run workflows; a workflow has at most one."""
+    """Webhooks, which other services call to run workflows. A workflow has at most one webhook."""
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:
-        """Adds the webhook of a workflow, or replaces it with `replaces`.
+        """Adds the webhook of a workflow; with `replaces`, replaces an existing webhook.
 
         Raises InvalidTriggerError, NotFoundError for an unknown workflow, and ConflictError if the
-        workflow has a webhook that must not be replaced.
+        workflow has a webhook and `replaces` is false.
         """
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[WebhookView]:
@@ -317,7 +332,7 @@ class Tokens(Protocol):
         days: int | None = None,
         per_minute: int | None = None,
     ) -> NewTokenView:
-        """Creates a token; its text is only in this view."""
+        """Creates a token. Only the returned view has the token's text, which is not stored."""
 
     async def list(self) -> Sequence[TokenView]: ...
 
@@ -326,6 +341,6 @@ class Tokens(Protocol):
 
 
 async def find_owner(operations: Operations, execution_id: ExecutionId) -> str | None:
-    """Returns the name of the process that runs an execution; None if no living process does."""
+    """Returns the name of the process that runs an execution; None if no process runs it."""
     partition = await operations.partition_of(execution_id)
     return None if partition.is_silent else partition.owner

@@ -1,4 +1,4 @@
-"""Reruns of final executions: their options, and the commands that create them."""
+"""The options of a rerun, and the commands that create it."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -25,22 +25,23 @@ from runnel.core.workflow import CORE_HANDLERS, ReusedResult
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
 from runnel.ports.store import NO_BLOBS
 
-# Limits of one command, which is one message and one history entry, and of its blobs.
+# Limits of one command of a rerun and of its blobs. A command is one message and one history entry.
 PART_BYTES_MAX = 256 * 1024
 PART_BLOB_BYTES_MAX = 8 * 1024 * 1024
-# Messages that are sent together; each has a few hundred kilobytes at most.
+# The number of messages that are sent together. Each message has a few hundred kilobytes at most.
 MESSAGES_PER_PAGE = 16
 
 _encode = msgspec.json.encode
 
 
 class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a rerun. It runs the nodes that did not complete, the nodes in `again`, and all
-    nodes that depend on them.
+    """Options of a rerun.
 
-    `is_whole` runs every node. So do, by default, a rerun of a completed execution and a rerun with
-    another input, unless `again` has nodes. `configs` replace the configs of nodes. `is_newest`
-    uses the newest version of the workflow, and also runs the nodes that have changed.
+    A rerun runs the nodes that did not complete, the nodes in `again`, and all nodes that depend on
+    them. With `is_whole`, it runs every node. If `again` is empty, a rerun of a completed execution
+    or with another input also runs every node. `configs` replace the configs of nodes. With
+    `is_newest`, the rerun uses the newest version of the workflow, and also runs the nodes that
+    have changed.
     """
 
     again: Sequence[str] = ()
@@ -50,7 +51,7 @@ class RerunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerunClient(Protocol):
-    """A client, as far as bulk commands and retries of dead letters need it."""
+    """The methods of a client that bulk commands and retries of dead letters use."""
 
     async def load(self, execution_id: ExecutionId) -> Execution: ...
 
@@ -64,7 +65,7 @@ class RerunClient(Protocol):
 
 
 def check_rerunnable(former: Execution) -> None:
-    """Raises WrongStateError for a child, and for an execution that is not final."""
+    """Raises WrongStateError if the execution is a child or is not final."""
     if former.parent is not None:
         raise WrongStateError(
             f"execution {former.id} is a child and can't be rerun on its own; rerun its parent "
@@ -85,7 +86,7 @@ def build_take_overs(
     *,
     has_input: bool,
 ) -> list[TakeOver]:
-    """Builds the commands that give a rerun the results it reuses; raises InputError."""
+    """Returns the commands that copy reused results to a rerun; raises InputError."""
     again = [*options.again, *options.configs]
     unknown = next((name for name in again if name not in graph.index), None)
     if unknown is not None:
@@ -116,7 +117,7 @@ async def iter_command_pages(
     payloads: PayloadStorage,
     blobs: Mapping[str, bytes],
 ) -> AsyncIterator[tuple[Sequence[Command], Mapping[str, bytes]]]:
-    """Yields the messages of a rerun in pages, with their blobs; `blobs` belong to `command`."""
+    """Yields the messages of a rerun in pages, with their blobs; `blobs` are those of `command`."""
     page: list[Command] = [command]
     for part in parts:
         command_part, part_blobs = await _copy_blobs(part, payloads)
@@ -133,7 +134,7 @@ async def iter_command_pages(
 async def _copy_blobs(
     part: TakeOver, payloads: PayloadStorage
 ) -> tuple[TakeOver, Mapping[str, bytes]]:
-    """Copies the large outputs to blobs of the new execution; returns the command and the blobs."""
+    """Copies large outputs to new blobs. Returns the command with the new keys, and the blobs."""
     taken: list[ReusedResult] = []
     blobs: dict[str, bytes] = {}
     for result in part.taken:
@@ -165,7 +166,10 @@ def _get_blob_size(taken: ReusedResult) -> int:
 
 
 def _validate_configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId, msgspec.Raw]:
-    """Validates the configs as part of the workflow; raises InvalidWorkflowError."""
+    """Returns the encoded configs.
+
+    Raises InvalidWorkflowError if the workflow is invalid with them.
+    """
     if not configs:
         return {}
     nodes = []

@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from runnel.views.node import NodeDetail
     from runnel.views.page import Page
 
-# An execution has no history until the owner of its partition has read it, or if the owner can't
-# create it.
+# An execution has no history until the owner of its partition has read its submit command. If the
+# owner can't create the execution, it never has a history.
 
 
 def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Execution:
-    """Builds an execution from its header; its input is not known yet."""
+    """Returns an execution without history, built from its header; its input is not known yet."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
         workflow=header.workflow,
@@ -83,12 +83,13 @@ def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Executio
 
 
 def _parse_error(text: str) -> ErrorInfo:
-    """Parses an error that `str` has formatted."""
+    """Returns the ErrorInfo from a text that `str(ErrorInfo)` has formatted."""
     type_, _, message = text.partition(": ")
     return ErrorInfo(type=type_, message=message)
 
 
-# The owner of the partition, if there is one, reads a submitted execution within milliseconds.
+# The maximum wait for the first read of a submitted execution. If the partition has an owner, the
+# owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
 
@@ -96,9 +97,9 @@ PICKUP_POLL_INTERVAL_S = 0.02
 class StoreClient:
     """The client over a store. A call returns once its command is stored.
 
-    Then the owner of the partition acts on the command. `get_completion` and `owns` are for
-    executions that this process runs: see `ExecutionWaiter`. `feed_reader` reports changes of all
-    other executions; without it, the client polls them.
+    After that, the owner of the partition executes the command. `get_completion` and `owns` are for
+    executions that this process runs: see `ExecutionWaiter`. `feed_reader` reports changes of
+    executions that other processes run; without `feed_reader`, the client polls them.
     """
 
     def __init__(
@@ -151,10 +152,9 @@ class StoreClient:
     ) -> ExecutionId:
         """Stores a new execution, and the definitions of its workflow and of child workflows.
 
-        A call with a key that was used before stores nothing and returns the execution of the first
-        call. It raises KeyReusedError if that execution has another definition or input. A caller
-        may give its own `execution_id`: the first submit with it counts, and later ones have no
-        effect.
+        A second call with the same key stores nothing and returns the execution of the first call.
+        The second call raises KeyReusedError if its definition or input differs. A caller may give
+        its own `execution_id`; a second submit with the same id has no effect.
         """
         header = await self.create_execution(
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
@@ -168,9 +168,9 @@ class StoreClient:
     async def hold(
         self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
     ) -> ExecutionId:
-        """Stores an execution that starts when it is triggered.
+        """Stores a held execution, which starts when `trigger` is called.
 
-        `trigger` checks the input, and may replace it.
+        `trigger` validates the input, and may replace it.
         """
         header = await self.create_execution(
             workflow, input_, is_held=True, idempotency_key=idempotency_key
@@ -188,10 +188,10 @@ class StoreClient:
         execution_id: ExecutionId | None = None,
         version: int | None = None,
     ) -> ExecutionHeader:
-        """Creates an execution, unless the key was used before; returns its current header.
+        """Creates an execution, unless one with the same key exists; returns its current header.
 
-        With `version`, the definition is not stored again: raises NotFoundError if it was deleted
-        meanwhile, and creates nothing.
+        With `version`, the definition is not stored again. If that version was deleted in the
+        meantime, the call creates nothing and raises NotFoundError.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
@@ -234,7 +234,7 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        # Another caller with the same key may have been faster.
+        # A concurrent caller with the same key may have created the execution first.
         known = None if find_known is None else await find_known()
         return known or make_pending_header(command)
 
@@ -246,11 +246,11 @@ class StoreClient:
         input: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Creates an execution that reuses the settled nodes of a final one, and runs the others.
+        """Creates an execution that reuses settled nodes of a final one, and runs all other nodes.
 
-        It has the same input, unless another one is given. An execution has one rerun for each
-        key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError if the rerun of this
-        key has other nodes, configs or another input.
+        The new execution has the same input, unless `input` is given. An execution has one rerun
+        for each key. Raises WrongStateError, NotFoundError and InputError. Raises KeyReusedError if
+        the rerun of this key has other nodes, configs or another input.
         """
         from runnel.client import idempotency, reruns
 
@@ -267,7 +267,8 @@ class StoreClient:
             content = msgspec.json.encode([options, input])
             labels |= idempotency.build_key_labels(idempotency_key, content)
             known = await find_known(new_id, idempotency_key, labels)
-            # A PENDING rerun may be incomplete: its caller may have died between two messages.
+            # A PENDING rerun may be incomplete, because its caller may have died between two
+            # messages.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
             if known is not None:  # the newest version may have changed since the first call
@@ -294,14 +295,17 @@ class StoreClient:
             command, parts, self._payloads, blobs
         ):
             await self._backend.mailbox.send(page, blobs=page_blobs)
-        if idempotency_key is not None:  # another caller may have been faster
+        if idempotency_key is not None:  # a concurrent caller may have been first
             await find_known(new_id, idempotency_key, labels)
         return new_id
 
     async def _choose_rerun_graph(
         self, former: Execution, data: bytes | None, *, is_newest: bool
     ) -> Graph:
-        """Returns the graph of a rerun; raises InvalidInputError if it refuses the input."""
+        """Returns the graph of a rerun.
+
+        Raises InvalidInputError if the input does not fit the graph.
+        """
         graph = former.graph
         if is_newest:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
@@ -318,8 +322,8 @@ class StoreClient:
     ) -> None:
         """Starts a held execution; raises WrongStateError if it is not PENDING.
 
-        By default it keeps the input that it was submitted with. A repeated call with the same key
-        and input has no effect.
+        By default, the execution keeps the input of `hold`. A repeated call with the same key and
+        input has no effect.
         """
         from runnel.client.idempotency import TriggerGuard, build_trigger_key
 
@@ -345,7 +349,7 @@ class StoreClient:
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
     ) -> None:
-        """Cancels an execution; its clean-up nodes still run, unless the cancel `is_forced`.
+        """Cancels an execution. Its clean-up nodes still run, unless `is_forced` is true.
 
         A long reason is shortened.
         """
@@ -364,7 +368,10 @@ class StoreClient:
         *,
         signal_id: str | None = None,
     ) -> None:
-        """Sends a signal; the same `signal_id` counts once. Without it, every call counts."""
+        """Sends a signal; a repeated `signal_id` has no effect.
+
+        Without `signal_id`, every call counts.
+        """
         check_text(name, "the name of a signal", chars_max=NAME_CHARS_MAX)
         id_ = signal_id or self._ids.nonce()
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
@@ -386,11 +393,11 @@ class StoreClient:
     async def wait_for_end(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionHeader:
-        """Returns the header once it is final; raises TimeoutError after `timeout_s`.
+        """Waits until the execution is final, and returns its header.
 
-        Children of a failed or cancelled execution may still run their clean-up nodes then; an
-        engine that stops now leaves them to the next one. Raises NotFoundError at once for an
-        unknown id.
+        When a failed or cancelled execution is final, its children may still run their clean-up
+        nodes. If the engine stops then, the next engine resumes the children. Raises TimeoutError
+        after `timeout_s`, and NotFoundError at once for an unknown id.
         """
         check_execution_id(execution_id)
         return await self._waiter.wait(execution_id, timeout_s)
@@ -404,9 +411,9 @@ class StoreClient:
         items_after: int = -1,
         items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
-        """Returns one node with its attempts, config, inputs, output and logs, or an item of a map.
+        """Returns a node, or one item of a map, with its attempts, config, inputs, output and logs.
 
-        Items come in pages, after `items_after`.
+        A map also has one page of its items: those after the item number `items_after`.
         """
         from runnel.client.nodes import read_node
 
@@ -425,7 +432,7 @@ class StoreClient:
         return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
     async def list_executions(self, criteria: ExecutionFilter) -> Page[ExecutionSummary]:
-        """Returns one page, newest first; raises InputError."""
+        """Returns one page of executions, newest first; raises InputError."""
         from runnel.client.execution_views import build_execution_summary
         from runnel.views.page import Page
 
@@ -436,7 +443,10 @@ class StoreClient:
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, StateCount]:
-        """Counts the executions in each state, up to a maximum; raises InputError."""
+        """Counts the executions in each state; stops counting a state at a maximum.
+
+        Raises InputError.
+        """
         from runnel.views.execution import StateCount
 
         check_filter(criteria)
@@ -447,9 +457,11 @@ class StoreClient:
         }
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryEvent]:
-        """Returns the events, without the first `after`; raises NotFoundError.
+        """Returns the events of an execution without the first `after` events.
 
-        The list is empty until the owner of the partition has read the execution.
+        Raises NotFoundError.
+
+        The list is empty until the owner of the partition has created the execution.
         """
         from runnel.views.execution import decode_history
 
@@ -460,12 +472,12 @@ class StoreClient:
         return decode_history(entries)[after:]
 
     async def find(self, text: str) -> ExecutionId:
-        """Returns the execution with this id, or the only one whose id begins with the text."""
+        """Returns the execution id that equals the text, or the only id that begins with it."""
         check_execution_id(text)
         return choose_by_prefix(text, await self._backend.archive.find_ids(text))
 
     async def summaries(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Returns the summaries of the ids that exist."""
+        """Returns the summaries of the executions that exist, by id."""
         from runnel.client.execution_views import build_execution_summary
 
         headers = await self._backend.archive.get_headers(ids)
@@ -474,7 +486,7 @@ class StoreClient:
     async def follow(
         self, execution_id: ExecutionId, *, after: int = 0
     ) -> AsyncIterator[HistoryEvent]:
-        """Yields the events as they are stored, until the execution is final.
+        """Yields the events of an execution as they are stored, until the execution is final.
 
         Skips the first `after` events. Raises NotFoundError.
         """
@@ -489,7 +501,7 @@ class StoreClient:
                 yield event
 
     async def load(self, execution_id: ExecutionId) -> Execution:
-        """Returns the execution as its history has it, or its header if it has no history.
+        """Returns the execution, built from its history, or from its header if it has no history.
 
         Raises NotFoundError.
         """
@@ -513,7 +525,7 @@ class StoreClient:
         return header
 
     async def _load_submitted_input(self, held: Execution) -> bytes:
-        """Returns the stored input, once the owner of the partition has created the execution."""
+        """Waits until the partition's owner has created the execution; returns its input."""
         deadline = self._clock.monotonic() + PICKUP_TIMEOUT_S
         while True:
             entries = await self._backend.archive.load(held.id)
@@ -522,7 +534,7 @@ class StoreClient:
                 return await self._payloads.load(execution.input)
             if self._clock.monotonic() > deadline:
                 raise WrongStateError(
-                    f"execution {held.id}: no process has read it yet, so its input can't be "
+                    f"execution {held.id}: no process has created it yet, so its input can't be "
                     "checked; give the input again, or start a process and try again"
                 )
             await self._clock.sleep(PICKUP_POLL_INTERVAL_S)
@@ -537,6 +549,9 @@ class StoreClient:
 
 
 def _check_input(workflow: Workflow, data: bytes) -> None:
-    """Checks the encoded input, in which a tuple is a list and a dataclass is an object."""
+    """Validates the encoded input against the workflow.
+
+    In encoded input, a tuple is a list and a dataclass is an object.
+    """
     if workflow.input is not None:
         check_input(workflow, msgspec.json.decode(data))

@@ -1,6 +1,6 @@
-"""`runnel.SyncClient`: the same client for code without an event loop.
+"""`runnel.SyncClient`: the blocking `runnel.Client`, for code without an event loop.
 
-Each method runs the method of `HttpClient` on an event loop in its own thread.
+Each method runs the `HttpClient` method of the same name on an event loop in a separate thread.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -29,14 +29,17 @@ _END = object()
 
 
 class SyncWrapper(Generic[C]):
-    """Wraps `client`; `portal` runs calls on its event loop."""
+    """Base class of blocking wrappers of a client.
+
+    `portal` runs calls on the client's event loop.
+    """
 
     portal: BlockingPortal
     client: C
 
 
 class SyncSubWrapper(SyncWrapper[C]):
-    """Wraps a group of a client."""
+    """Base class of blocking wrappers of a client's method groups."""
 
     def __init__(self, portal: BlockingPortal, client: C) -> None:
         self.portal = portal
@@ -44,7 +47,7 @@ class SyncSubWrapper(SyncWrapper[C]):
 
 
 class BlockingMethod(Generic[C, P, R]):
-    """A method that runs an asynchronous method and waits for its result."""
+    """A descriptor for a method that runs an asynchronous method and waits for its result."""
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
         self._method = method
@@ -69,7 +72,7 @@ class BlockingMethod(Generic[C, P, R]):
 
 
 class IteratingMethod(Generic[C, P, R]):
-    """A method that yields the items of an asynchronous iterator as the caller needs them."""
+    """A descriptor for a method that yields items of an asynchronous iterator on demand."""
 
     def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
         self._method = method

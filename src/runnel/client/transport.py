@@ -1,4 +1,4 @@
-"""HTTP requests to a server: sent, repeated where that is safe, and decoded as views."""
+"""Sends HTTP requests to a server, repeats failed requests if safe, and decodes views."""
 
 import os
 import ssl
@@ -32,7 +32,7 @@ from runnel.views.page import Page
 
 T = TypeVar("T")
 
-# The error of a server, from the problem details of its answer.
+# Decodes an error from the problem details in a response.
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -52,9 +52,10 @@ ERROR_CLASSES: Mapping[str, type[RunnelError]] = {
 
 
 def decode_error(status: int, body: bytes) -> RunnelError | None:
-    """Returns the error in the body of an answer; None if Runnel did not write the body.
+    """Returns the error in the body of a response; None if Runnel did not write the body.
 
-    An unknown code becomes an InputError for a status below 500, and a RunnelError otherwise.
+    An unknown error code becomes an InputError for a status below 500, and a RunnelError for other
+    statuses.
     """
     try:
         problem = _decode(body)
@@ -66,7 +67,7 @@ def decode_error(status: int, body: bytes) -> RunnelError | None:
 
 
 def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelError:
-    """Builds an error without its constructor, which would write the message again."""
+    """Returns an error, built without its constructor, which would format the message again."""
     error = error_class.__new__(error_class)
     error.args = (problem.detail,)
     for name, value in problem.details.items():
@@ -74,11 +75,14 @@ def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelErr
     return error
 
 
-# The reason why a server could not be reached.
+# Describes why a server could not be reached.
 
 
 def find_failure_reason(error: httpx.RequestError) -> str:
-    """Returns the message of the operating system if there is one: it is the most precise."""
+    """Returns the reason of a failed request.
+
+    Prefers the message of the operating system, which is the most precise one.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):  # its number is not an errno
@@ -95,9 +99,9 @@ def find_failure_reason(error: httpx.RequestError) -> str:
 
 def _describe_tls_error(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message})"
+        return f"the server's certificate is not trusted ({error.verify_message})"
     if error.reason == "WRONG_VERSION_NUMBER":
-        return "it does not speak TLS, but the address begins with https://"
+        return "the server does not use TLS, but the address begins with https://"
     return f"TLS failed ({error.reason or error})"
 
 
@@ -105,7 +109,7 @@ def _describe_tls_error(error: ssl.SSLError) -> str:
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """A message of a stream. A client that reconnects with its `id` gets the later messages."""
+    """A message of a stream. A client that reconnects with the `id` gets the messages after it."""
 
     id: str
     event: str
@@ -113,7 +117,10 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
 
 
 async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
-    """Yields events until the server ends the stream; skips comments, which keep it open."""
+    """Yields events until the server ends the stream.
+
+    Skips comments, which the server sends to keep the connection open.
+    """
     fields: dict[str, str] = {}
     async for line in _iter_lines(response):
         name, _, value = line.partition(":")
@@ -125,7 +132,7 @@ async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[Ser
 
 
 async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Yields complete lines.
+    """Yields the complete lines of a response.
 
     `aiter_lines` of httpx also splits at U+0085, U+2028 and U+2029, which a JSON text may contain.
     """
@@ -180,7 +187,10 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 def resolve_server_address(url: str | None = None, token: str | None = None) -> ServerAddress:
-    """Takes a missing URL or token from the environment; raises InputError."""
+    """Returns the server's address; reads a missing URL or token from the environment.
+
+    Raises InputError.
+    """
     given = {SERVER_VARIABLE: url, TOKEN_VARIABLE: token}
     for name, text in given.items():
         if text is not None:
@@ -202,16 +212,16 @@ def resolve_server_address(url: str | None = None, token: str | None = None) -> 
 Query: TypeAlias = Sequence[tuple[str, str]]
 
 CONNECT_TIMEOUT_S = 10.0
-# Each call that waits for an execution has its own connection.
+# The maximum number of connections. Each call that waits for an execution uses one connection.
 CONNECTIONS_MAX = 1_000
 IDLE_CONNECTIONS_MAX = 50
-# The answer of a long poll may come so much later than the end of its interval.
+# The time after the end of a long poll's interval within which its response must arrive.
 LONG_POLL_MARGIN_S = 15.0
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_S_MAX = 10.0
-# A call raises instead of waiting for a longer Retry-After.
+# The longest Retry-After that a call waits for. For a longer one, the call raises an error.
 RETRY_AFTER_S_MAX = 60.0
-# A server sends at least a comment on a stream every 15 s.
+# The read timeout of a stream. A server sends at least a comment every 15 s.
 STREAM_TIMEOUT_S = 60.0
 JSON_MEDIA_TYPE = "application/json"
 STREAM_MEDIA_TYPE = "text/event-stream"
@@ -223,10 +233,10 @@ EMPTY_ANSWER = b"{}"
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. A request with an idempotency `key` is safe to repeat.
+    """An HTTP request. A request with an idempotency `key` is safe to repeat.
 
-    `long_poll_s` is the time that the server may wait before it answers. `accepted_statuses` are
-    further statuses, besides 2xx, of answers that are not errors.
+    `long_poll_s` is the time that the server may wait before it responds. `accepted_statuses` are
+    statuses besides 2xx that are not errors.
     """
 
     method: str
@@ -244,7 +254,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FailedError(Exception):
-    """A failed attempt: its error, whether to retry it, and after which pause."""
+    """A failed attempt of a request: its error, whether to retry, and the pause before it."""
 
     def __init__(
         self, error: RunnelError, *, is_retryable: bool, retry_after_s: float | None = None
@@ -256,10 +266,10 @@ class _FailedError(Exception):
 
 
 class Transport:
-    """Sends requests, and repeats a failed one up to `retries` times.
+    """Sends HTTP requests, and repeats a failed request up to `retries` times.
 
-    The pauses grow, unless the server asks for a certain pause. A request that changes something is
-    repeated only if it has a key, or if the server has certainly not received it.
+    The pause between two attempts grows, unless the response has a Retry-After. A request that
+    changes data is repeated only if it has a key, or if the server has certainly not received it.
     """
 
     def __init__(
@@ -282,9 +292,10 @@ class Transport:
         self._http = httpx.AsyncClient(
             base_url=address.url,
             headers=headers,
-            # A proxy of the environment can't reach the loopback address of this machine.
+            # A proxy from environment variables can't reach the loopback address of this machine.
             trust_env=not address.is_loopback,
-            # Without TLS, it saves the 0.2 s that reading the root certificates takes.
+            # Without TLS, `verify=False` saves the 0.2 s that it takes to read the root
+            # certificates.
             verify=address.is_encrypted,
             limits=httpx.Limits(
                 max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX
@@ -311,7 +322,7 @@ class Transport:
         key: str | None = None,
         is_repeatable: bool = False,
     ) -> T:
-        """Sends a JSON body; parts of it may be encoded already, as `msgspec.Raw`."""
+        """Sends a POST request with a JSON body; parts of the body may be `msgspec.Raw`."""
         data = None if body is None else msgspec.json.encode(body)
         request = ServerRequest(
             method="POST", path=path, body=data, key=key, is_repeatable=is_repeatable
@@ -324,7 +335,7 @@ class Transport:
     async def iter_items(
         self, path: str, kind: type[Page[T]], query: Query = ()
     ) -> AsyncIterator[T]:
-        """Yields the items of all pages; `query` contains the size of a page."""
+        """Yields the items of all pages of a list; `query` contains the page size."""
         cursor: str | None = None
         while True:
             page = await self.get(
@@ -337,9 +348,10 @@ class Transport:
                 return
 
     async def send(self, request: ServerRequest, kind: type[T]) -> T:
-        """Returns the view in the answer; raises the error that the same call on a store raises.
+        """Sends a request and returns the view in the response.
 
-        Raises NoServerError when no server answers, and NotRunnelError when another program does.
+        Raises the same error as a client over a store. Raises NoServerError if no server responds,
+        and NotRunnelError if another program responds.
         """
         tried = 0
         while True:
@@ -357,10 +369,10 @@ class Transport:
             raise self._unexpected_answer_error(error) from error
 
     async def stream(self, path: str, last: str | None = None) -> AsyncIterator[ServerSentEvent]:
-        """Yields the messages of a stream; only those after the message with the id `last`.
+        """Yields the messages of a stream; with `last`, only those after the message with this id.
 
-        After a lost connection, it reconnects and continues after the last message. It ends when
-        the server answers that no message will follow.
+        After a lost connection, the method reconnects and continues after the last message. The
+        iteration ends when the server reports that no message will follow.
         """
         tried = 0
         while True:
@@ -379,7 +391,7 @@ class Transport:
             tried += 1
 
     async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
-        """Pauses before the next attempt; after the last attempt, raises its error."""
+        """Pauses before the next attempt; raises the error if no attempt is left."""
         pause_s = (
             self._compute_pause_s(tried) if failed.retry_after_s is None else failed.retry_after_s
         )
@@ -458,7 +470,7 @@ class Transport:
         return NotRunnelError(self.address.display_url, f"with unexpected JSON ({error})")
 
     def _foreign_response_error(self, response: httpx.Response) -> RunnelError:
-        # A proxy answers so while the server behind it is down.
+        # A proxy sends these statuses while the server after it is down.
         if response.status_code in _UNAVAILABLE_STATUSES:
             reason = f"it answers {response.status_code} {response.reason_phrase}"
             return self._no_server_error(reason)
@@ -467,17 +479,20 @@ class Transport:
 
     def _unreachable_error(self, error: httpx.RequestError) -> RunnelError:
         if isinstance(error, httpx.TimeoutException):
-            return self._no_server_error("it does not answer in time")
+            return self._no_server_error("the server does not respond in time")
         return self._no_server_error(find_failure_reason(error))
 
     def _no_server_error(self, reason: str) -> NoServerError:
-        remedy = "check that it runs, and that it listens at this address"
+        remedy = "check that the server runs and listens at this address"
         return NoServerError(
             "Runnel server", self.address.display_url, reason=reason, remedy=remedy
         )
 
     def _parse_retry_after_s(self, response: httpx.Response) -> float | None:
-        """Parses seconds or a date; returns None for anything else."""
+        """Returns the Retry-After of a response in seconds, from seconds or a date.
+
+        None if invalid.
+        """
         text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return float(text)
@@ -487,7 +502,10 @@ class Transport:
             return None
 
     def _compute_pause_s(self, tried: int) -> float:
-        """Returns a pause that doubles with each attempt, and is up to a half shorter at random."""
+        """Returns a pause that doubles with each attempt.
+
+        A random part of up to a half is subtracted.
+        """
         longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)
 
@@ -498,10 +516,11 @@ _DOT_SEGMENTS = frozenset({".", ".."})
 
 
 def quote_path_segment(text: str) -> str:
-    """Quotes a text as one segment of a path; replaces half a surrogate pair, which no name has.
+    """Quotes a text as one segment of a URL path.
 
-    `.` and `..` are quoted too, because a path with them names another resource: a cancel of the
-    execution '.' cancelled many.
+    Half a surrogate pair, which no name contains, is replaced. `.` and `..` are quoted too, because
+    a path with them is the path of another resource: a cancel of the execution '.' once cancelled
+    many executions.
     """
     quoted = quote(text.encode(errors="replace"), safe="")
     return quoted.replace(".", "%2E") if text in _DOT_SEGMENTS else quoted

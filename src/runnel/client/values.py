@@ -20,7 +20,7 @@ ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
 
 
 class PayloadStorage:
-    """Turns payloads into values, and loads the payloads of values."""
+    """Converts payloads to values, and loads the payloads of values."""
 
     def __init__(self, blobs: BlobStore, ids: IdGenerator) -> None:
         self._blobs = blobs
@@ -36,7 +36,7 @@ class PayloadStorage:
             return make_value_from_json(data), NO_BLOBS
         if len(data) > BLOB_BYTES_MAX:
             raise PayloadError(
-                f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
+                f"a value has {len(data)} bytes, but at most {BLOB_BYTES_MAX} are allowed"
             )
         key = f"{prefix}/{self._ids.nonce()}"
         return make_blob_reference(key, len(data)), {key: data}
@@ -45,7 +45,7 @@ class PayloadStorage:
         return await self._blobs.get(value.blob) if value.blob else value.data
 
     async def copy_value(self, value: Value, execution_id: ExecutionId) -> ValueWithBlobs:
-        """Copies a value of another execution, because that one may be deleted at any time."""
+        """Copies a value of another execution, which may be deleted at any time."""
         if value.blob is None:
             return value, NO_BLOBS
         return self.to_value(await self.load(value), f"{execution_id}/taken")

@@ -1,4 +1,4 @@
-"""Telemetry of one process: writes log lines, and notifies code that follows executions here."""
+"""Telemetry of one process: logs events, and notifies code that follows executions."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -16,8 +16,7 @@ from runnel.ports.store import ExecutionHeader
 from runnel.ports.telemetry import FanOutTelemetry
 from runnel.telemetry.logs import LogTelemetry
 
-# After these events, another process may have ended the executions that are waited for, or may end
-# them later.
+# After these events, another process may end the executions that callers in this process wait for.
 _RECHECK_EVENTS = frozenset(
     {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
 )
@@ -48,7 +47,8 @@ class EventBus(FanOutTelemetry):
         super().__init__()
         self._logs = LogTelemetry()
         self._watchers: list[Watcher] = []
-        # Weak: an entry disappears when no caller waits for that execution any more.
+        # An entry disappears when no caller waits for its execution any more, because the values
+        # are weak references.
         self._completions: WeakValueDictionary[str, Completion] = WeakValueDictionary()
 
     def event(self, name: str, **fields: object) -> None:
@@ -88,7 +88,8 @@ class EventBus(FanOutTelemetry):
     def get_completion(self, execution_id: str) -> Completion:
         """Returns the completion that gets the header when this process ends the execution.
 
-        It is notified without a header when another process may have ended the execution.
+        The completion is notified without a header when another process may have ended the
+        execution.
         """
         completion = self._completions.get(execution_id)
         if completion is None:

@@ -22,12 +22,12 @@ NO_POSITION = FeedPosition("")
 
 
 class FeedSubscription:
-    """The changes for one listener. The feed reader puts pages into it.
+    """A buffer of the feed's pages for one listener, which the feed reader fills.
 
-    It buffers up to 5,000 changes; a listener that reads too slowly gets a gap.
-
-    `position` is the position after the last page that `next` has returned. A listener that starts
-    at an earlier position reads the feed itself until it has caught up with the feed reader.
+    The subscription buffers up to 5,000 changes. A listener that reads too slowly gets a page with
+    `has_gap`. `position` is the position after the last page that `next` has returned. A listener
+    that starts at an earlier position reads the feed itself until it has caught up with the feed
+    reader.
     """
 
     def __init__(self, feed: Feed, clock: Clock, after: FeedPosition | None) -> None:
@@ -54,7 +54,10 @@ class FeedSubscription:
             await self._arrived.wait()
 
     def put(self, page: FeedPage) -> None:
-        """Buffers a page; the first page of a new feed reader only has its first position."""
+        """Buffers a page.
+
+        The first page of a new feed reader has no changes, only the reader's first position.
+        """
         if self._start_position is None:
             self.start_at(page.position)
             return
@@ -67,9 +70,9 @@ class FeedSubscription:
         self._arrived.set()
 
     async def next(self, *, wait_s: float) -> FeedPage:
-        """Returns the next page; after `wait_s` seconds without one, a page without changes.
+        """Returns the next page, or a page without changes if none arrives within `wait_s`.
 
-        Cancelling the call loses nothing. A closed subscription does not wait.
+        A cancelled call loses no change. A closed subscription does not wait.
         """
         deadline = self._clock.monotonic() + wait_s
         while True:
@@ -88,7 +91,10 @@ class FeedSubscription:
         self._arrived.set()
 
     def take_all(self) -> Sequence[FeedPage]:
-        """Returns all buffered pages; none while the subscription still catches up."""
+        """Returns all buffered pages.
+
+        Empty while the subscription still reads earlier pages itself.
+        """
         pages = [] if self._is_catching_up else list(self._pages)
         if pages:
             self._pages.clear()
@@ -104,7 +110,10 @@ class FeedSubscription:
         return None if self._is_catching_up else self._take_page()
 
     def _align_pages(self, position: FeedPosition) -> bool:
-        """Drops the buffered pages up to a position; returns whether the position is among them."""
+        """Drops the buffered pages up to a position.
+
+        Returns True if the buffer contained the position.
+        """
         if position == self._start_position:
             return True
         for number, page in enumerate(self._pages):
@@ -142,10 +151,10 @@ class ExecutionListener(msgspec.Struct, frozen=True, eq=False):
 
 
 class FeedReader:
-    """Reads the feed while it has listeners, and retries while the store can't be reached.
+    """Reads the feed as long as the process has listeners; retries if the store can't be reached.
 
-    A listener misses no change that is stored after it began to listen. After an interruption, a
-    subscription gets a gap, and all other listeners are woken.
+    A listener misses no change that is stored after it began to listen. After an interruption, each
+    subscription gets a page with `has_gap`, and the events of all other listeners are set.
     """
 
     def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
@@ -168,9 +177,9 @@ class FeedReader:
     ) -> AsyncIterator[asyncio.Event]:
         """Sets the event, inside the block, whenever the execution may have changed.
 
-        With `ends_only`, it sets the event whenever the execution may have become final. The caller
-        reads the store once inside the block, and again each time the event was set. It clears the
-        event before each read.
+        With `ends_only`, the event is set only when the execution may have become final. The caller
+        reads the store once inside the block, and again each time the event was set. The caller
+        clears the event before each read.
         """
         listener = ExecutionListener(wakeup or asyncio.Event(), ends_only)
         self._listeners.setdefault(execution_id, []).append(listener)
@@ -188,7 +197,7 @@ class FeedReader:
     async def open_subscription(
         self, *, after: FeedPosition | None = None
     ) -> AsyncIterator[FeedSubscription]:
-        """Subscribes to all changes from now on, or to those after the position `after`."""
+        """Opens a subscription to all changes from now on, or to the changes after `after`."""
         subscription = FeedSubscription(self._feed, self._clock, after)
         async with self.subscribe(subscription.put):
             if self._position is not None:
@@ -200,7 +209,8 @@ class FeedReader:
     async def subscribe(self, callback: PageCallback) -> AsyncIterator[None]:
         """Calls `callback` with each page, on the event loop; the callback must not block.
 
-        The first page after the start of the reader has a gap and the first position.
+        The first page after the start of the reader has `has_gap` set and the reader's first
+        position.
         """
         self._callbacks.append(callback)
         try:
@@ -213,7 +223,8 @@ class FeedReader:
     async def _hold_reader(self) -> AsyncIterator[None]:
         self._users += 1
         if self._reader is None or self._reader.done():
-            # Not in a TaskGroup: listeners leave in any order, and the last one ends the task.
+            # The task is not in a TaskGroup, because listeners leave in any order and the last one
+            # ends the task.
             self._reader = asyncio.get_running_loop().create_task(self._run_reader())
         try:
             yield
@@ -222,10 +233,13 @@ class FeedReader:
             raise
         ended = await self._release_reader()
         if ended is not None and not ended.cancelled():
-            ended.result()  # raises the error that ended the reader; errors of a store do not
+            ended.result()  # raises the error that ended the reader; a StoreError never ends it
 
     async def _release_reader(self) -> "asyncio.Task[None] | None":
-        """Ends the reader after its last listener, and returns it; None while it has listeners."""
+        """Cancels and returns the reader task if no listener remains.
+
+        Returns None if one remains.
+        """
         self._users -= 1
         if self._users or self._reader is None:
             return None

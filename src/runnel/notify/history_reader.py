@@ -23,8 +23,8 @@ PAUSE_S_MAX = 5.0
 class HistoryReader:
     """Reads the new events of one execution's history.
 
-    `state` is the state of the execution at the last read. It is final only after all events have
-    been returned. `read_header` raises NotFoundError for an unknown execution.
+    `state` is the state of the execution at the last read. `state` is final only after all events
+    have been returned. `read_header` raises NotFoundError for an unknown execution.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class HistoryReader:
     async def read_new(self) -> list[HistoryEvent]:
         """Returns the events since the last read; raises NotFoundError.
 
-        Without new events, it reads the state from the header: an execution that could not be
-        created ends without an event.
+        If there are no new events, the method reads the state from the header, because an execution
+        that could not be created has no events.
         """
         entries = await self._archive.load(self._execution_id, after=self._entries_read)
         if not entries:
             header = await self._read_header(self._execution_id)
             if header.state in FINAL_EXECUTION_STATES:
-                # The execution may have ended after the first load. With a final header, its
-                # whole history is stored.
+                # The execution may have ended after the first load. If the header is final, the
+                # complete history is stored.
                 entries = await self._archive.load(self._execution_id, after=self._entries_read)
             self.state = header.state
         events = decode_history(entries)
@@ -73,8 +73,8 @@ async def follow_history(
 ) -> AsyncIterator[HistoryEvent]:
     """Yields the events of an execution as they are stored, until it is final.
 
-    The feed reader reports when to read. The history is also read every 5 s, in case the feed
-    misses a change. Without a feed reader, it is read every 0.5 s.
+    The history is read when the feed reader reports a change, and every 5 s in case the feed misses
+    a change. Without a feed reader, the history is read every 0.5 s.
     """
     changed, ended = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as listening:

@@ -12,7 +12,7 @@ from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader, Store
 
-# How often the store is read for an execution that another process runs. Without a feed, the
+# The interval of reading the store for an execution that another process runs. Without a feed, the
 # interval begins at 0.5 s and grows.
 POLL_INTERVAL_S = 0.5
 POLL_INTERVAL_S_MAX = 5.0
@@ -41,8 +41,8 @@ class Completion:
     def add_listener(self) -> asyncio.Event:
         """Returns an event that each `notify` sets, until `remove_listener`.
 
-        Each waiter has its own event and clears it. With a shared event, one waiter cleared it
-        while another one read the store, and that one waited for 5 s.
+        Each waiter has its own event and clears it. With a shared event, one waiter cleared the
+        event while another waiter read the store, and the other waiter waited for 5 s.
         """
         wakeup = asyncio.Event()
         self._listeners.append(wakeup)
@@ -62,9 +62,9 @@ class ExecutionWaiter:
     """Waits for the end of executions.
 
     `read_header` reads a stored header, or raises NotFoundError. `owns` returns whether this
-    process owns a partition. `get_completion` is for executions that this process ends; it is also
-    notified when this process loses a partition. `listen` is for all other executions; without it,
-    the waiter polls them.
+    process owns a partition. `get_completion` returns the completion of an execution that this
+    process ends. The completion is also notified when this process loses a partition. `listen` is
+    for executions of other processes; without `listen`, the waiter polls them.
     """
 
     def __init__(
@@ -83,13 +83,15 @@ class ExecutionWaiter:
         self._get_completion = get_completion
         self._owns = owns
         self._listen = listen
-        # Registered before they can end, so that a wait needs no read of the store.
+        # Completions of submitted executions, registered before the executions can end, so that a
+        # wait needs no read of the store.
         self._submitted: OrderedDict[str, Completion] = OrderedDict()
 
     async def watch(self, execution_id: ExecutionId) -> None:
         """Registers an execution that is about to be submitted with a new id.
 
-        Does nothing if another process will run the execution: this one is not notified of its end.
+        Does nothing if another process will run the execution, because this process is not notified
+        of its end.
         """
         if not self._owns(await self._store.route(execution_id, is_new=True)):
             return
@@ -98,11 +100,15 @@ class ExecutionWaiter:
             self._submitted.popitem(last=False)
 
     async def wait(self, execution_id: ExecutionId, timeout_s: float | None) -> ExecutionHeader:
-        """Returns the header once it is final; raises TimeoutError and NotFoundError."""
+        """Waits until the execution is final, and returns its header.
+
+        Raises TimeoutError and NotFoundError.
+        """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
         completion = watched or self._get_completion(execution_id)
-        # It was registered before the execution could end, so the first read is not needed.
+        # The completion was registered before the execution could end, so the first read is not
+        # needed.
         will_be_notified = watched is not None and not completion.is_notified
         wakeup = completion.add_listener()
         try:
@@ -131,7 +137,7 @@ class ExecutionWaiter:
         while completion.header is None:
             is_here = self._owns(await self._store.route(execution_id))
             if not (is_here or is_listening) and listen is not None:
-                # It listens before it reads the store, so that no end is missed.
+                # The waiter listens before it reads the store, so that it misses no end.
                 async with listen(execution_id, wakeup):
                     return await self._wait_until_final(
                         execution_id, completion, wakeup, deadline=deadline, is_listening=True

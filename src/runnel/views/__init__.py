@@ -1,4 +1,4 @@
-"""The values that the API sends, the clients return and the command line prints.
+"""Views: the values that the API sends, the clients return and the command line prints.
 
 A view holds a time as a `Timestamp`: seconds in Python, ISO-8601 text in UTC in JSON.
 """
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 
 class Timestamp(float):
-    """Seconds since the epoch; JSON has them as `2026-01-31T09:30:00.250Z`."""
+    """Seconds since the epoch, which JSON encodes as text like `2026-01-31T09:30:00.250Z`."""
 
     __slots__ = ()
 
 
 def make_timestamp(seconds: float | None) -> Timestamp | None:
-    """Converts seconds to a time of a view; None stays None."""
+    """Returns seconds since the epoch as a Timestamp; None for None."""
     return None if seconds is None else Timestamp(seconds)
 
 
 def format_timestamp(seconds: float) -> str:
-    """Returns a text such as `2026-01-31T09:30:00.250Z`."""
+    """Returns a time as text such as `2026-01-31T09:30:00.250Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
@@ -45,13 +45,14 @@ def build_document(view: object) -> Any:
 def decode_view(data: bytes | str, kind: type[T]) -> T:
     """Decodes the JSON of a view.
 
-    Raises msgspec.DecodeError; its subclass ValidationError if the JSON is not such a view.
+    Raises msgspec.DecodeError for invalid JSON, and its subclass ValidationError for JSON that does
+    not match `kind`.
     """
     return msgspec.json.decode(data, type=kind, dec_hook=decode_hook)
 
 
 def encode_hook(value: object) -> str:
-    """Encodes the one type that msgspec does not know: Timestamp."""
+    """Encodes a Timestamp, the only type in views that msgspec can't encode itself."""
     if isinstance(value, Timestamp):
         return format_timestamp(value)
     raise TypeError(f"a view can't hold a {type(value).__name__}")

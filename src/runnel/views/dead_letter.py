@@ -13,7 +13,10 @@ from runnel.views import Timestamp
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that failed for good, with its config and its error; it can be retried or purged."""
+    """A task that failed its last attempt, with its config and error.
+
+    It can be retried or purged.
+    """
 
     name: Annotated[str, Meta(description="`execution/node`, or `execution/node/item`")]
     execution_id: ExecutionId
@@ -31,7 +34,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterDetail(DeadLetterView, frozen=True, kw_only=True):
-    """A dead letter, with the state of the execution that a retry reruns, or null."""
+    """A dead letter, with the state of the execution that a retry would rerun; null if deleted."""
 
     execution_status: ExecutionState | None
 
@@ -41,7 +44,10 @@ class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetriedLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """A retry: `execution_id` reruns the failed nodes of `rerun_of`, whose letters are deleted."""
+    """A retry: execution `execution_id` reruns the failed nodes of execution `rerun_of`.
+
+    The dead letters of `rerun_of` are deleted.
+    """
 
     execution_id: ExecutionId
     rerun_of: ExecutionId
@@ -49,7 +55,7 @@ class RetriedLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why the letters of `rerun_of` can't be retried."""
+    """The reason why the dead letters of the execution `rerun_of` can't be retried."""
 
     rerun_of: ExecutionId
     letters: Sequence[str]
@@ -58,7 +64,10 @@ class RefusedRetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkRetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a bulk retry; `left` is the number of executions beyond the limit: call again."""
+    """Results of a bulk retry.
+
+    `left` is the number of executions that a repeated call would retry.
+    """
 
     retried: Sequence[RetriedLetters]
     refused: Sequence[RefusedRetry]

@@ -36,7 +36,10 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of an execution. `items` and `items_settled` count the items of a map, else null."""
+    """A node of an execution. `items` and `items_settled` count the items of a map.
+
+    Both are null for a node that is not a map.
+    """
 
     state: NodeState
     attempts: int
@@ -75,7 +78,10 @@ class StateCount(msgspec.Struct, frozen=True, kw_only=True):
     """The number of executions in one state."""
 
     number: int
-    is_least: Annotated[bool, Meta(description="There may be more: the count stops at a maximum")]
+    is_least: Annotated[
+        bool,
+        Meta(description="The real number may be higher, because the count stops at a maximum"),
+    ]
 
 
 class ExecutionCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +105,7 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored workflow, and an execution of it that waits for its trigger."""
+    """A stored workflow, and an execution of the workflow that waits for its trigger."""
 
     workflow_definition_id: Annotated[str, Meta(description="The hash of the workflow's content")]
     workflow: str
@@ -126,13 +132,13 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored request; the owner of the execution's partition acts on it within milliseconds."""
+    """A stored request, which the owner of the partition processes within milliseconds."""
 
     execution_id: ExecutionId
 
 
 def describe_wait(run: NodeRun) -> str | None:
-    """Describes the event that a WAITING node waits for; returns None for any other node."""
+    """Describes what a WAITING node waits for; returns None for a node in another state."""
     if run.state is not NodeState.WAITING or run.wait is None:
         return None
     match run.wait:
@@ -160,7 +166,10 @@ class WaitingItems(msgspec.Struct, frozen=True):
 
 
 def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
-    """Describes the wait of a map; returns None while one of its items runs, or at its end."""
+    """Describes what a map waits for.
+
+    Returns None while an item runs and after the map has ended.
+    """
     runs = map_run.active
     waiting = {item: text for item, run in runs.items() if (text := describe_wait(run)) is not None}
     if not waiting or any(run.state in IN_FLIGHT_STATES for run in runs.values()):
@@ -179,13 +188,13 @@ def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:
 
 
 def decode_event(view: HistoryEvent) -> AnyEvent:
-    """Converts an event of a history back to the event of the core."""
+    """Converts the view of an event back to the core event."""
     entry = [FORMAT_VERSION, float(view.at), [{"type": view.event, **view.fields}]]
     return decode_entry(msgspec.json.encode(entry)).events[0]
 
 
 def make_event_id(number: int) -> str:
-    """Returns the id of the stream message with the event `number`, counted from 1."""
+    """Returns the stream message id of an event; `number` counts the events of a history from 1."""
     return f"{EVENT_ID_PREFIX}{number}"
 
 
@@ -196,5 +205,5 @@ def _build_history_event(at: float, event: AnyEvent) -> HistoryEvent:
 
 
 def format_time(at: float | None) -> str | None:
-    """Returns a text such as `2026-01-31T09:30:00.250Z`; None for None."""
+    """Returns a time as text such as `2026-01-31T09:30:00.250Z`; None for None."""
     return None if at is None else format_timestamp(at)

@@ -18,7 +18,7 @@ from runnel.views import Timestamp, make_timestamp
 
 
 class AttemptOutcome(StrEnum):
-    """The outcome of an attempt; an attempt with one of the first three has not ended."""
+    """The outcome of an attempt. An attempt with one of the first three outcomes has not ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -35,10 +35,10 @@ OPEN_OUTCOMES = frozenset({AttemptOutcome.QUEUED, AttemptOutcome.RUNNING, Attemp
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error: `types` are the class and its bases, most derived first.
+    """The error of an attempt; `types` are its class and base classes, most derived first.
 
-    `retryable` is what the error says about itself; null if it says nothing. `retry_after_s` is the
-    least delay before a retry.
+    `retryable` states whether a retry can help; null if the error does not define it.
+    `retry_after_s` is the minimum delay before a retry.
     """
 
     type: str
@@ -61,7 +61,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt; `logs` are the last lines that its code wrote to `ctx.logger`.
+    """One attempt of a node; `logs` are the last lines that its code wrote to `ctx.logger`.
 
     `started_at` is a time of the worker's clock; all other times are of the orchestrator's clock.
     `next_at` is the time of the next attempt, after a failure or a rate limit. `child_id` is the
@@ -97,19 +97,22 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the items of a map, by their place in the list."""
+    """A page of the items of a map, in the order of the `for_each` list."""
 
     count: int
     settled: int
     items: Sequence[ItemView]
-    next: Annotated[int | None, Meta(description="Give this as `items_after` to get the next page")]
+    next: Annotated[
+        int | None,
+        Meta(description="The value of `items_after` for the next page; null after the last page"),
+    ]
 
 
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: its config, inputs, output and attempts; a map also has `items`.
+    """The detail of a node: its config, inputs, output and attempts; a map also has `items`.
 
     `config_error` is the reason why `config` can't be shown. `inputs` are the outputs of the
-    parents. A text with the size replaces a value that is too large.
+    parents. A value that is too large is replaced with a text that has its size.
     """
 
     execution_id: ExecutionId
@@ -163,7 +166,7 @@ def iter_node_events(entries: Iterable[bytes], node: NodeId) -> Iterator[TimedEv
 
 
 def build_attempts(events: Iterable[TimedEvent], *, item: int = NO_ITEM) -> Sequence[AttemptView]:
-    """Returns the attempts in order; empty for a node without an attempt."""
+    """Returns the attempts of a node or item in order; empty if there is no attempt."""
     attempts: list[AttemptView] = []
     for timed in events:
         if getattr(timed.event, "item", NO_ITEM) == item:
@@ -243,7 +246,7 @@ def _apply_report(
     at: float,
     **fields: object,
 ) -> None:
-    """Ends the last attempt with the worker and the start from the report.
+    """Ends the last attempt, and sets its worker and its start from the report.
 
     A short task has no NodeStarted event in the history, only the report.
     """
@@ -253,7 +256,10 @@ def _apply_report(
 
 
 def _end_last(attempts: list[AttemptView], at: float, **fields: object) -> None:
-    """Ends the last attempt if it is open; a map or a crash loop ends without an open attempt."""
+    """Ends the last attempt if it is open.
+
+    When a map ends, or after a crash loop, no attempt is open.
+    """
     if attempts and attempts[-1].outcome in OPEN_OUTCOMES:
         _update_last(attempts, finished_at=Timestamp(at), **fields)
 

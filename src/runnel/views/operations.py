@@ -10,7 +10,7 @@ from runnel.core.ids import ExecutionId
 from runnel.views import Timestamp
 
 WorkerStatus: TypeAlias = Literal["alive", "draining", "silent", "dead"]
-"""`silent`: not dead yet, but its heartbeats are overdue."""
+"""The state of a worker; `silent` means not dead yet, with overdue heartbeats."""
 
 
 class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainingWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that drains: after its next heartbeat it finishes its tasks, and ends."""
+    """A worker that claims no more tasks after its next heartbeat, finishes its tasks, and ends."""
 
     worker: str
 
@@ -62,10 +62,15 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     waiting: int
-    oldest_s: Annotated[float, Meta(description="How long the oldest task has waited")]
-    workers: Annotated[int, Meta(description="Living workers that take its tasks")]
+    oldest_s: Annotated[
+        float, Meta(description="Seconds that the oldest task of the queue has waited")
+    ]
+    workers: Annotated[int, Meta(description="Living workers that take tasks of the queue")]
     problem: Annotated[
-        str, Meta(description="Why its tasks wait, and what to do; empty without a problem")
+        str,
+        Meta(
+            description="Why the tasks of the queue wait, and what to do; empty without a problem"
+        ),
     ]
 
 
@@ -76,11 +81,11 @@ class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     item: int | None
     attempt: int
-    limit: Annotated[int, Meta(description="How many attempts may hold the key at once")]
+    limit: Annotated[int, Meta(description="The number of attempts that may hold the key at once")]
 
 
 class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A concurrency key, with the first hundred attempts that hold it or wait for it, each."""
+    """A concurrency key, with the first 100 attempts that hold it, and the first 100 that wait."""
 
     key: str
     holding: int
@@ -102,7 +107,10 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A server. Its tasks run in its own process (`embedded`), or in workers of its Redis."""
+    """A server.
+
+    Its tasks run in its own process (`embedded`), or in workers with the same Redis.
+    """
 
     version: str
     engine: Literal["embedded", "redis"]
@@ -113,17 +121,20 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Liveness(msgspec.Struct, frozen=True, kw_only=True):
-    """The process answers."""
+    """The process is alive and responds to requests."""
 
     status: Literal["live"] = "live"
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The readiness of a process; `parts` has the problem of each part, or null."""
+    """The readiness of a process.
+
+    `parts` has the problem of each part of the store, or null for a part without a problem.
+    """
 
     status: Annotated[
         Literal["ready", "degraded", "not ready"],
-        Meta(description="degraded: requests are stored, but no process acts on them now"),
+        Meta(description="degraded: requests are stored, but no process handles them now"),
     ]
     parts: dict[str, str | None]
 

@@ -25,7 +25,10 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A page of a long list."""
 
     items: Sequence[T]
-    next: Annotated[str | None, Meta(description="Give this as `after` to get the next page")]
+    next: Annotated[
+        str | None,
+        Meta(description="The value of `after` for the next page; null after the last page"),
+    ]
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)
@@ -46,12 +49,13 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
         Sequence[BulkFailure], Meta(description="The first hundred failures, with the reason")
     ] = ()
     next: Annotated[
-        str | None, Meta(description="Give this as `after` to continue; null after the last step")
+        str | None,
+        Meta(description="The value of `after` for the next step; null after the last step"),
     ] = None
 
 
 class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of an execution; `status` is its new state, or null if that has not changed."""
+    """A change of an execution; `status` is the new state, or null if the state has not changed."""
 
     execution_id: ExecutionId
     status: ExecutionState | None
@@ -62,5 +66,8 @@ class ChangesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of executions, in order."""
 
     items: Sequence[ChangeView]
-    position: Annotated[str, Meta(description="Give this as `after` to get the next changes")]
-    has_gap: Annotated[bool, Meta(description="Changes were lost: list the executions again")]
+    position: Annotated[str, Meta(description="The value of `after` for the next changes")]
+    has_gap: Annotated[
+        bool,
+        Meta(description="Earlier changes were lost: list the executions again"),
+    ]

@@ -11,7 +11,7 @@ from runnel.views import Timestamp
 
 
 class Scope(StrEnum):
-    """A permission of a token; each scope includes the scopes before it."""
+    """A permission of a token. Each scope includes the scopes that are declared before it."""
 
     READ = "read"
     RUN = "run"
@@ -33,7 +33,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTokenView(msgspec.Struct, frozen=True, kw_only=True):
-    """A new token. `token` is shown once; the store has only its hash."""
+    """A new token. `token` is returned only once, because the store has only its hash."""
 
     id: str
     name: str

@@ -20,12 +20,12 @@ ZonedTime: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-ti
 
 
 class Overlap(StrEnum):
-    """The action of a tick while the last execution of its schedule is not final."""
+    """The action of a tick if the last execution of the schedule is not final."""
 
     ALLOW = "allow"
     """Starts another execution."""
     SKIP = "skip"
-    """Starts nothing; the tick is counted as skipped."""
+    """Starts no execution; the tick is counted as skipped."""
     CANCEL = "cancel"
     """Cancels the running execution and starts another one."""
 
@@ -34,8 +34,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Runs `workflow` by `cron` or every `interval_s`; by default its newest version.
 
     `input` may hold templates such as `{{ tick.date }}`. Times are seconds since the epoch;
-    intervals are counted from `starts_at`. After an outage, the last `catch_up` missed ticks are
-    fired. This struct is stored: its fields never change their names.
+    intervals are counted from `starts_at`. After an outage, the last `catch_up` of the missed ticks
+    are fired. This struct is stored: its fields never change their names.
     """
 
     id: str
@@ -78,7 +78,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Annotated[
         int, Meta(description="Ticks skipped because the last execution was not final")
     ]
-    missed: Annotated[int, Meta(description="Ticks of an outage that will not be fired")]
+    missed: Annotated[int, Meta(description="Ticks during an outage that will not be fired")]
     failed: Annotated[
         int, Meta(description="Ticks that could not start an execution; see `last_error`")
     ]
@@ -89,13 +89,13 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedule(self) -> Schedule:
-        """Returns the schedule as a caller gives it."""
+        """Returns the schedule without counters and ticks, as `Schedules.add` takes it."""
         names = set(Schedule.__struct_fields__) - {"own_labels"}
         return Schedule(**{name: getattr(self, name) for name in names})
 
 
 class FiredTick(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick that a call has fired, with the execution that it started or the error."""
+    """A tick that was fired, with the execution that it started, or with the error."""
 
     schedule_id: str
     tick: Timestamp
@@ -113,23 +113,25 @@ class WebhookKind(StrEnum):
     """How a caller of a webhook authenticates itself."""
 
     NONE = "none"
-    """No authentication: for servers that only trusted callers can reach."""
+    """No authentication, for servers that only trusted callers can reach."""
     TOKEN = "token"
-    """The secret itself, in a header."""
+    """The request has the secret itself in a header."""
     GITHUB = "github"
-    """A signature of the body in X-Hub-Signature-256."""
+    """The request has a signature of the body in X-Hub-Signature-256."""
     SLACK = "slack"
-    """A signature of time and body in X-Slack-Signature."""
+    """The request has a signature of time and body in X-Slack-Signature."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs a workflow when another service calls; a workflow has at most one webhook.
+    """A webhook: an address that another service calls to run a workflow.
 
-    `secret` is the name of a secret. Its value is not stored; the processes that answer the calls
-    have it.
-    `mapping` is a template of the input with `body`, `headers` and `query`; without it, the input
-    is an object of all three. `delivery_id` is a template of the id of a delivery, for services
-    that send it in an unusual place. This struct is stored: its fields never change their names.
+    A workflow has at most one webhook.
+
+    `secret` is the name of a secret. The secret's value is not stored; only the processes that
+    serve the webhook have it. `mapping` is a template of the input with `body`, `headers` and
+    `query`; without `mapping`, the input is an object with these three fields. `delivery_id` is a
+    template of the id of a delivery, for services that send it in an unusual place. This struct is
+    stored: its fields never change their names.
     """
 
     workflow: str
@@ -159,7 +161,7 @@ class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored execution of a delivery; a repeated delivery has the same execution."""
+    """The execution that a webhook delivery started; a repeated delivery has the same execution."""
 
     execution_id: ExecutionId
     run_id: ExecutionId
@@ -167,6 +169,6 @@ class AcceptedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChallengeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the challenge that Slack sends to a new address."""
+    """The response to the challenge that Slack sends to a new address."""
 
     challenge: str

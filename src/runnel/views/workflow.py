@@ -26,24 +26,28 @@ class ListedWorkflow(StoredWorkflow, frozen=True, kw_only=True):
 
     document: Annotated[
         dict[str, Json] | None,
-        Meta(description="The workflow as a file would have it, if the request asks for it"),
+        Meta(
+            description="The workflow in the format of workflow files, if the request asks for it"
+        ),
     ] = None
 
 
 class WorkflowDocument(StoredWorkflow, frozen=True, kw_only=True):
     """One version of a workflow with its content."""
 
-    document: Annotated[dict[str, Json], Meta(description="The workflow as a file would have it")]
+    document: Annotated[
+        dict[str, Json], Meta(description="The workflow in the format of workflow files")
+    ]
 
 
 class DeletedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted workflow."""
+    """The result of deleting a workflow."""
 
     versions: Annotated[int, Meta(description="The number of deleted versions")]
 
 
 class ValidWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid document."""
+    """The result of validating a workflow that is valid."""
 
     name: str
     nodes: int
@@ -56,7 +60,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphView(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes, edges from parent to child, and layers; the nodes of a layer may run at once."""
+    """A graph: nodes, edges from parent to child, and layers of nodes that may run at once."""
 
     workflow: str
     nodes: Sequence[GraphNode]
@@ -77,9 +81,10 @@ def build_graph_view(graph: Graph) -> GraphView:
     )
 
 
-# Mermaid text: nodes are numbered, so that any id is only a label.
+# Mermaid text identifies nodes by number, so that a node id of any characters is only a label.
 
-# Every other character becomes an entity: quotes, brackets, `#`, `<` and line ends have a meaning.
+# All other characters become entities, because quotes, brackets, `#`, `<` and line ends have a
+# meaning in Mermaid.
 _UNESCAPED_CHARS = frozenset(" _-.,:/()")
 
 
@@ -98,7 +103,10 @@ def escape_label(text: str) -> str:
 
 
 def _render_node(compiled: CompiledNode) -> str:
-    """Draws a condition as a hexagon, a map with double sides, and a signal as a rounded box."""
+    """Returns the Mermaid text of a node.
+
+    A condition is a hexagon, a map has double sides, and a signal is a rounded box.
+    """
     label = f'"{escape_label(compiled.node.id)}"'
     if compiled.node.for_each is not None:
         return f"n{compiled.index}[[{label}]]"

@@ -20,7 +20,7 @@ ERRORS: Sequence[RunnelError] = (
         source="flow.yaml",
     ),
     errors.InvalidInputError("input.name: it is missing"),
-    errors.NotFoundError("execution", "01x", hint="'runnel list' shows those that exist"),
+    errors.NotFoundError("execution", "01x", hint="'runnel list' shows the executions"),
     errors.InvalidTriggerError(["cron: expected five fields", "timezone: no 'Mars'"], source="x"),
     errors.WebhookRefusedError("the signature is not that of the secret"),
     errors.WrongStateError("execution 01x is COMPLETED already"),

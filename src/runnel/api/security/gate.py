@@ -25,7 +25,7 @@ _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class SecurityMiddleware:
-    """Refuses a request before any route sees it, or passes it on with its caller."""
+    """Refuses a request before any route runs, or passes the request on with its caller."""
 
     def __init__(self, app: ASGIApp, *, guard: Guard, body_bytes_max: int) -> None:
         self._app = app
@@ -75,7 +75,7 @@ class SecurityMiddleware:
             raise UnsupportedMediaError(media_type, expected)
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """Limits a body without Content-Length while it is received."""
+        """Returns a `receive` that limits a body without Content-Length while the body arrives."""
         received = 0
 
         async def bounded() -> Message:
@@ -94,9 +94,10 @@ def parse_media_type(headers: Headers) -> str:
 
 
 def _has_ambiguous_length(headers: Headers) -> bool:
-    """Detects request smuggling: a proxy may see the end of such a request at another byte.
+    """Returns True if the headers allow request smuggling.
 
-    The rest of its body would then be taken for a request of its own.
+    A proxy may find the end of such a request at another byte than this server. The remaining bytes
+    would be parsed as a second request.
     """
     return "content-length" in headers and "transfer-encoding" in headers
 

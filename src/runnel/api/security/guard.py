@@ -1,4 +1,4 @@
-"""Decides whether a request is admitted, and which caller it belongs to."""
+"""Decides whether a request is admitted, and determines its caller."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -17,7 +17,8 @@ from runnel.views.token import Scope
 # Checks of Host and Origin, so that no foreign web page can use a local server.
 #
 # A web page can send requests to this machine, and can let its own domain name point to this
-# machine (DNS rebinding). It can't change the Host and Origin headers that the browser writes.
+# machine (DNS rebinding). A web page can't change the Host and Origin headers that the browser
+# writes.
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 WILDCARD = "*"
@@ -78,8 +79,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a Guard.
 
-    `is_open` means that no token existed when the server started. It listens on loopback only then.
-    `per_minute` is the rate limit of callers without a token.
+    `is_open` means that no token existed when the server started. Such a server listens on loopback
+    only. `per_minute` is the rate limit of callers without a token.
     """
 
     is_open: bool
@@ -130,7 +131,10 @@ class Guard:
         return Caller(name=token.name, scopes=token.scopes, token_id=token.id)
 
     async def _is_still_open(self) -> bool:
-        """Returns False from the first token on, even if all tokens are revoked later."""
+        """Returns True until the first token exists.
+
+        False forever after, even if all are revoked.
+        """
         if self._is_open and await self._tokens.has_any():
             self._is_open = False
         return self._is_open

@@ -26,7 +26,7 @@ _SCOPES_ASCENDING = list(Scope)
 
 
 def check_scope(needed: Scope, held: tuple[Scope, ...]) -> None:
-    """Raises MissingScopeError; a scope includes all weaker ones."""
+    """Raises MissingScopeError if no held scope is or includes the needed scope."""
     rank = _SCOPES_ASCENDING.index
     if not any(rank(scope) >= rank(needed) for scope in held):
         raise MissingScopeError(needed, held)
@@ -134,7 +134,7 @@ class TokenStore:
     async def is_valid(self, token_id: str) -> bool:
         """Returns False for a revoked or expired token, and while the store can't be reached.
 
-        For a store outage, the cached tokens count for CACHE_AGE_S_MAX.
+        During a store outage, the cached tokens are accepted for CACHE_AGE_S_MAX.
         """
         try:
             token = (await self._load_cached()).get(token_id)
@@ -143,7 +143,9 @@ class TokenStore:
         return token is not None and not token.is_expired(self._clock.now())
 
     async def _load_cached(self) -> Mapping[str, ApiToken]:
-        """Returns the tokens by id. One request refreshes the cache; others use it meanwhile.
+        """Returns the tokens by id.
+
+        One request refreshes the cache, while others use the old cache.
 
         A store that can't be reached may take 20 s to fail.
         """
@@ -167,7 +169,7 @@ class TokenStore:
 
 
 def _hash_secret(secret: str) -> str:
-    """Hashes a secret without salt: a secret of 256 random bits can't be guessed."""
+    """Hashes a secret without salt, because a secret of 256 random bits can't be guessed."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
