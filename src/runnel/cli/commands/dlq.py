@@ -47,10 +47,10 @@ from runnel.cli.render.text import (
     to_compact_json,
     to_pretty_json,
 )
-from runnel.cli.session.follow import StartedExecution
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import merge_assignments, read_value
 from runnel.cli.session.open_client import ClientSession, has_data, load_workflow, open_client
+from runnel.cli.session.run_locally import StartedExecution
 from runnel.cli.streams import print_to_stderr
 from runnel.client.dead_letters import LettersOf, check_editable
 from runnel.client.protocol import Client, DeadLetters

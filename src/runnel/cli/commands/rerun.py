@@ -23,16 +23,16 @@ from runnel.cli.options import (
 from runnel.cli.render.printer import print_json_lines
 from runnel.cli.render.text import format_count
 from runnel.cli.selection import ExecutionSelection, build_filter, check_selection
-from runnel.cli.session.follow import (
+from runnel.cli.session.follow import submit_and_follow
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.inputs import make_importable, merge_assignments, read_input
+from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
+from runnel.cli.session.run_locally import (
     StartedExecution,
     StartMany,
     run_locally,
     run_many_locally,
 )
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import make_importable, merge_assignments, read_input
-from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
-from runnel.cli.session.watch import submit_and_follow
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
 from runnel.client.listing import iter_executions

@@ -10,9 +10,9 @@ from runnel.app.wiring import build_engine
 from runnel.cli.errors import OK
 from runnel.cli.options import AsJson, Concurrency, DirectLocation, configure
 from runnel.cli.render.progress_view import open_progress_view
-from runnel.cli.session.follow import FollowSession, make_stop_message
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
+from runnel.cli.session.run_locally import LocalSession, make_stop_message
 from runnel.cli.session.takeover import Takeover, plan_takeover
 from runnel.cli.streams import reserve_stdout
 from runnel.errors import InputError
@@ -57,7 +57,7 @@ async def resume(
         engine = await build_engine(settings)
         try:
             view = open_progress_view(engine.clock, hints)
-            session = FollowSession(engine, view, stop_message=make_stop_message(settings))
+            session = LocalSession(engine, view, stop_message=make_stop_message(settings))
             takeover = Takeover(engine, session, plan)
             await session.run(adopts=plan.adopts, on_recovered=takeover.follow)
             takeover.print_rest()

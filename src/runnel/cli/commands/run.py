@@ -16,7 +16,6 @@ from runnel.cli.options import (
     configure,
     read_labels,
 )
-from runnel.cli.session.follow import StartedExecution, run_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import (
     check_functions,
@@ -25,6 +24,7 @@ from runnel.cli.session.inputs import (
     make_importable,
     read_input,
 )
+from runnel.cli.session.run_locally import StartedExecution, run_locally
 from runnel.cli.streams import reserve_stdout
 from runnel.client.protocol import Client
 
@@ -64,7 +64,7 @@ def run(
         return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
 
     if settings.is_remote:
-        from runnel.cli.session.watch import submit_and_follow  # not for a local run
+        from runnel.cli.session.follow import submit_and_follow  # not for a local run
 
         with reserve_stdout() as out:
             return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))

@@ -1,10 +1,10 @@
 """`runnel watch ID`"""
 
 from runnel.cli.options import AsJsonResult, ExecutionIdArgument, StoreLocation, configure
+from runnel.cli.session.follow import follow_until_final
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, is_bound_to_program
-from runnel.cli.session.watch import follow_until_final
 from runnel.cli.streams import reserve_stdout
 from runnel.core.states import FINAL_EXECUTION_STATES
 

@@ -26,14 +26,14 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
-from runnel.cli.session.follow import (
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.open_client import ClientSession, open_client
+from runnel.cli.session.run_locally import (
     REFRESH_S,
     UnfinishedChildren,
     make_stop_message,
     show_logs,
 )
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers

@@ -8,10 +8,10 @@ from runnel.app.process_signals import parse_engine_pid
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress import ExecutionProgress
-from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
+from runnel.cli.session.run_locally import LocalSession
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.cli.streams import print_to_stderr
 from runnel.core.events import ExecutionCreated
@@ -117,9 +117,9 @@ async def _classify(
 class Takeover:
     """Follows the executions that the engine has taken over, oldest first."""
 
-    def __init__(self, engine: Engine, follow_session: FollowSession, plan: TakeoverPlan) -> None:
+    def __init__(self, engine: Engine, local_session: LocalSession, plan: TakeoverPlan) -> None:
         self._engine = engine
-        self._follow_session = follow_session
+        self._local_session = local_session
         self._plan = plan
         self._created: list[ExecutionId] = []
         self._never_started: list[ExecutionId] = []
@@ -128,7 +128,7 @@ class Takeover:
     async def follow(self) -> None:
         self._unsubscribe()
         for child in self._plan.children:
-            self._follow_session.add_child(child)
+            self._local_session.add_child(child)
         resumable = [summary.execution_id for summary in self._plan.resumable]
         for execution_id in dict.fromkeys([*resumable, *self._created]):
             await self._follow(execution_id)
@@ -142,8 +142,8 @@ class Takeover:
         sentences = [*self._plan.refused, *held]
         if (
             not sentences
-            and not self._follow_session.followed
-            and self._follow_session.signal is None
+            and not self._local_session.followed
+            and self._local_session.signal is None
         ):
             return ["nothing to resume"]
         return sentences
@@ -162,7 +162,7 @@ class Takeover:
         if execution.state is ExecutionState.PENDING:
             self._never_started.append(execution_id)
         else:
-            self._follow_session.follow(ExecutionProgress.from_execution(execution))
+            self._local_session.follow(ExecutionProgress.from_execution(execution))
 
     def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
         """Notes an execution that the engine creates now, because its process died before."""
