@@ -27,8 +27,8 @@ from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter, PageCursor, decode_cursor
 from runnel.views.execution import ExecutionSummary, StateCount, format_time
 
-# A store searches up to 10,000 executions per page. After these pages the search stops, and a
-# sentence says how far it went.
+# A store searches up to 10,000 executions per page. After this number of pages the search stops,
+# and the command prints the time back to which it searched.
 PAGES_MAX = 20
 
 
@@ -36,7 +36,9 @@ async def list_executions(
     *,
     selection: ExecutionSelection,
     limit: Limit = 20,
-    with_children: Annotated[bool, typer.Option("--all", help="Include child executions.")] = False,
+    with_children: Annotated[
+        bool, typer.Option("--all", help="List child executions as well.")
+    ] = False,
     is_stuck: Annotated[
         bool,
         typer.Option(
@@ -51,7 +53,7 @@ async def list_executions(
 ) -> None:
     """List executions, newest first."""
     if is_stuck and is_counted:
-        raise InputError("--stuck and --count are two lists; give only one of them")
+        raise InputError("--stuck and --count print different lists; give only one of them")
     allowed = UNFINISHED_STATES if is_stuck else ()
     execution_filter = msgspec.structs.replace(
         build_filter(selection, RealClock().now(), allowed_states=allowed),
@@ -75,7 +77,7 @@ async def list_executions(
 
 
 class ListedExecutions(NamedTuple):
-    """The executions of a list; `searched_back_to` is None if the search is complete."""
+    """The executions of a list; `searched_back_to` is None if all executions were searched."""
 
     summaries: Sequence[ExecutionSummary]
     searched_back_to: float | None

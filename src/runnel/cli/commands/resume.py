@@ -24,7 +24,7 @@ async def resume(
         typer.Argument(
             metavar="[ID]",
             help="An execution: its id, the first characters of the id, or @last. Without an id, "
-            "all unfinished executions.",
+            "all unfinished executions are resumed.",
         ),
     ] = None,
     *,
@@ -34,14 +34,14 @@ async def resume(
 ) -> int:
     """Resume interrupted executions.
 
-    Completed nodes do not run again. An execution that ran inside your own program can't be
-    resumed here.
+    Completed nodes do not run again. This command can't resume an execution that ran inside your own
+    program.
     """
     settings = configure(location, concurrency=concurrency)
     if settings.is_remote:
         raise InputError(
-            "executions on servers need no resume: orchestrators continue them; 'runnel watch ID' "
-            "follows one"
+            "'runnel resume' is only for a data directory: orchestrators continue executions on a "
+            "server; 'runnel watch ID' follows an execution"
         )
     if execution_id is None and not has_data(settings):
         print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)

@@ -41,9 +41,9 @@ def run(
 ) -> int:
     """Run a workflow and show its progress.
 
-    With a Redis or a Runnel server, the workers there run it and this command follows it.
+    With a Redis or a Runnel server, workers run the workflow and this command shows its progress.
 
-    The result goes to stdout, everything else to stderr.
+    The output of the workflow goes to stdout; progress and errors go to stderr.
 
     Exit code: 0 completed, 1 failed or cancelled, 2 bad input, 130 interrupted.
 
@@ -55,7 +55,7 @@ def run(
     graph = load_graph(file, settings)
     workflow = graph.workflow
     value = read_input(input_file, assignments or [], workflow.input)
-    if not settings.is_remote:  # before functions are imported and a data directory is created
+    if not settings.is_remote:  # fails before functions are imported and files are created
         check_input(workflow, value)
         value = CheckedInput(value)
     own_labels = read_labels(labels or [])

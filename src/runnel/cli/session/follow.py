@@ -1,4 +1,4 @@
-"""Watches an execution that other processes run, until it is final or the user stops watching."""
+"""Follows an execution that other processes run, until it is final or the user interrupts."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,10 +35,10 @@ STOP_MESSAGE = "no longer watching; the execution continues"
 
 
 class FollowSession:
-    """Shows the progress of an execution that other processes run, from its events.
+    """Reads the events of an execution that other processes run, and shows its progress.
 
     `warning` is None if the execution needs no worker process. `signal` is the number of the first
-    signal.
+    process signal, such as SIGINT.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FollowSession:
     async def _follow(self) -> None:
         """Follows the execution until it is final.
 
-        An execution that could not be created has no event, so its result is read from the store.
+        An execution that could not be created has no events. So its result is read from the store.
         """
         await self._store_retry.run(self._apply_events, "load")
         if not self._progress.is_final:
@@ -128,7 +128,7 @@ async def follow_until_final(
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Watches an execution and prints its result; returns the exit code of `runnel run`."""
+    """Follows an execution and prints its result; returns the same exit code as `runnel run`."""
     workflow = await load_workflow(session.client, execution_id)
     view = open_progress_view(session.clock, hints)
     if first_message:
@@ -160,7 +160,7 @@ def _build_missing_process_warning(
 async def submit_and_follow(
     start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    """Submits an execution to the processes of a server or a Redis, and watches it."""
+    """Submits an execution to a Runnel or Redis server, follows it, and returns the exit code."""
     async with open_client(settings) as session:
         started = await start(session.client)
         runner = "workers run it" if session.has_workers else "it runs there"
@@ -172,7 +172,7 @@ async def submit_and_follow(
 
 # Warns about processes that an execution needs and that do not run.
 
-# A process starts within this time, so earlier warnings would be wrong.
+# A process may need this time to start, so an earlier warning could be wrong.
 GRACE_S = 2.0
 CHECK_INTERVAL_S = 1.0
 
@@ -183,10 +183,10 @@ _ALIVE = ("alive", "draining")
 
 
 class MissingProcessWarning:
-    """Warns about missing processes, from 2 s on.
+    """Warns about processes that an execution needs and that do not run, after 2 s.
 
-    It warns once about a missing process, and again if the process was there in between. `queues`
-    are the queues of the execution's tasks.
+    Each missing process is reported once, and again if it ran in between. `queues` are the queues of
+    the execution's tasks.
     """
 
     def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:
@@ -198,7 +198,10 @@ class MissingProcessWarning:
         self._reported: frozenset[str] = frozenset()
 
     async def check(self, execution_id: ExecutionId, warn: Callable[[str], None]) -> None:
-        """Checks for missing processes, once a second at most; call it while no event arrives."""
+        """Calls `warn` for missing processes; inspects the servers at most once a second.
+
+        Call this method while no event arrives.
+        """
         now = self._clock.monotonic()
         if now - self._checked_at < CHECK_INTERVAL_S:
             return

@@ -1,4 +1,7 @@
-"""Runs an engine in this process, and follows executions until they end or a signal arrives."""
+"""Runs an engine in this process until its executions end or a signal arrives.
+
+The module also prints results, for executions that other processes run as well.
+"""
 
 import asyncio
 import logging
@@ -28,7 +31,7 @@ from runnel.views import build_document
 if TYPE_CHECKING:
     from runnel.app.engine import AdoptedPartitions, Engine
 
-# Log lines of user code and warnings of the engine, on stderr and above the live view.
+# Log lines of user code and warnings of the engine go to stderr, above the live view.
 
 HANDLER_LOGGER = "runnel.handler"
 
@@ -41,9 +44,9 @@ def show_logs(hide: Callable[[str], str]) -> None:
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to the current `sys.stderr`, which a live view replaces while it is open.
+    """A log handler that writes to the current `sys.stderr`, which an open live view replaces.
 
-    A repeated event, such as a store that does not answer, is printed once.
+    A repeated event, such as a store that does not respond, is printed once.
     """
 
     def __init__(self, hide: Callable[[str], str]) -> None:
@@ -71,7 +74,7 @@ REFRESH_S = 0.1
 
 
 class UnfinishedChildren:
-    """The unfinished child executions that the engine of this process runs, by their root."""
+    """The unfinished child executions that the engine of this process runs, by root execution."""
 
     def __init__(self) -> None:
         self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
@@ -97,7 +100,7 @@ class UnfinishedChildren:
                 self.remove(execution_id)
 
     def has_any(self, execution_id: ExecutionId) -> bool:
-        """Returns whether the tree of this execution has unfinished children."""
+        """Returns True if the tree of this execution has unfinished children."""
         return get_root_id(execution_id) in self._unfinished
 
     def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
@@ -106,14 +109,14 @@ class UnfinishedChildren:
 
 
 class LocalSession:
-    """Follows executions that an engine of this process runs.
+    """Runs an engine in this process and shows the progress of its executions.
 
-    An execution is finished when it and its children in this process are final: a child may run
-    clean-up nodes after its parent has ended.
+    An execution is finished when the execution and its children in this process are final: a child
+    may run clean-up nodes after its parent has ended.
 
-    The first signal prints `stop_message` and drains the engine; `signal` is its number. The second
-    signal cancels the running tasks. The third one ends the process at once, which loses no stored
-    data.
+    After the first signal, the session prints `stop_message` and drains the engine; `signal` is the
+    number of that signal. The second signal cancels the running tasks. The third signal ends the
+    process at once, which loses no stored data.
     """
 
     def __init__(self, engine: "Engine", view: ProgressView, *, stop_message: str) -> None:
@@ -143,7 +146,7 @@ class LocalSession:
 
     @property
     def is_finished(self) -> bool:
-        """Returns whether all executions are finished, and no other will be added."""
+        """Returns True if all executions are finished, and no other execution will be added."""
         return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
 
     @property
@@ -200,7 +203,7 @@ class LocalSession:
     async def _wait_until_finished(self, progress: ExecutionProgress) -> None:
         """Waits for an execution and its children; reads the result from the store.
 
-        Another process may have ended the execution, so the notifications here are not enough.
+        Notifications of this process are not enough: another process may have ended the execution.
         """
         client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
         await self._wait_until_final(execution_id)
@@ -249,7 +252,7 @@ class LocalSession:
             self._children.update(notification)
             progress = self.followed.get(notification.execution_id)
             if progress is not None and progress.is_final:
-                return  # the store has given the final state already
+                return  # the final state was read from the store already
             if progress is not None:
                 apply_events(progress, notification.at, notification.events)
         if progress is not None:
@@ -283,18 +286,18 @@ class LocalSession:
 
 
 def make_stop_message(settings: Settings) -> str:
-    """Returns the message that is printed at the first signal."""
+    """Returns the message that a session prints after the first signal."""
     return (
         f"stopping: running tasks may finish within {settings.shutdown_timeout_s:g} s; "
         "interrupt again to stop at once"
     )
 
 
-# Results of executions that have ended, and a hint for the others.
+# Results of executions that have ended, and a hint for unfinished executions.
 
 
 class Interruption(NamedTuple):
-    """The signal that ended a session, and the executions that were not finished then."""
+    """The process signal that ended a session, and the executions that were unfinished then."""
 
     signal: int
     unfinished: Sequence[ExecutionProgress]
@@ -310,7 +313,7 @@ async def report_results(
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Prints the results on `out` and everything else on stderr; returns the exit code."""
+    """Prints results on `out`, and errors and hints on stderr; returns the exit code."""
     for progress in followed:
         if as_json:
             view = await client.get(ExecutionId(progress.execution_id))
@@ -323,7 +326,7 @@ async def report_results(
         return max(codes, default=OK)
     unfinished = interruption.unfinished
     execution_id = unfinished[0].execution_id if len(unfinished) == 1 else ""
-    action = "it continues; watch" if hints.is_remote else "continue"
+    action = "the execution continues; watch it" if hints.is_remote else "continue"
     print_to_stderr(f"interrupted; {action} with: {hints.watch_again(execution_id)}")
     return SIGNAL_EXIT_BASE + interruption.signal
 
@@ -332,7 +335,7 @@ async def _print_result(
     client: Client, clock: Clock, progress: ExecutionProgress, hints: CommandHints, out: TextIO
 ) -> None:
     if progress.state is ExecutionState.COMPLETED:
-        if not is_live_terminal():  # the last frame of a live view shows it
+        if not is_live_terminal():  # the last frame of a live view shows the outcome
             print_to_stderr(describe_outcome(progress, clock.now()))
         view = await client.get(ExecutionId(progress.execution_id))
         if view.output is not None:
@@ -340,7 +343,7 @@ async def _print_result(
         return
     print_to_stderr(describe_outcome(progress, clock.now()))
     print_to_stderr(f"see: {hints.show(progress.execution_id)}")
-    print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
+    print_to_stderr(f"run the failed nodes again: {hints.rerun(progress.execution_id)}")
 
 
 # Executions that this process starts and runs.
@@ -369,7 +372,7 @@ async def run_many_locally(
 ) -> int:
     """Starts executions, runs them in this process, and returns the exit code.
 
-    It submits before the engine runs, so that the session knows the ids before the first event.
+    Submits before the engine runs, so that the session knows the ids before the first event.
     """
     from runnel.app.wiring import build_engine
 

@@ -26,7 +26,7 @@ WAITS_SHOWN_MAX = 10
 
 
 class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is not settled; `signal` is the name of the signal that it waits for."""
+    """An unsettled node and its wait; `signal` is the name of the signal that the node waits for."""
 
     node: str
     state: NodeState
@@ -46,8 +46,9 @@ class StuckExecution(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     is_of_program: bool
     commands: tuple[str, ...]
-    """Commands that continue the execution, or end it if it `is_of_program` that has died; empty if
-    the execution continues by itself.
+    """The commands that continue the execution; empty if the execution continues by itself.
+
+    For an execution of a program that has died, the command that ends the execution.
     """
 
 
@@ -58,7 +59,10 @@ async def print_stuck_executions(
     *,
     as_json: bool,
 ) -> None:
-    """Leaves out children, unless the filter includes them or their root has ended before them."""
+    """Prints each unfinished execution that matches the filter, with its waits and commands.
+
+    Omits a child execution unless the filter includes children or the child's root has ended.
+    """
     unfinished = UnfinishedExecutions(session)
     stuck: list[StuckExecution] = []
     async for summary in unfinished.iterate(execution_filter):
@@ -115,7 +119,7 @@ def suggest_commands(
 
 
 def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[NodeWait]:
-    """Lists the unsettled nodes that have started; all others wait for these."""
+    """Lists the unsettled nodes that have started; all pending nodes wait for these."""
     since = {str(event.fields["node"]): event.at for event in events if "node" in event.fields}
     waits = []
     for node_id, node in view.nodes.items():
@@ -136,7 +140,7 @@ def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[Nod
 
 
 def _read_signal_name(text: str) -> str | None:
-    """Returns the name in `signal 'NAME'`; None for any other wait."""
+    """Returns the name in the text `signal 'NAME'`; None for any other text."""
     return text.removeprefix("signal '").removesuffix("'") if text.startswith("signal ") else None
 
 
@@ -168,7 +172,7 @@ def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
     if len(stuck.waits) > WAITS_SHOWN_MAX:
         print(f"    and {format_count(len(stuck.waits) - WAITS_SHOWN_MAX, 'more node')}")
     if stuck.status is ExecutionState.PENDING:
-        print("    · it was never started")
+        print("    · the execution was never started")
     is_lost = stuck.is_of_program and not stuck.is_owned
     if is_lost:
         print(f"    · {PROGRAM_ONLY_MESSAGE}")
