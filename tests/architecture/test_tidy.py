@@ -89,7 +89,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "cli/commands/dev.py": (rules.imports_on_top,),
     # One client is opened; HTTP takes 110 ms, the engine and the API are as heavy.
     "cli/session/open_client.py": (rules.imports_on_top,),
-    "cli/session/follow.py": (rules.imports_on_top,),
+    "cli/session/run_locally.py": (rules.imports_on_top,),
     "cli/session/inputs.py": (rules.imports_on_top,),
     "cli/session/serving.py": (rules.imports_on_top,),
 }

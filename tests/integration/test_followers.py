@@ -14,8 +14,8 @@ from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
 from runnel.cli.main import run_command
 from runnel.cli.render.progress import ExecutionProgress
-from runnel.cli.session import follow as attending
-from runnel.cli.session.follow import FollowSession
+from runnel.cli.session import run_locally as local_runs
+from runnel.cli.session.run_locally import LocalSession
 from runnel.core.commands import CancelExecution, StartExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState, NodeState
@@ -94,7 +94,7 @@ class SilentView:
     def close(self) -> None: ...
 
 
-async def run_session(session: FollowSession, *, adopts: bool = False) -> None:
+async def run_session(session: LocalSession, *, adopts: bool = False) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await session.run(adopts=adopts)
 
@@ -107,7 +107,7 @@ async def cancel_as_another_process(data_dir: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the CLI from sending logs to stderr, which would last for the whole process."""
-    monkeypatch.setattr(attending, "show_logs", lambda _hide: None)
+    monkeypatch.setattr(local_runs, "show_logs", lambda _hide: None)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
     )
     try:
         progress = ExecutionProgress.from_execution(await engine.client.load(execution_id))
-        session = FollowSession(engine, SilentView(), stop_message="stopping")
+        session = LocalSession(engine, SilentView(), stop_message="stopping")
         session.follow(progress)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_session(session, adopts=True))
@@ -183,7 +183,7 @@ async def test_a_run_ends_after_a_partly_stored_last_batch() -> None:
     backend.store.commit = commit  # type: ignore[method-assign]  # a fault
     await engine.claim_home_partition()
     progress = ExecutionProgress(await engine.client.submit(NAP), NAP)
-    session = FollowSession(engine, SilentView(), stop_message="stopping")
+    session = LocalSession(engine, SilentView(), stop_message="stopping")
     session.follow(progress)
     large = make_workflow(*(make_node(f"n{number}") for number in range(20)))
     other = await engine.client.hold(large)

@@ -58,7 +58,10 @@ def report_error(error: BaseException) -> int:
 
 
 def iterate_leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yields the errors in a group, or the error itself: task groups wrap errors of their tasks."""
+    """Yields the errors in an exception group, or the error itself.
+
+    Task groups raise the errors of their tasks as a group.
+    """
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from iterate_leaves(member)
@@ -67,26 +70,29 @@ def iterate_leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_full_disk(error: BaseException) -> bool:
-    """Returns whether a standard stream has no space; errors of other files name the file."""
+    """Returns True if a write to stdout or stderr failed because the disk is full.
+
+    An error of any other file has a file name.
+    """
     leaf = next(iterate_leaves(error))
     return isinstance(leaf, OSError) and leaf.errno == errno.ENOSPC and leaf.filename is None
 
 
 def _format_error(error: RunnelError) -> str:
-    """Writes a single problem on one line instead of a list."""
+    """Returns the text of an error; writes a single problem on one line instead of a list."""
     if isinstance(error, InvalidWorkflowError) and len(error.problems) == 1:
         return f"{error.source}: {error.problems[0]}"
     return str(error)
 
 
 def _make_hint(error: RunnelError) -> str:
-    """Recommends the doctor when a server failed in the middle of a call."""
+    """Returns a hint to `runnel doctor` if Redis or PostgreSQL failed, else an empty text."""
     is_server = type(error) is StoreError and str(error).startswith(("Redis: ", "PostgreSQL: "))
     return "; 'runnel doctor' checks the servers" if is_server else ""
 
 
 def _format_usage_error(error: BaseException) -> str:
-    """Rewrites Typer's sentence in our style, and names the command whose help explains it."""
+    """Returns Typer's error message in the style of Runnel, with the command that prints help."""
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     message = message[:1].lower() + message[1:].removesuffix(".")
     for pattern, replacement in _MESSAGE_REWRITES:

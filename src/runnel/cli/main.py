@@ -1,7 +1,7 @@
 """The program `runnel`: its entry point and the table of its commands.
 
 Typer takes most of the time to import this module. A command's module is imported when the command
-is called, so a command imports on top what it uses.
+is called. So each module of a command imports its dependencies at the top.
 """
 
 import sys
@@ -34,7 +34,9 @@ COMMANDS = {
         "runnel batch invoice.yaml --inputs invoices.jsonl --output results.jsonl",
     ),
     "schedule": CommandEntry(_RUN, "Run workflows on a schedule.", function="app"),
-    "webhook": CommandEntry(_RUN, "Run workflows when another service calls.", function="app"),
+    "webhook": CommandEntry(
+        _RUN, "Run workflows when another service calls a webhook.", function="app"
+    ),
     "init": CommandEntry(
         _WRITE, "Create a project with a workflow, its tasks and tests.", "runnel init my-project"
     ),
@@ -83,13 +85,13 @@ COMMANDS = {
     ),
     "cancel": CommandEntry(
         _OPERATE,
-        "Cancel one execution or all that match the filters.",
+        "Cancel one execution, or all executions that match the filters.",
         "runnel cancel 01m7gj --reason 'wrong file'",
     ),
     "dlq": CommandEntry(_OPERATE, "Inspect, retry and remove dead letters.", function="app"),
     "workflows": CommandEntry(
         _OPERATE,
-        "List stored workflows or the versions of one.",
+        "List stored workflows, or the versions of one workflow.",
         "runnel workflows report --diff 1",
     ),
     "queues": CommandEntry(
@@ -165,7 +167,7 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Runs a command and returns its exit code; an error becomes a sentence on stderr."""
+    """Runs a command and returns its exit code; prints an error as a sentence on stderr."""
     prepare_streams()
     try:
         code = app(args=list(arguments), prog_name="runnel", standalone_mode=False)

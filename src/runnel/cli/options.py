@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 # Shell completion of execution ids and workflow names, from a data directory only.
 #
-# A server is not asked: the shell would wait for it at every key press. Completion must not fail
-# or print: on any error it offers nothing. It imports a store only when a shell asks.
+# Completion sends no request to a server: the shell would wait for the response at every key press.
+# Completion must not fail or print: on any error it offers nothing. A store is imported only when a
+# shell asks for completions.
 
 COMPLETIONS_MAX = 50
 
 
 def complete_id(incomplete: str) -> list[str]:
-    """Lists matching execution ids, newest first."""
+    """Returns `@last` and the ids of recent executions that begin with the text, newest first."""
     return _complete_prefix(incomplete, _load_ids)
 
 
@@ -99,9 +100,11 @@ OptionalExecutionId: TypeAlias = Annotated[
     ),
 ]
 SkipConfirmation: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Skip the confirmation for several executions.")
+    bool, typer.Option("--yes", help="Skip the confirmation when several executions are chosen.")
 ]
-Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, help="Print at most this many.")]
+Limit: TypeAlias = Annotated[
+    int, typer.Option("--limit", min=1, help="The largest number of rows to print.")
+]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]
@@ -114,7 +117,7 @@ Concurrency: TypeAlias = Annotated[
         "--concurrency",
         metavar="N",
         min=1,
-        help="How many nodes may run at once. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
+        help="The number of nodes that may run at once. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
     ),
 ]
 Assignments: TypeAlias = Annotated[
@@ -164,7 +167,7 @@ RedisUrl: TypeAlias = Annotated[
     typer.Option(
         "--redis-url",
         metavar="URL",
-        help="Use this Redis server instead of a data directory. "
+        help="The URL of the Redis server to use instead of a data directory. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like][/dim]",
     ),
 ]
@@ -173,7 +176,7 @@ DefaultedRedisUrl: TypeAlias = Annotated[
     typer.Option(
         "--redis-url",
         metavar="URL",
-        help="The Redis server. "
+        help="The URL of the Redis server. "
         "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like, or localhost][/dim]",
     ),
 ]
@@ -182,25 +185,26 @@ Server: TypeAlias = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Use this Runnel server over HTTP, with the token in $RUNNEL_TOKEN. "
+        help="The URL of the Runnel server to use over HTTP, with the token in $RUNNEL_TOKEN. "
         "[dim]\\[default: $RUNNEL_SERVER][/dim]",
     ),
 ]
 
 
 def check_finite(value: float | None) -> float | None:
-    """Refuses `nan` and `inf`, which Typer reads as numbers."""
+    """Returns the value; raises BadParameter for `nan` and `inf`, which Typer reads as numbers."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a number, got '{value}'")
     return value
 
 
-# Where executions are stored: at most one place. Without one, the environment decides.
+# The command line names at most one place that stores executions. Without such an option, the
+# environment variables name the place.
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """The place that the command line names: a data directory, a Redis or a Runnel server."""
+    """The options that name a store: a data directory, a Redis server or a Runnel server."""
 
     data_dir: DataDir = None
     redis_url: RedisUrl = None
@@ -209,14 +213,14 @@ class StoreLocation:
 
 @dataclass(frozen=True, slots=True)
 class DirectLocation(StoreLocation):
-    """The place of a command that needs the store itself and can't work over HTTP."""
+    """The location options of a command that needs the store itself and can't work over HTTP."""
 
     server: None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLocation(StoreLocation):
-    """The place of a command that has no meaning for a data directory."""
+    """The location options of a command that needs a server, such as `runnel queues`."""
 
     data_dir: None = field(default=None, init=False)
     redis_url: DefaultedRedisUrl = None
@@ -224,15 +228,16 @@ class ServerLocation(StoreLocation):
 
 @dataclass(frozen=True, slots=True)
 class RedisLocation(ServerLocation):
-    """The place of a process that serves a Redis server."""
+    """The location options of a process that needs a Redis server, such as `runnel worker`."""
 
     server: None = field(default=None, init=False)
 
 
 def configure(location: StoreLocation, *, concurrency: int | None = None) -> Settings:
-    """Returns the settings of the environment, changed by what the command line says.
+    """Returns the settings of the environment, changed by the options of the command line.
 
-    A place on the command line replaces those of the environment, and a server replaces a Redis.
+    A store that the command line names replaces the stores that the environment names. A Runnel
+    server has priority over a Redis server.
     """
     _check_one_location(location)
     settings = override_settings(read_settings(), worker_concurrency=concurrency)
@@ -249,7 +254,7 @@ def configure(location: StoreLocation, *, concurrency: int | None = None) -> Set
 
 
 def configure_server(location: ServerLocation, *, concurrency: int | None = None) -> Settings:
-    """Returns the settings like `configure`, with Redis on localhost if no server is named."""
+    """Returns the settings as `configure` does; without any server, sets Redis on localhost."""
     from runnel.app.stores import build_redis_url
 
     settings = configure(location, concurrency=concurrency)
@@ -266,11 +271,11 @@ def _check_one_location(location: StoreLocation) -> None:
     }
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
-        raise InputError(f"{' and '.join(given[:2])} are two places; give only one of them")
+        raise InputError(f"{' and '.join(given[:2])} name two stores; give only one of them")
 
 
 def parse_setting(name: str, option: str, text: str) -> object:
-    """Parses the value of an option as that of a variable; raises SettingsError."""
+    """Parses an option's value as the value of the variable `name`; raises SettingsError."""
     variable = VARIABLES[name]
     try:
         return variable.parse(text)
@@ -280,10 +285,11 @@ def parse_setting(name: str, option: str, text: str) -> object:
 
 
 def check_concurrency(settings: Settings, concurrency: int | None) -> None:
-    """Raises InputError for `--concurrency` of a command whose work runs on a server."""
+    """Raises InputError if `--concurrency` is given although workers of a server run the tasks."""
     if settings.is_remote and concurrency is not None:
         raise InputError(
-            "--concurrency: each worker of a server has its own; give it to 'runnel worker'"
+            "--concurrency: workers run this workflow, and each has its own concurrency; set it with "
+            "'runnel worker --concurrency'"
         )
 
 
@@ -312,7 +318,7 @@ _DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 
 
 def parse_duration(text: str, option: str) -> float:
-    """Returns seconds; raises InputError, which names the option."""
+    """Returns the duration in seconds; raises InputError, which names the option."""
     if _DURATION_PATTERN.fullmatch(text.strip()) is None:
         raise InputError(
             f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
@@ -323,7 +329,10 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def parse_time(text: str, option: str, zone: tzinfo) -> float:
-    """Returns seconds since the epoch; a time without a zone is in `zone`. Raises InputError."""
+    """Returns the time in seconds since the epoch; raises InputError.
+
+    A time without a zone is in `zone`.
+    """
     try:
         time = datetime.fromisoformat(text.strip())
         return (time if time.tzinfo is not None else time.replace(tzinfo=zone)).timestamp()
@@ -335,7 +344,7 @@ def parse_time(text: str, option: str, zone: tzinfo) -> float:
 
 
 def parse_past_time(option: str, text: str, now: float) -> float:
-    """Returns seconds since the epoch; raises InputError.
+    """Returns a past time in seconds since the epoch; raises InputError.
 
     `2h` means two hours ago. A date without a zone is in the zone of this machine.
     """
@@ -352,10 +361,10 @@ def parse_past_time(option: str, text: str, now: float) -> float:
 
 
 def confirm(question: str, refusal: str) -> None:
-    """Asks the user; raises Abort for a no.
+    """Asks the user to confirm; raises Abort if the user answers no.
 
-    Raises InputError with `refusal` when stdin is not a terminal. Call it outside an event loop:
-    asyncio would swallow the first Ctrl-C.
+    Raises InputError with `refusal` if stdin is not a terminal. Call this function outside an event
+    loop: asyncio would swallow the first Ctrl-C.
     """
     if not sys.stdin.isatty():
         raise InputError(f"{refusal}; confirm with --yes")

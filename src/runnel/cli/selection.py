@@ -15,7 +15,7 @@ from runnel.ports.archive import ExecutionFilter
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSelection:
-    """The filter as the user typed it."""
+    """The options that filter executions, as the user typed them."""
 
     status: Annotated[
         list[str] | None,
@@ -35,7 +35,7 @@ class ExecutionSelection:
         typer.Option(
             "--label",
             metavar="KEY=VALUE",
-            help="Only executions with this label; repeatable, then all must match.",
+            help="Only executions with this label; repeatable: an execution must have all labels.",
         ),
     ] = None
     since: Annotated[
@@ -43,7 +43,7 @@ class ExecutionSelection:
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="Only executions created since: 30m, 2h or 7d ago, or 2026-01-31T09:30.",
+            help="Only executions created since this time: 30m, 2h or 7d ago, or 2026-01-31T09:30.",
         ),
     ] = None
     until: Annotated[
@@ -51,7 +51,7 @@ class ExecutionSelection:
         typer.Option(
             "--until",
             metavar="WHEN",
-            help="Only executions created before; the same formats as --since.",
+            help="Only executions created before this time, in the formats of --since.",
         ),
     ] = None
     search: Annotated[
@@ -75,7 +75,10 @@ def build_filter(
     *,
     allowed_states: tuple[ExecutionState, ...] = (),
 ) -> ExecutionFilter:
-    """Returns the filter, restricted to `allowed_states` if there are any; raises InputError."""
+    """Returns the filter that the options describe; raises InputError.
+
+    The filter is restricted to `allowed_states` unless they are empty.
+    """
     since, until = selection.since, selection.until
     execution_filter = ExecutionFilter(
         states=_parse_states(selection.status or [], allowed_states),
@@ -90,7 +93,7 @@ def build_filter(
 
 
 def check_selection(execution_id: str | None, selection: ExecutionSelection) -> None:
-    """Raises InputError unless the user gave either an id or a filter."""
+    """Raises InputError unless the user gave either an execution id or filters."""
     if execution_id is None and selection.is_empty:
         raise InputError("give the id of an execution, or a filter: --workflow, --label, …")
     if execution_id is not None and not selection.is_empty:

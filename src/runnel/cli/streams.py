@@ -1,4 +1,4 @@
-"""The standard streams: results on stdout, sentences on stderr, and their failures."""
+"""Prepares and redirects the standard streams: results go to stdout, messages to stderr."""
 
 import io
 import os
@@ -11,9 +11,9 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def print_to_stderr(text: str) -> bool:
-    """Prints a sentence at once; returns False if stderr can't be written, and raises nothing.
+    """Prints a sentence on stderr at once; returns False if stderr can't be written.
 
-    A closed pipe or a full disk must not stop a command: its result and exit code still count.
+    A closed pipe or a full disk must not stop a command before its result and exit code.
     """
     try:
         print(text, file=sys.stderr, flush=True)
@@ -31,7 +31,7 @@ def reserve_stdout() -> Iterator[TextIO]:
     """
     sys.stdout.flush()
     is_by_line = isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.line_buffering
-    # Otherwise the last output of a process that crashes would be lost in the buffer of a pipe.
+    # Without line buffering, a crash would lose the last output in the buffer of a pipe.
     _set_line_buffering(is_enabled=True)
     saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
@@ -50,8 +50,8 @@ def prepare_streams() -> None:
     """Makes the standard streams safe to print to.
 
     A character that the encoding of a terminal or file does not have becomes a question mark. A
-    stream that the parent process closed leads to /dev/null: otherwise the next file to be opened
-    would get its number and the output.
+    stream that the parent process closed is opened as /dev/null. Without that, the next opened file
+    would get the descriptor of the stream, and its output.
     """
     for number in (STDIN, STDOUT, STDERR):
         _open_if_closed(number)
@@ -80,7 +80,7 @@ def _set_line_buffering(*, is_enabled: bool) -> None:
 
 
 def _open_if_closed(number: int) -> None:
-    """Opens /dev/null with this number: `open` takes the lowest free one."""
+    """Opens /dev/null if the descriptor is closed: `open` takes the lowest free descriptor."""
     try:
         os.fstat(number)
     except OSError:
@@ -91,4 +91,4 @@ def _close_quietly(out: TextIO) -> None:
     try:
         out.close()
     except OSError:
-        return  # the flush in `reserve_stdout` has raised it
+        return  # the flush in `reserve_stdout` has raised the same error

@@ -1,6 +1,6 @@
 """UnfinishedChildren tracks the children of an execution that have not ended."""
 
-from runnel.cli.session.follow import UnfinishedChildren
+from runnel.cli.session.run_locally import UnfinishedChildren
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState

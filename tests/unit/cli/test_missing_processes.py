@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.cli.session.watch import GRACE_S, NO_ORCHESTRATOR, NO_WORKER, MissingProcessWarning
+from runnel.cli.session.follow import GRACE_S, NO_ORCHESTRATOR, NO_WORKER, MissingProcessWarning
 from runnel.client.operations import StoreOperations
 from runnel.core.ids import ExecutionId
 from runnel.ports.workers import WorkerInfo

@@ -6,7 +6,6 @@ import pytest
 
 from runnel.app.process_signals import build_engine_name, parse_engine_pid
 from runnel.cli import errors as exits
-from runnel.cli.commands.list import NodeWait, suggest_commands
 from runnel.cli.commands.signal import read_payload
 from runnel.cli.options import StoreLocation, read_labels
 from runnel.cli.render.text import (
@@ -18,6 +17,7 @@ from runnel.cli.render.text import (
 )
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import read_input
+from runnel.cli.session.stuck import NodeWait, suggest_commands
 from runnel.core.states import ExecutionState, NodeState
 from runnel.views.execution import format_time
 

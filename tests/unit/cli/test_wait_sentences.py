@@ -5,11 +5,11 @@ import re
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.cli.commands.list import list_node_waits
 from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import WAITING_NODES_MAX, PlainProgressView
 from runnel.cli.render.sentences import describe_change, describe_reason
 from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.stuck import list_node_waits
 from runnel.client.execution_views import load_execution_view
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce

@@ -53,25 +53,31 @@ def api(
     *,
     host: HostOption = None,
     port: PortOption = None,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes to start.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="The number of API processes to start.")
+    ] = 1,
     metrics_port: MetricsPortOption = None,
     location: RedisLocation,
     inherited: Annotated[
-        int | None, typer.Option("--fd", hidden=True, help="A socket that is listening already.")
+        int | None,
+        typer.Option(
+            "--fd", hidden=True, help="The file descriptor of a socket that listens already."
+        ),
     ] = None,
     is_quiet: Annotated[
-        bool, typer.Option("--quiet", hidden=True, help="Do not print the address.")
+        bool, typer.Option("--quiet", hidden=True, help="Do not print the address of the API.")
     ] = False,
 ) -> int:
     """Serve the HTTP API for executions on a Redis server.
 
-    Orchestrators and workers are processes of their own. Without tokens the API listens on this
-    machine only: [bold]runnel token create[/bold] makes one.
+    Orchestrators and workers are separate processes. Without tokens, the API listens on this machine
+    only: [bold]runnel token create[/bold] creates a token.
 
     Each process serves its own metrics: the first on --metrics-port, the second on the next port,
     and so on.
 
-    SIGTERM or Ctrl-C finishes open requests, a second signal ends it at once. It logs to stderr.
+    After SIGTERM or Ctrl-C the API finishes open requests; a second signal ends it at once. Log lines
+    go to stderr.
     """
     settings = configure_server(location)
     settings = override_settings(settings, api_host=host, api_port=port, metrics_port=metrics_port)
@@ -103,7 +109,7 @@ async def build_api_role(
 ) -> Role:
     """Builds the role that serves HTTP requests.
 
-    When it is ready it prints its address, unless it `is_quiet`.
+    The role prints its address when it is ready, unless `is_quiet`.
     """
     session = build_store_session(
         dependencies.backend, dependencies.clock_and_ids.clock, dependencies.clock_and_ids.ids
@@ -123,9 +129,9 @@ async def build_api_role(
 
 
 def finish_startup(server_socket: socket.socket, *, is_quiet: bool = False) -> None:
-    """Freezes the objects that are loaded, and prints the address unless it `is_quiet`."""
-    # The 105,000 objects of the modules stay alive. A collection that walked them took 50 ms
-    # (2026-11), and no request was served meanwhile.
+    """Freezes all loaded objects for the garbage collector; prints the address unless `is_quiet`."""
+    # The 105,000 objects of the modules are never freed. A garbage collection that walked them
+    # took 50 ms (2026-11), and no request was served meanwhile.
     gc.freeze()
     if not is_quiet:
         print(f"Runnel answers on {format_url(server_socket)}", file=sys.stderr, flush=True)
@@ -143,7 +149,7 @@ def _adopt_socket(number: int | None) -> socket.socket | None:
 
 # Several processes that serve one socket: a process that dies is restarted.
 
-# The delay doubles with each failed start.
+# The delay before a restart doubles with each failed start.
 RESTART_DELAY_S = 1.0
 RESTART_DELAY_S_MAX = 30.0
 # A process that lived this long has started: its end is not a failed start.
@@ -151,10 +157,10 @@ STARTUP_S_MAX = 10.0
 
 
 async def supervise(commands: Sequence[Sequence[str]], server_socket: socket.socket) -> int:
-    """Keeps the processes running until a signal, which it forwards to all of them.
+    """Keeps the processes running until a signal, and forwards the signal to all of them.
 
-    Returns the exit code of the first process that failed. If a process fails before any has
-    started, all end with its exit code.
+    Returns the exit code of the first process that failed. If a process fails before any process
+    has started, all processes are stopped.
     """
     supervisor = _ProcessSupervisor(server_socket.fileno(), RealClock())
     with handle_signals(supervisor.forward_signal, before_exit=lambda: None):
@@ -166,9 +172,9 @@ async def supervise(commands: Sequence[Sequence[str]], server_socket: socket.soc
 
 
 def exit_with_parent() -> None:
-    """Ends this process as a SIGTERM does when its parent is gone, even by a kill -9.
+    """Sends SIGTERM to this process as soon as its parent has ended, even by a kill -9.
 
-    Standard input is a pipe, and only the parent holds its other end.
+    Standard input is a pipe, and only the parent holds the pipe's other end.
     """
 
     def watch() -> None:
@@ -189,9 +195,9 @@ class _ProcessSupervisor:
         self._signal_count = 0
 
     def is_clean_exit(self, code: int) -> bool:
-        """Returns whether a process ended as asked.
+        """Returns True if the exit code means a shutdown on request.
 
-        The signal itself ends a process that gets it before it can handle signals.
+        A process that gets a signal before it can handle signals is killed by that signal.
         """
         ended_by = -code if code < 0 else code - SIGNAL_EXIT_BASE
         return code == 0 or (ended_by in SIGNALS and (code < 0 or self._signal_count == 1))
@@ -204,7 +210,7 @@ class _ProcessSupervisor:
                 process.send_signal(number)
 
     async def keep_running(self, command: Sequence[str]) -> int:
-        """Restarts the process whenever it ends; returns the exit code of the last one."""
+        """Restarts the process whenever it ends; returns the exit code of the last process."""
         code, failed = 0, 0
         while not self._stopping.is_set():
             began = self._clock.monotonic()
@@ -214,17 +220,20 @@ class _ProcessSupervisor:
             lived_s = self._clock.monotonic() - began
             self._has_started = self._has_started or lived_s >= STARTUP_S_MAX
             if code > 0 and not self._has_started:
-                print("the processes can't be started; see the error above", file=sys.stderr)
+                print("the API processes can't be started; see the error above", file=sys.stderr)
                 self.forward_signal(signal.SIGTERM)
                 break
             failed = 0 if lived_s >= STARTUP_S_MAX else failed + 1
-            print(f"a process ended with {code}; starting another", file=sys.stderr)
+            print(f"an API process ended with exit code {code}; starting another", file=sys.stderr)
             pause_s = min(RESTART_DELAY_S_MAX, RESTART_DELAY_S * (1 << min(failed, 10)))
             await self._clock.wait(self._stopping, pause_s)
         return code
 
     async def _run_process(self, command: Sequence[str]) -> int:
-        """Starts the process in its own session, so that only this process forwards a Ctrl-C."""
+        """Runs a child process until it ends; returns its exit code.
+
+        The child has its own session, so that a Ctrl-C reaches it only through this process.
+        """
         process = await asyncio.create_subprocess_exec(
             *command,
             pass_fds=[self._socket_number],

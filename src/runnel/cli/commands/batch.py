@@ -33,7 +33,7 @@ from runnel.cli.streams import reserve_stdout
 from runnel.errors import InputError
 from runnel.settings.model import Settings
 
-# Enough that no worker waits until this process notices the end of an execution.
+# So many executions in flight that no worker is idle until this process notices the end of one.
 IN_FLIGHT_ON_SERVER = 100
 IN_FLIGHT_PER_SLOT = 2
 
@@ -42,7 +42,7 @@ Inputs = Annotated[
     typer.Option(
         "--inputs",
         metavar="FILE",
-        help="The documents: one JSON value per line, or a .csv file; - reads stdin.",
+        help="The file of input documents: one JSON value per line, or a .csv file; - reads stdin.",
     ),
 ]
 IdField = Annotated[
@@ -50,7 +50,7 @@ IdField = Annotated[
     typer.Option(
         metavar="NAME",
         help="The field that identifies a document, such as id or meta.number. "
-        "[dim]\\[default: its content][/dim]",
+        "[dim]\\[default: a hash of its content][/dim]",
     ),
 ]
 BatchName = Annotated[
@@ -64,23 +64,24 @@ BatchName = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Write the result of each document to this file, as JSON lines."
+        metavar="FILE", help="The file to write the result of each document to, as JSON lines."
     ),
 ]
 RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Rerun the failed nodes of failed documents.")
+    bool, typer.Option("--retry-failed", help="Run the failed nodes of failed documents again.")
 ]
 InFlightMax = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="How many executions may be unfinished at once. "
-        "[dim]\\[default: 100 on a server, 2 for each slot here][/dim]",
+        help="The number of executions that may be unfinished at once. "
+        "[dim]\\[default: 100 with a server, else 2 for each node of --concurrency][/dim]",
     ),
 ]
 AsJsonSummary = Annotated[
-    bool, typer.Option("--json", help="Print a summary as one JSON object at the end.")
+    bool,
+    typer.Option("--json", help="Print the summary of the batch as one JSON object at the end."),
 ]
 
 
@@ -100,7 +101,7 @@ def batch(
 ) -> int:
     """Run a workflow once for each document of a file.
 
-    After an interruption, the same command continues: finished documents do not run again.
+    After an interruption, the same command continues the batch: finished documents do not run again.
 
     Exit code: 0 all completed, 1 some failed or were cancelled, 2 bad input, 130 interrupted.
     """

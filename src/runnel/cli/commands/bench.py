@@ -26,14 +26,15 @@ from runnel.cli.render.text import Cell, print_table, to_pretty_json
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import MissingExtraError
 
-# Without URLs, the command starts both servers.
+# The command starts private Redis and PostgreSQL servers unless the options name servers.
 REQUIRED_EXTRAS = "postgres,redis"
 
 Workload: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="[WORKLOAD]",
-        help="diamond, chain, fan, graph, map, waiting, load, start, takeover or archive.",
+        help="The workload to measure: diamond, chain, fan, graph, map, waiting, load, start, "
+        "takeover or archive.",
     ),
 ]
 BackendName: TypeAlias = Annotated[
@@ -41,7 +42,7 @@ BackendName: TypeAlias = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="memory, sqlite or redis. [dim]\\[default: sqlite, or redis with --redis-url][/dim]",
+        help="The backend to measure: memory, sqlite or redis. [dim]\\[default: sqlite, or redis with --redis-url][/dim]",
     ),
 ]
 DurabilityName: TypeAlias = Annotated[
@@ -49,25 +50,32 @@ DurabilityName: TypeAlias = Annotated[
     typer.Option(
         "--durability",
         metavar="NAME",
-        help="Durability of SQLite: process or power. [dim]\\[default: process][/dim]",
+        help="The durability of SQLite: process or power. [dim]\\[default: process][/dim]",
     ),
 ]
 Slots: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", metavar="N", min=1, help="Slots of each worker. [dim]\\[default: 4][/dim]"
+        "--concurrency",
+        metavar="N",
+        min=1,
+        help="The number of slots of each worker. [dim]\\[default: 4][/dim]",
     ),
 ]
 Workers: TypeAlias = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Worker processes on servers. [dim]\\[default: 1][/dim]"),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="The number of worker processes, with the backend redis. [dim]\\[default: 1][/dim]",
+    ),
 ]
 Count: TypeAlias = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="How many executions; for a map, items; for a load, seconds. "
+        help="The number of executions; for a map, of items; for a load, of seconds. "
         "[dim]\\[default: 2000 diamonds, and for other workloads what takes as long][/dim]",
     ),
 ]
@@ -76,7 +84,7 @@ Repetitions: TypeAlias = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="How many times to measure; the median is shown. "
+        help="The number of measurements; their median is shown. "
         "[dim]\\[default: 3 for diamonds, else 1][/dim]",
     ),
 ]
@@ -85,8 +93,8 @@ BenchRedis: TypeAlias = Annotated[
     typer.Option(
         "--redis-url",
         metavar="URL",
-        help="Use this Redis server. $REDIS_URL is ignored, because a benchmark takes all that a "
-        "server has. [dim]\\[default: a private server][/dim]",
+        help="The URL of the Redis server to measure. $REDIS_URL is ignored, because a benchmark "
+        "uses the whole capacity of a server. [dim]\\[default: a private server][/dim]",
     ),
 ]
 BenchPostgres: TypeAlias = Annotated[
@@ -94,7 +102,7 @@ BenchPostgres: TypeAlias = Annotated[
     typer.Option(
         "--postgres-url",
         metavar="URL",
-        help="Use this PostgreSQL server as the archive. [dim]\\[default: a private server, or "
+        help="The URL of the PostgreSQL server of the archive. [dim]\\[default: a private server, or "
         "none with --redis-url][/dim]",
     ),
 ]
@@ -109,16 +117,19 @@ def bench(
     workers: Workers = None,
     count: Count = None,
     repetitions: Repetitions = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the measurements as one JSON object.")
+    ] = False,
     redis_url: BenchRedis = None,
     postgres_url: BenchPostgres = None,
 ) -> int:
     """Measure how fast this machine runs workflows.
 
-    The nodes do nothing. An embedded benchmark works in a temporary directory.
+    The nodes of the measured workflows do nothing. The backends memory and sqlite use a temporary
+    directory.
 
-    A benchmark on servers starts an orchestrator and workers. On your own servers it uses keys and
-    tables with a prefix of their own, and removes them at the end.
+    With the backend redis, the command starts an orchestrator and workers. On your own servers, it
+    uses keys and tables with a prefix of their own, and removes them at the end.
     """
     options = BenchmarkOptions(
         backend=backend,
@@ -145,9 +156,10 @@ def bench(
 
 
 async def _measure(request: BenchmarkRequest, ended_by: list[int]) -> Measured:
-    """Measures until SIGTERM or SIGHUP (a closed terminal), which cancel it as Ctrl-C does.
+    """Runs the benchmark; SIGTERM and SIGHUP (a closed terminal) cancel it as Ctrl-C does.
 
-    Cancelled, it removes its data from the user's servers. `ended_by` gets the signal's number.
+    A cancelled benchmark removes its data from the user's servers. The number of the signal is
+    added to `ended_by`.
     """
     measuring = asyncio.current_task()
 

@@ -25,7 +25,8 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
 
-# Clean-up nodes may take longer than this; they continue without this command.
+# The command waits this long for the end of the execution. Clean-up nodes may take longer: they
+# continue after the command has ended.
 WATCH_TIMEOUT_S = 3.0
 APPLY_TIMEOUT_S = 10.0
 NOT_YET_CANCELLED_MESSAGE = "will be cancelled as soon as a process runs it"
@@ -36,11 +37,11 @@ def cancel(
     *,
     selection: ExecutionSelection,
     is_sure: SkipConfirmation = False,
-    reason: Annotated[str, typer.Option(help="Store this reason with the execution.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason that is stored with the execution.")] = "",
     is_forced: Annotated[bool, typer.Option("--force", help="Also cancel clean-up nodes.")] = False,
     location: StoreLocation,
 ) -> None:
-    """Cancel one execution or all that match the filters.
+    """Cancel one execution, or all executions that match the filters.
 
     Running tasks get a request to stop. Clean-up nodes still run, unless [bold]--force[/bold]
     cancels them as well.
@@ -67,7 +68,7 @@ def cancel(
 async def _cancel_one(
     text: str, settings: Settings, hints: CommandHints, *, reason: str, is_forced: bool
 ) -> str:
-    """Returns the sentence that describes the result."""
+    """Cancels one execution and returns a sentence that describes its state."""
     async with open_client(settings) as session:
         execution_id = await find_execution_id(session.client, text)
         partition = await session.operations.partition_of(execution_id)
@@ -105,9 +106,9 @@ async def _wait_until_final(
 
 
 async def apply_commands(settings: Settings, partitions: frozenset[int]) -> None:
-    """Owns partitions without an owner until their commands are applied; runs no user code.
+    """Takes over partitions without an owner until their commands are applied; runs no user code.
 
-    If that fails, nothing has changed.
+    The commands stay stored if the takeover fails.
     """
     engine = await build_engine(settings)
     try:
@@ -140,13 +141,13 @@ async def _cancel_all(
     if not unowned:
         return
     if settings.is_remote:
-        print(f"no process runs some of them; continue with: {hints.resume()}")
+        print(f"no process runs some of these executions; continue with: {hints.resume()}")
     else:
         await apply_commands(settings, unowned)
 
 
 async def _describe_count(execution_filter: ExecutionFilter, settings: Settings) -> str | None:
-    """Returns None when no execution matches."""
+    """Returns the number of matching executions as text; None if no execution matches."""
     async with open_client(settings) as session:
         counts = (await session.client.count_executions(execution_filter)).values()
     number = sum(count.number for count in counts)

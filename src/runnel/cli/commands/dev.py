@@ -41,7 +41,7 @@ def dev(
         bool,
         typer.Option(
             "--with-servers",
-            help="Start a private Redis and PostgreSQL; both are removed when this command ends.",
+            help="Start private Redis and PostgreSQL servers; both are removed when this command ends.",
         ),
     ] = False,
     app: AppOption = None,
@@ -52,18 +52,17 @@ def dev(
 ) -> int:
     """Run orchestrator, worker and HTTP API in one process, for development.
 
-    By default it works on a data directory, without any server. With a Redis or with private
-    servers, [bold]runnel run[/bold] in another terminal submits to it; --with-servers prints the
-    settings for that terminal.
+    By default, the process uses a data directory and no server. With Redis, [bold]runnel run[/bold]
+    in another terminal submits to this process; --with-servers prints the settings for that terminal.
 
-    Documents from HTTP may call the functions of Python files in the working directory, and what
-    --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL name.
+    Workflows that arrive over HTTP may call the functions of Python files in the working directory.
+    --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL allow more functions and programs.
 
-    Ctrl-C ends everything.
+    Ctrl-C ends the process and its private servers.
     """
     if with_servers and location != DirectLocation():
         other = "--data-dir" if location.redis_url is None else "--redis-url"
-        raise InputError(f"--with-servers and {other} are two places; give only one of them")
+        raise InputError(f"--with-servers and {other} name two stores; give only one of them")
     settings = configure(location, concurrency=concurrency)
     settings = override_settings(settings, api_host=host, api_port=port)
     listening = listen(settings.api_host, settings.api_port)
@@ -71,7 +70,7 @@ def dev(
         if settings.has_redis:
             return _serve_on_servers(settings, app, listening)
         return asyncio.run(_serve_embedded(settings, app, listening))
-    # Only for --with-servers: other calls may run without the packages of servers.
+    # Without --with-servers, the packages for Redis and PostgreSQL need not be installed.
     from runnel.app.private_servers.postgres import PostgresServer
     from runnel.app.private_servers.redis import RedisServer
 
@@ -104,7 +103,7 @@ def _serve_on_servers(
 async def _serve_embedded(settings: Settings, app: str | None, server_socket: socket.socket) -> int:
     """Runs an engine and its HTTP API on a data directory until a signal; returns the exit code.
 
-    It resumes the executions that a process which died left in the directory.
+    The engine resumes unfinished executions of dead processes in the directory.
     """
     make_importable([])
     engine = await build_engine(settings, handlers=_load_handlers(app, settings))
@@ -141,14 +140,18 @@ async def _serve_embedded(settings: Settings, app: str | None, server_socket: so
 
 
 def _load_handlers(app: str | None, settings: Settings) -> HandlerRegistry:
-    """Returns what a document from HTTP may call: own code, and what the settings allow."""
+    """Returns the handlers that workflows from HTTP may call.
+
+    Without an app and RUNNEL_ALLOW_PYTHON, workflows may call the Python files of the working
+    directory.
+    """
     if app is not None or settings.allowed_functions is not None:
         return load_handlers(app, settings)
     return build_server_handlers(settings, RealClock(), own_modules=_list_own_modules(Path.cwd()))
 
 
 def _list_own_modules(folder: Path) -> list[str]:
-    """Returns patterns for the functions of the folder's Python files and packages."""
+    """Returns a pattern of function names for each Python file and package of the folder."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:

@@ -47,10 +47,10 @@ from runnel.cli.render.text import (
     to_compact_json,
     to_pretty_json,
 )
-from runnel.cli.session.follow import StartedExecution
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import merge_assignments, read_value
 from runnel.cli.session.open_client import ClientSession, has_data, load_workflow, open_client
+from runnel.cli.session.run_locally import StartedExecution
 from runnel.cli.streams import print_to_stderr
 from runnel.client.dead_letters import LettersOf, check_editable
 from runnel.client.protocol import Client, DeadLetters
@@ -66,7 +66,7 @@ LetterName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A dead letter as listed: execution/node. A prefix of the execution's id is enough.",
+        help="The name of a dead letter: execution/node. A prefix of the execution's id is enough.",
     ),
 ]
 QueueOption: TypeAlias = Annotated[
@@ -80,19 +80,22 @@ WorkflowOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterSelection:
-    """The dead letters that the user chose, by name or by filter."""
+    """The options that choose dead letters, by name or by filter."""
 
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Dead letters as listed.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="The names of dead letters, as 'runnel dlq list' prints them."
+        ),
     ] = None
-    is_all: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False
+    is_all: Annotated[bool, typer.Option("--all", help="Choose all dead letters.")] = False
     queue: QueueOption = None
     workflow: WorkflowOption = None
 
     def check(self, *, is_filtered: bool, needs_all: bool) -> None:
         """Raises InputError unless the user gave either names or filters.
 
-        `is_filtered`: an option of the command restricts the letters as well.
+        `is_filtered` means that another option of the command restricts the letters as well.
         """
         has_filter = self.queue is not None or self.workflow is not None
         if self.names and (self.is_all or has_filter or is_filtered):
@@ -107,7 +110,7 @@ class LetterSelection:
     async def load_letters(
         self, session: ClientSession, *, older_than_s: float = 0.0
     ) -> list[DeadLetterView]:
-        """Loads the letters, oldest first; raises NotFoundError for an unknown name."""
+        """Loads the chosen dead letters, oldest first; raises NotFoundError for an unknown name."""
         group = session.client.dead_letters
         if self.names:
             return [await group.get(name) for name in dict.fromkeys(self.names)]
@@ -116,7 +119,7 @@ class LetterSelection:
         return [letter async for letter in letters if letter.rejected_at < before][::-1]
 
     async def delete_letters(self, session: ClientSession, *, older_than_s: float) -> int:
-        """Deletes the letters and returns how many there were."""
+        """Deletes the chosen dead letters and returns their number."""
         group = session.client.dead_letters
         if not self.names:
             return await group.purge_many(
@@ -124,7 +127,7 @@ class LetterSelection:
             )
         deleted = 0
         for name in dict.fromkeys(self.names):
-            with suppress(NotFoundError):  # another process was faster
+            with suppress(NotFoundError):  # another process has deleted the letter
                 await group.purge(name)
                 deleted += 1
         return deleted
@@ -132,7 +135,7 @@ class LetterSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """The changes of a dead letter's config that the user typed."""
+    """The options that change the config of a dead letter before its retry."""
 
     assignments: Annotated[
         list[str] | None,
@@ -140,25 +143,28 @@ class ConfigChange:
             "--config",
             "-c",
             metavar="KEY=VALUE",
-            help="Change one value of the config; repeatable.",
+            help="Change one value of the dead letter's config; repeatable.",
         ),
     ] = None
     payload_file: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Read the whole config from a JSON or YAML file; - reads stdin."
+            metavar="FILE", help="The JSON or YAML file with the whole new config; - reads stdin."
         ),
     ] = None
     is_edited: Annotated[
-        bool, typer.Option("--edit", help="Change the config in $EDITOR first.")
+        bool,
+        typer.Option("--edit", help="Change the dead letter's config in $EDITOR before the retry."),
     ] = False
 
     def build_configs(self, letters: Sequence[DeadLetterView]) -> Mapping[str, Json]:
-        """Returns the new configs by node id, none without a change; raises InputError."""
+        """Returns the new config by node id; empty without a change. Raises InputError."""
         if not self.assignments and self.payload_file is None and not self.is_edited:
             return {}
         if len(letters) > 1:
-            raise InputError("the config of one dead letter can be changed at a time; name it")
+            raise InputError(
+                "only one dead letter at a time can get a new config; name that dead letter"
+            )
         letter = letters[0]
         check_editable(letter.name, letter.execution_id)
         config = letter.config
@@ -176,7 +182,9 @@ async def list_letters(
     *,
     queue: QueueOption = None,
     workflow: WorkflowOption = None,
-    is_counted: Annotated[bool, typer.Option("--count", help="Print only the number.")] = False,
+    is_counted: Annotated[
+        bool, typer.Option("--count", help="Print only the number of dead letters.")
+    ] = False,
     limit: Limit = 20,
     as_json: AsJson = False,
     location: StoreLocation,
@@ -229,7 +237,10 @@ def retry_letters(
     *,
     selection: LetterSelection,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --all: only the N oldest.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="The number of dead letters to retry with --all, oldest first."
+        ),
     ] = None,
     change: ConfigChange,
     concurrency: Concurrency = None,
@@ -238,10 +249,10 @@ def retry_letters(
 ) -> int:
     """Rerun the executions of dead letters.
 
-    A new execution takes over completed nodes and runs the others. All dead letters of an
-    execution are retried together and removed.
+    A new execution takes over the results of completed nodes and runs all other nodes. All dead
+    letters of an execution are retried together and removed.
 
-    Exit code: 1 when an execution failed again or could not be retried.
+    Exit code: 1 if an execution failed again or could not be retried.
     """
     settings = configure(location, concurrency=concurrency)
     hints = CommandHints(location, settings.is_remote)
@@ -265,10 +276,12 @@ def purge_letters(
             metavar="DAYS",
             min=0,
             callback=check_finite,
-            help="Only dead letters rejected longer ago.",
+            help="Only dead letters that were rejected more than this number of days ago.",
         ),
     ] = None,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove the dead letters without confirmation.")
+    ] = False,
     location: StoreLocation,
 ) -> None:
     """Remove dead letters for good; their executions stay as they are."""
@@ -336,15 +349,20 @@ def _list_facts(letter: DeadLetterDetail) -> Iterator[tuple[str, str]]:
 
 
 def _edit_config(config: Json, letter: DeadLetterView) -> Json:
-    """Returns the config as the user's editor leaves it; raises InputError if it is unchanged."""
-    head = f"# The config of {letter.name}; it is retried when you save and leave.\n"
+    """Opens the config in the user's editor and returns the result.
+
+    Raises InputError if the config is unchanged.
+    """
+    head = f"# The config of {letter.name}. Save and leave to retry this dead letter.\n"
     with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(head + write_yaml(config), encoding="utf-8")
         _run_editor(path)
         changed = read_data(path)
     if changed == config:
-        raise InputError("--edit: the config did not change, nothing is retried; leave out --edit")
+        raise InputError(
+            "--edit: the config did not change and nothing is retried; to retry it unchanged, omit --edit"
+        )
     return changed
 
 
@@ -364,7 +382,7 @@ def _run_editor(path: Path) -> None:
 async def _count_selected(
     selection: LetterSelection, settings: Settings, older_than_s: float
 ) -> tuple[int, float]:
-    """Returns how many letters there are, and the time of the count."""
+    """Returns the number of chosen dead letters, and the time of the count."""
     async with open_client(settings) as session:
         now = session.clock.now()
         return len(await selection.load_letters(session, older_than_s=older_than_s)), now
@@ -373,9 +391,9 @@ async def _count_selected(
 async def _delete(
     selection: LetterSelection, settings: Settings, older_than_s: float, counted_at: float
 ) -> int:
-    """Deletes the letters that were counted: newer ones stay."""
+    """Deletes the dead letters that were counted before; letters rejected after the count stay."""
     async with open_client(settings) as session:
-        # Never zero: an age chooses letters even without --all.
+        # Above zero, so that the age counts as a filter even without --all.
         age_s = max(session.clock.now() - counted_at, 0.001)
         return await selection.delete_letters(session, older_than_s=older_than_s + age_s)
 
@@ -385,7 +403,10 @@ async def _delete(
 
 @dataclass(slots=True, kw_only=True)
 class LetterRetries:
-    """One letter of each root execution, oldest first: a retry takes all letters of a root."""
+    """The retries of dead letters: one for each root execution, oldest first.
+
+    `name_by_root` has one letter of each root, because its retry includes all letters of the root.
+    """
 
     name_by_root: dict[ExecutionId, str] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
@@ -393,9 +414,9 @@ class LetterRetries:
     problems: list[str] = field(default_factory=list)
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
-        """Reports each letter that can't be retried, and starts the others.
+        """Starts the retries and returns them; prints an error for each letter that can't be retried.
 
-        A single letter raises its InputError instead.
+        Raises the InputError instead if there is only one letter.
         """
         started = []
         for name in self.name_by_root.values():

@@ -24,7 +24,7 @@ async def doctor(
 ) -> int:
     """Check settings and servers, and suggest a fix for each problem.
 
-    Exit code: 0 when nothing is bad, 1 otherwise. With RUNNEL_ENV=prod a warning counts as bad.
+    Exit code: 1 if a finding is bad, else 0. With RUNNEL_ENV=prod, a warning counts as bad.
     """
     settings = configure(location)
     findings = await examine(settings, RealClock(), RandomIdGenerator())

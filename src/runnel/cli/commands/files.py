@@ -23,10 +23,14 @@ def graph(
     file: WorkflowFile,
     *,
     as_mermaid: Annotated[
-        bool, typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages.")
+        bool,
+        typer.Option(
+            "--mermaid", help="Print the graph as Mermaid text, for documents and web pages."
+        ),
     ] = False,
     as_svg: Annotated[
-        bool, typer.Option("--svg", help="Print an SVG image, for documents and web pages.")
+        bool,
+        typer.Option("--svg", help="Print the graph as an SVG image, for documents and web pages."),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print nodes, edges and layers as one JSON object.")
@@ -36,7 +40,7 @@ def graph(
     forms = {"--mermaid": as_mermaid, "--svg": as_svg, "--json": as_json}
     chosen = [form for form, is_chosen in forms.items() if is_chosen]
     if len(chosen) > 1:
-        raise InputError(f"{' and '.join(chosen)} are different forms; give one of them")
+        raise InputError(f"{' and '.join(chosen)} are different output formats; give one of them")
     compiled = load_graph(file, configure(StoreLocation()))
     if as_json:
         print(to_compact_json(build_document(build_graph_view(compiled))))
@@ -62,12 +66,14 @@ def _get_columns() -> int:
 def export(
     file: WorkflowFile,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the workflow as JSON instead of YAML.")
+    ] = False,
 ) -> None:
     """Print a workflow as a YAML document.
 
-    The document is the shortest one that describes the same workflow. Use it for a workflow in
-    Python, or to see what Runnel reads in a document.
+    The document is the shortest one that describes the same workflow. Use this command to convert a
+    workflow in Python, or to check how Runnel reads a document.
     """
     document = to_document(load_valid_workflow(file, configure(StoreLocation())))
     if as_json:
@@ -81,6 +87,6 @@ def export(
 def schema() -> None:
     """Print the JSON Schema of workflow files, for editors.
 
-    In a YAML file: # yaml-language-server: $schema=runnel.schema.json
+    Editors find the schema by this line in a YAML file: # yaml-language-server: $schema=runnel.schema.json
     """
     print(read_shipped_schema(), end="")

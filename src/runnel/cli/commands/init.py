@@ -20,7 +20,9 @@ def init(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="[DIR]", help="The directory; created if it does not exist.", show_default="."
+            metavar="[DIR]",
+            help="The directory of the project; created if it does not exist.",
+            show_default=".",
         ),
     ] = Path(),
 ) -> None:

@@ -33,10 +33,11 @@ async def queues(*, as_json: AsJson = False, location: ServerLocation) -> None:
 async def workers(*, as_json: AsJson = False, location: ServerLocation) -> None:
     """List workers with their state, load and queues.
 
-    [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or for 3.5 of the worker's own
-    intervals if these are longer.
+    A [bold]silent[/bold] worker has sent no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or for 3.5 of
+    its own heartbeat intervals if that is longer.
 
-    [bold]dead[/bold]: other workers got its tasks. A worker that shut down cleanly is not listed.
+    The tasks of a [bold]dead[/bold] worker went to other workers. A worker that shut down cleanly is
+    not listed.
     """
     async with open_operations(configure_server(location)) as (operations, clock):
         views, now = await operations.workers(), clock.now()

@@ -23,16 +23,16 @@ from runnel.cli.options import (
 from runnel.cli.render.printer import print_json_lines
 from runnel.cli.render.text import format_count
 from runnel.cli.selection import ExecutionSelection, build_filter, check_selection
-from runnel.cli.session.follow import (
+from runnel.cli.session.follow import submit_and_follow
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.inputs import make_importable, merge_assignments, read_input
+from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
+from runnel.cli.session.run_locally import (
     StartedExecution,
     StartMany,
     run_locally,
     run_many_locally,
 )
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import make_importable, merge_assignments, read_input
-from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
-from runnel.cli.session.watch import submit_and_follow
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
 from runnel.client.listing import iter_executions
@@ -57,15 +57,17 @@ class RerunNodes:
         typer.Option(
             "--from",
             metavar="NODE",
-            help="Also run this node and all nodes that depend on it; repeatable.",
+            help="A node to run again, with all nodes that depend on it; repeatable.",
         ),
     ] = None
-    is_whole: Annotated[bool, typer.Option("--all", help="Run every node.")] = False
+    is_whole: Annotated[
+        bool, typer.Option("--all", help="Run every node of the execution again.")
+    ] = False
     is_rest: Annotated[
         bool,
         typer.Option(
             "--failed",
-            help="Run only nodes that did not complete. [dim]\\[default, unless the execution "
+            help="Run only the nodes that did not complete. [dim]\\[default, unless the execution "
             "completed or gets another input][/dim]",
         ),
     ] = False
@@ -74,10 +76,12 @@ class RerunNodes:
     ] = False
 
     def to_spec(self) -> RerunSpec:
-        """Returns the options; raises InputError if they contradict each other."""
+        """Returns the choice of nodes for the client; raises InputError if options contradict."""
         if self.is_whole and (self.is_rest or self.again):
             other = "--failed" if self.is_rest else "--from"
-            raise InputError(f"--all runs every node, and {other} only some; give one of them")
+            raise InputError(
+                f"--all runs every node, and {other} runs only some nodes; give one of them"
+            )
         is_chosen = self.is_whole or self.is_rest
         return RerunSpec(
             again=self.again or (),
@@ -142,7 +146,7 @@ def _rerun_one(
 def _build_input(
     former: ExecutionView, workflow: Workflow, file: str | None, assignments: list[str]
 ) -> Json:
-    """Returns None if the rerun takes over the input of the former execution."""
+    """Returns the new input; None if the rerun takes over the input of the former execution."""
     if file is None and not assignments:
         return None
     value = read_input(file, assignments, workflow.input)
@@ -170,7 +174,7 @@ def _rerun_selected(
     is_sure: bool,
     as_json: bool,
 ) -> int:
-    """Returns 1 when an execution failed again or could not be rerun."""
+    """Reruns the chosen executions; returns 1 if one failed again or could not be rerun."""
     reruns = BulkReruns(
         restrict_to_rerunnable(build_filter(selection, RealClock().now()), limit=RERUNS_PER_STEP),
         rerun_spec,
@@ -189,7 +193,7 @@ def _rerun_selected(
 
 @dataclass(slots=True)
 class BulkReruns:
-    """Reruns all executions that match a filter, and counts those that can't be rerun."""
+    """Reruns all executions that match a filter; `failed` counts executions that can't be rerun."""
 
     execution_filter: ExecutionFilter
     rerun_spec: RerunSpec
@@ -197,7 +201,7 @@ class BulkReruns:
     failed: int = 0
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
-        """Reports each execution that can't be rerun, and starts the others."""
+        """Starts the reruns and returns them; prints an error for each execution that can't be rerun."""
         started: list[StartedExecution] = []
         known = 0
         async for step in client.many.rerun(self.execution_filter, self.rerun_spec):
@@ -221,7 +225,7 @@ class BulkReruns:
 async def _inspect_selected(
     execution_filter: ExecutionFilter, settings: Settings
 ) -> tuple[int, list[str]]:
-    """Returns how many executions match, and the folders that they were submitted from."""
+    """Returns the number of matching executions, and the folders of their workflow files."""
     number, folders = 0, dict[str, None]()
     async with open_client(settings) as session:
         async for summary in iter_executions(session.client, execution_filter):
@@ -241,7 +245,7 @@ def run_many(
 ) -> int:
     """Runs executions in this process, or submits them to a server without following them.
 
-    On a server they may be too many to follow. Returns the exit code.
+    A server may get more executions than one command can follow. Returns the exit code.
     """
     if settings.is_remote:
         _print_started(asyncio.run(_submit(start, settings)), hints, as_json=as_json)
@@ -268,4 +272,6 @@ def _print_started(
             },
         )
     elif started:
-        print_to_stderr(f"workers run them; see: {hints.watch_again(started[0].execution_id)}")
+        print_to_stderr(
+            f"workers run the executions; see: {hints.watch_again(started[0].execution_id)}"
+        )

@@ -10,9 +10,9 @@ from runnel.app.wiring import build_engine
 from runnel.cli.errors import OK
 from runnel.cli.options import AsJson, Concurrency, DirectLocation, configure
 from runnel.cli.render.progress_view import open_progress_view
-from runnel.cli.session.follow import FollowSession, make_stop_message
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
+from runnel.cli.session.run_locally import LocalSession, make_stop_message
 from runnel.cli.session.takeover import Takeover, plan_takeover
 from runnel.cli.streams import reserve_stdout
 from runnel.errors import InputError
@@ -24,7 +24,7 @@ async def resume(
         typer.Argument(
             metavar="[ID]",
             help="An execution: its id, the first characters of the id, or @last. Without an id, "
-            "all unfinished executions.",
+            "all unfinished executions are resumed.",
         ),
     ] = None,
     *,
@@ -34,14 +34,14 @@ async def resume(
 ) -> int:
     """Resume interrupted executions.
 
-    Completed nodes do not run again. An execution that ran inside your own program can't be
-    resumed here.
+    Completed nodes do not run again. This command can't resume an execution that ran inside your own
+    program.
     """
     settings = configure(location, concurrency=concurrency)
     if settings.is_remote:
         raise InputError(
-            "executions on servers need no resume: orchestrators continue them; 'runnel watch ID' "
-            "follows one"
+            "'runnel resume' is only for a data directory: orchestrators continue executions on a "
+            "server; 'runnel watch ID' follows an execution"
         )
     if execution_id is None and not has_data(settings):
         print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)
@@ -57,7 +57,7 @@ async def resume(
         engine = await build_engine(settings)
         try:
             view = open_progress_view(engine.clock, hints)
-            session = FollowSession(engine, view, stop_message=make_stop_message(settings))
+            session = LocalSession(engine, view, stop_message=make_stop_message(settings))
             takeover = Takeover(engine, session, plan)
             await session.run(adopts=plan.adopts, on_recovered=takeover.follow)
             takeover.print_rest()

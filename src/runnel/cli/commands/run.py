@@ -16,7 +16,6 @@ from runnel.cli.options import (
     configure,
     read_labels,
 )
-from runnel.cli.session.follow import StartedExecution, run_locally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import (
     check_functions,
@@ -25,6 +24,7 @@ from runnel.cli.session.inputs import (
     make_importable,
     read_input,
 )
+from runnel.cli.session.run_locally import StartedExecution, run_locally
 from runnel.cli.streams import reserve_stdout
 from runnel.client.protocol import Client
 
@@ -41,9 +41,9 @@ def run(
 ) -> int:
     """Run a workflow and show its progress.
 
-    With a Redis or a Runnel server, the workers there run it and this command follows it.
+    With a Redis or a Runnel server, workers run the workflow and this command shows its progress.
 
-    The result goes to stdout, everything else to stderr.
+    The output of the workflow goes to stdout; progress and errors go to stderr.
 
     Exit code: 0 completed, 1 failed or cancelled, 2 bad input, 130 interrupted.
 
@@ -55,7 +55,7 @@ def run(
     graph = load_graph(file, settings)
     workflow = graph.workflow
     value = read_input(input_file, assignments or [], workflow.input)
-    if not settings.is_remote:  # before functions are imported and a data directory is created
+    if not settings.is_remote:  # fails before functions are imported and files are created
         check_input(workflow, value)
         value = CheckedInput(value)
     own_labels = read_labels(labels or [])
@@ -64,7 +64,7 @@ def run(
         return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
 
     if settings.is_remote:
-        from runnel.cli.session.watch import submit_and_follow  # not for a local run
+        from runnel.cli.session.follow import submit_and_follow  # not for a local run
 
         with reserve_stdout() as out:
             return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))

@@ -82,14 +82,17 @@ class ScheduleArguments:
         str | None,
         typer.Option(
             metavar="FIELDS",
-            help="Minute hour day month weekday: '0 3 * * *'. Or @hourly, @daily, @weekly, …",
+            help="The times of the ticks, as minute hour day month weekday: '0 3 * * *'. Also "
+            "@hourly, @daily, @weekly, …",
         ),
     ] = None
     every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.")
+        str | None,
+        typer.Option(metavar="DURATION", help="The interval between two ticks: 90s, 10m, 1h30m."),
     ] = None
     timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="The time zone, such as Europe/Berlin.")
+        str,
+        typer.Option(metavar="ZONE", help="The time zone of the schedule, such as Europe/Berlin."),
     ] = "UTC"
     version: WorkflowVersion = None
     assignments: Assignments = None
@@ -99,21 +102,24 @@ class ScheduleArguments:
         str,
         typer.Option(
             metavar="allow|skip|cancel",
-            help="What a tick does while the last execution still runs: start another one, skip "
-            "the tick, or cancel that one first.",
+            help="The effect of a tick while the last execution still runs: start another "
+            "execution, skip the tick, or cancel the last execution first.",
         ),
     ] = "allow"
     catch_up: Annotated[
-        int, typer.Option(metavar="N", help="How many missed ticks fire after an outage.")
+        int, typer.Option(metavar="N", help="The number of missed ticks that fire after an outage.")
     ] = 1
     starts_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Fire no tick before this time.")
+        str | None, typer.Option(metavar="TIME", help="The time before which no tick fires.")
     ] = None
     ends_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Fire no tick after this time.")
+        str | None, typer.Option(metavar="TIME", help="The time after which no tick fires.")
     ] = None
     is_paused: Annotated[
-        bool, typer.Option("--paused", help="Add it paused: it fires after 'schedule resume'.")
+        bool,
+        typer.Option(
+            "--paused", help="Add the schedule paused: no tick fires before 'schedule resume'."
+        ),
     ] = False
 
     def to_schedule(self, workflow: str, own_labels: dict[str, str]) -> Schedule:
@@ -190,7 +196,7 @@ async def list_schedules(
 async def show_schedule(
     name: ScheduleName, *, as_json: AsJson = False, location: StoreLocation
 ) -> None:
-    """Show one schedule: its workflow, its next tick and the result of the last one."""
+    """Show one schedule: its workflow, its next tick and the result of the last tick."""
     async with open_schedules(configure(location)) as schedules:
         view = await schedules.get(name)
     if as_json:
@@ -203,9 +209,9 @@ async def show_schedule(
 async def pause_schedule(
     name: ScheduleName, *, as_json: AsJson = False, location: StoreLocation
 ) -> None:
-    """Pause a schedule: it fires no tick until it is resumed.
+    """Pause a schedule: no tick fires until the schedule is resumed.
 
-    Executions that it has started continue.
+    Executions that the schedule has started continue.
     """
     await _set_paused(name, location, is_paused=True, as_json=as_json)
 
@@ -233,7 +239,7 @@ async def _set_paused(
 
 
 async def remove_schedule(name: ScheduleName, *, location: StoreLocation) -> None:
-    """Remove a schedule for good; executions that it has started continue."""
+    """Remove a schedule for good; executions that the schedule has started continue."""
     async with open_schedules(configure(location)) as schedules:
         await schedules.remove(name)
     print(f"schedule '{name}' is removed")
@@ -242,7 +248,9 @@ async def remove_schedule(name: ScheduleName, *, location: StoreLocation) -> Non
 async def next_schedule(
     name: ScheduleName,
     *,
-    count: Annotated[int, typer.Option(min=1, max=1_000, help="How many ticks to print.")] = 10,
+    count: Annotated[
+        int, typer.Option(min=1, max=1_000, help="The number of ticks to print.")
+    ] = 10,
     as_json: AsJson = False,
     location: StoreLocation,
 ) -> None:
@@ -277,7 +285,10 @@ app = make_command_group(
 
 
 async def _store_schedule(settings: Settings, arguments: ScheduleArguments) -> ScheduleView:
-    """Stores the schedule, and the workflow if it is a file; on an error it stores neither."""
+    """Stores the schedule, and its workflow if the user named a file; returns the schedule.
+
+    Checks both before it stores either.
+    """
     workflow: Workflow | None = None
     own_labels: dict[str, str] = {}
     if arguments.workflow.partition(":")[0].endswith(FILE_SUFFIXES):
@@ -293,7 +304,10 @@ async def _store_schedule(settings: Settings, arguments: ScheduleArguments) -> S
 
 
 def _load_workflow(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:
-    """Loads a file as `runnel run` does; the label tells an embedded engine where to import."""
+    """Loads and checks a workflow file; returns the workflow and the labels of its executions.
+
+    The label names the folder from which an embedded engine imports the functions.
+    """
     workflow = load_valid_workflow(file, settings)
     if settings.has_redis:
         return workflow, {}
@@ -305,7 +319,7 @@ def _load_workflow(file: Path, settings: Settings) -> tuple[Workflow, dict[str, 
 
 
 def _list_next_ticks(view: ScheduleView, count: int) -> list[str]:
-    """Lists the ticks of the view, which has the first few, and computes the others."""
+    """Returns the next `count` ticks: the first ones from the view, the later ones computed."""
     if count <= len(view.next_ticks) or not view.next_ticks:
         return list(view.next_ticks[:count])
     schedule = view.schedule

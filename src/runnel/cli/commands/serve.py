@@ -21,8 +21,8 @@ TakeArchive: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--take-archive",
-        help="Bind the PostgreSQL archive to this Redis. Use it only when the Redis that it "
-        "belonged to is lost for good.",
+        help="Bind the PostgreSQL archive to this Redis server. Use this option only if the former "
+        "Redis server of the archive is lost for good.",
     ),
 ]
 
@@ -37,7 +37,8 @@ async def orchestrator(
 
     Several orchestrators share the work. If one dies, the others take over its executions.
 
-    SIGTERM or Ctrl-C shuts it down cleanly, a second signal ends it at once. It logs to stderr.
+    SIGTERM or Ctrl-C shuts the orchestrator down cleanly; a second signal ends it at once. Log lines
+    go to stderr.
     """
     settings = override_settings(configure_server(location), metrics_port=metrics_port)
     if take_archive and not settings.has_postgres:
@@ -56,16 +57,16 @@ QueuesOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
-        help="Take tasks from these queues only. A node's queue is the name of its handler, unless "
-        "the node sets another. [default: the queues of its handlers]",
+        help="The queues to take tasks from. A node's queue is the name of its handler, unless "
+        "the node sets another. [dim]\\[default: the queues of the worker's handlers][/dim]",
     ),
 ]
 AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="Your code, imported from the working directory at the start: a HandlerRegistry, or "
-        "a module of tasks.",
+        help="Your HandlerRegistry, or a module of tasks. It is imported from the working directory "
+        "at the start.",
     ),
 ]
 
@@ -80,10 +81,11 @@ def worker(
 ) -> int:
     """Run a worker, which runs tasks from queues on a Redis server.
 
-    A document may call only the functions and programs that RUNNEL_ALLOW_PYTHON and
+    A workflow file may call only the functions and programs that RUNNEL_ALLOW_PYTHON and
     RUNNEL_ALLOW_SHELL name, and the functions that the module of --app defines.
 
-    SIGTERM or Ctrl-C lets running tasks finish, a second signal ends them. It logs to stderr.
+    After SIGTERM or Ctrl-C running tasks may finish; a second signal ends them. Log lines go to
+    stderr.
     """
     settings = configure_server(location, concurrency=concurrency)
     settings = override_settings(settings, metrics_port=metrics_port)

@@ -25,17 +25,22 @@ NodeName = Annotated[
     typer.Option(
         "--node",
         metavar="NODE",
-        help="Show this node: its attempts, config, inputs, output and log lines.",
+        help="The node to show, with its attempts, config, inputs, output and log lines.",
     ),
 ]
 ItemNumber = Annotated[
     int | None,
-    typer.Option("--item", metavar="N", min=0, help="With --node: show this item of a map."),
+    typer.Option(
+        "--item", metavar="N", min=0, help="The number of the map item to show, with --node."
+    ),
 ]
 ItemsAfter = Annotated[
     int | None,
     typer.Option(
-        "--after", metavar="N", min=0, help="With --node: list the items of a map after this one."
+        "--after",
+        metavar="N",
+        min=0,
+        help="The number of the map item after which the list of items begins, with --node.",
     ),
 ]
 
@@ -52,7 +57,9 @@ async def show(
     """Show an execution or one of its nodes."""
     if node is None and (item is not None or after is not None):
         option = "--after" if item is None else "--item"
-        raise InputError(f"{option}: name the node, too: 'runnel show ID --node NODE {option} 1'")
+        raise InputError(
+            f"{option}: name the node as well: 'runnel show ID --node NODE {option} 1'"
+        )
     async with open_client(configure(location)) as session:
         client = session.client
         full_id = await find_execution_id(client, execution_id)
@@ -82,7 +89,7 @@ def _print_detail(detail: NodeDetail, now: float, *, as_json: bool) -> None:
 # `runnel history ID`
 
 VALUE_CHARS_MAX = 100
-# Fields that are not printed: tokens of attempts, and fields that other columns show.
+# Event fields that are not printed as details: tokens of attempts, and fields with a column.
 _HIDDEN_FIELDS = frozenset({"node", "item", "nonce", "execution_id", "definition", "signal_id"})
 
 

@@ -17,21 +17,22 @@ async def signal(
     execution_id: ExecutionIdArgument,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The signal that the node waits for."),
+        typer.Argument(metavar="NAME", help="The name of the signal that a node waits for."),
     ],
     *,
     payload: Annotated[
         list[str] | None,
         typer.Option(
             metavar="JSON|KEY=VALUE",
-            help="The output of the waiting node: JSON, or assignments (repeatable).",
+            help="The data of the signal, which become the output of the waiting node: JSON, or "
+            "assignments (repeatable).",
         ),
     ] = None,
     location: StoreLocation,
 ) -> None:
     """Send a signal to an execution, for example an approval.
 
-    A signal that arrives before a node waits for it is kept.
+    A signal that arrives before a node waits for it is stored until then.
     """
     value = read_payload(payload or [])
     if not name.strip():
@@ -44,7 +45,7 @@ async def signal(
     print(f"signal '{name}' sent to execution {full_id}")
     if not is_owned:
         hint = CommandHints(location, settings.is_remote).resume(full_id)
-        print(f"no process runs it now; continue with: {hint}")
+        print(f"no process runs this execution now; continue with: {hint}")
 
 
 def read_payload(texts: list[str]) -> Json:

@@ -18,27 +18,30 @@ from runnel.views.token import Scope, TokenView
 async def create(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A name for the user of the token."),
+        typer.Argument(metavar="NAME", help="The name of the token's user, such as ci."),
     ],
     *,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="What it allows: read, run (and read), operate (and run), admin (everything); "
+            help="The permission of the token: read, run (and read), operate (and run), admin "
+            "(everything); "
             "repeatable. [dim]\\[default: run][/dim]"
         ),
     ] = None,
     days: Annotated[
         int | None,
         typer.Option(
-            min=1, max=36_500, help="How many days it is valid. [dim]\\[default: no limit][/dim]"
+            min=1,
+            max=36_500,
+            help="The number of days that the token is valid. [dim]\\[default: no limit][/dim]",
         ),
     ] = None,
     per_minute: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="How many requests it allows in a minute; 0 sets no limit. "
+            help="The number of requests per minute that the token allows; 0 sets no limit. "
             "[dim]\\[default: $RUNNEL_API_TOKEN_RATE_LIMIT][/dim]",
         ),
     ] = None,
@@ -57,7 +60,7 @@ async def create(
         print(to_compact_json(document))
     else:
         print(created.token)
-        print("keep it: it can't be shown again", file=sys.stderr)
+        print("keep this token: it can't be shown again", file=sys.stderr)
 
 
 async def list_tokens(*, as_json: AsJson = False, location: StoreLocation) -> None:
@@ -80,12 +83,12 @@ async def list_tokens(*, as_json: AsJson = False, location: StoreLocation) -> No
 async def revoke(
     token_id: Annotated[
         str,
-        typer.Argument(metavar="ID", help="The id that 'runnel token list' shows."),
+        typer.Argument(metavar="ID", help="The id of the token, as 'runnel token list' prints it."),
     ],
     *,
     location: StoreLocation,
 ) -> None:
-    """Revoke a token; it stops working within seconds."""
+    """Revoke a token; the API refuses it within seconds."""
     async with open_tokens(configure(location)) as (tokens, _clock):
         await tokens.revoke(token_id)
     print(f"revoked {token_id}")
@@ -93,7 +96,7 @@ async def revoke(
 
 app = make_command_group(
     "Create, list and revoke tokens of the HTTP API.\n\nWithout a token, the API listens on this "
-    "machine only. As soon as one exists, every call needs one.",
+    "machine only. As soon as a token exists, every request needs a token.",
     first_command="runnel token create ci",
     commands={
         "create": (create, "runnel token create ci --scope run --days 90"),

@@ -43,15 +43,17 @@ async def top(
             metavar="SECONDS",
             min=0.2,
             callback=check_finite,
-            help="Seconds between two updates.",
+            help="The number of seconds between two updates of the overview.",
         ),
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the overview once, as one JSON object.")
+    ] = False,
     location: StoreLocation,
 ) -> None:
     """Watch executions, queues and workers live.
 
-    Ctrl-C ends it. Without a terminal the overview is printed once.
+    Ctrl-C ends the command. If stdout is not a terminal, the overview is printed once.
     """
     settings = configure(location)
     if not has_data(settings):
@@ -79,7 +81,7 @@ def _print_overview(overview: Overview) -> None:
 
 
 async def _watch_overview(session: ClientSession, every_s: float) -> None:
-    """Redraws the overview until a signal; shows the error of a store that does not answer."""
+    """Redraws the overview until a signal arrives; shows the error of an unreachable store."""
     from rich.console import Console  # 37 ms: only on a terminal
     from rich.live import Live
 
@@ -125,7 +127,7 @@ async def load_overview(session: ClientSession) -> Overview:
 
 
 def to_overview_document(overview: Overview) -> dict[str, Json]:
-    """Returns the overview as programs get it, with every execution that it holds."""
+    """Returns the JSON object of `--json`, with all executions of the overview."""
     counts = Counter(summary.status.value for summary in overview.unfinished)
     workers, queues = overview.workers, overview.queues
     return {

@@ -24,7 +24,7 @@ from runnel.telemetry.logs import LogTelemetry
 
 
 class TrimResult(NamedTuple):
-    """The number of deleted things; `blobs` are large values that belonged to no execution."""
+    """The numbers of deleted executions, large values (`blobs`) without an execution, and queues."""
 
     executions: int
     blobs: int
@@ -34,10 +34,10 @@ class TrimResult(NamedTuple):
 async def trim(*, location: DirectLocation) -> None:
     """Delete expired executions and unused data now.
 
-    This deletes executions that ended longer ago than RETENTION_<STATE>_DAYS, large values that
-    belong to no execution, and empty queues of a server.
+    The command deletes executions that ended more than RETENTION_<STATE>_DAYS ago, large values that
+    no execution uses, and empty queues of a Redis server. Unfinished executions are never deleted.
 
-    On servers, orchestrators do this by themselves. Unfinished executions are never deleted.
+    Orchestrators do the same regularly.
     """
     settings = configure(location)
     if settings.has_server:
@@ -81,6 +81,6 @@ async def _delete_old(retention: Retention, settings: Settings, clock: Clock) ->
 
 
 async def _forget_queues(backend: Backend) -> int:
-    """Removes empty queues and returns how many; a queue that gets a task meanwhile stays."""
+    """Deletes empty queues and returns their number; a queue that gets a task meanwhile stays."""
     empty = [record for record in await backend.tasks.queues() if not record.depth]
     return sum([await backend.store.forget_queue(record) for record in empty])

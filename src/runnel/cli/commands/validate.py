@@ -8,8 +8,8 @@ from runnel.cli.session.inputs import load_graph
 def validate(file: WorkflowFile) -> None:
     """Check a workflow file and print all of its problems.
 
-    Functions that a document names are not imported: a missing one is reported by
-    [bold]runnel run[/bold]. A Python file is imported.
+    A Python file is imported. The functions that a YAML or JSON file names are not imported:
+    [bold]runnel run[/bold] reports a missing function.
     """
     graph = load_graph(file, configure(StoreLocation()))
     print(f"ok: {format_count(len(graph), 'node')}, {format_count(len(graph.layers()), 'layer')}")

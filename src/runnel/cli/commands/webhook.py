@@ -57,11 +57,14 @@ class WebhookArguments:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The name of the secret: NAME is RUNNEL_SECRET_NAME where the API runs.",
+            help="The name of the secret: the API reads its value from $RUNNEL_SECRET_<NAME>.",
         ),
     ] = None
     header: Annotated[
-        str, typer.Option(metavar="NAME", help="The header that holds the secret, for kind token.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The HTTP header that holds the secret of a webhook of kind token."
+        ),
     ] = "X-Webhook-Token"
     mapping: Annotated[
         list[str] | None,
@@ -69,15 +72,16 @@ class WebhookArguments:
             "--map",
             "-m",
             metavar="KEY=VALUE",
-            help="Set one value of the input; repeatable: 'branch={{ body.ref }}'. Without any, "
-            "the input is body, headers and query.",
+            help="Set one value of the workflow's input; repeatable: 'branch={{ body.ref }}'. Without "
+            "this option, the input has the fields body, headers and query.",
         ),
     ] = None
     delivery_id: Annotated[
         str | None,
         typer.Option(
             metavar="TEMPLATE",
-            help="The id of a call: '{{ body.id }}'. Calls with the same id start one execution.",
+            help="A template for the id of a webhook call: '{{ body.id }}'. Calls with the same id "
+            "start one execution.",
         ),
     ] = None
     version: WorkflowVersion = None
@@ -109,7 +113,7 @@ async def add_webhook(
     *,
     arguments: WebhookArguments,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Replace the webhook of the workflow.")
+        bool, typer.Option("--replace", help="Replace the webhook that the workflow has already.")
     ] = False,
     as_json: AsJson = False,
     location: StoreLocation,
@@ -128,10 +132,10 @@ async def add_webhook(
         return
     print(f"workflow '{view.workflow}' is started by: POST {_format_path(view)}")
     if view.secret is None:
-        print("it has no secret: anyone who can reach the server can start it")
+        print("the webhook has no secret: anyone who can reach the server can start the workflow")
     else:
         variable = f"RUNNEL_SECRET_{view.secret.upper()}"
-        print(f"its secret is {variable}, where 'runnel api' or 'runnel dev' runs")
+        print(f"set the secret in {variable} where 'runnel api' or 'runnel dev' runs")
 
 
 async def list_webhooks(
@@ -167,14 +171,14 @@ async def show_webhook(
 
 
 async def remove_webhook(workflow: WorkflowArgument, *, location: StoreLocation) -> None:
-    """Remove the webhook of a workflow for good; executions that it has started continue."""
+    """Remove the webhook of a workflow for good; executions that the webhook started continue."""
     async with open_webhooks(configure(location)) as webhooks:
         await webhooks.remove(workflow)
     print(f"the webhook of workflow '{workflow}' is removed")
 
 
 app = make_command_group(
-    "Run workflows when another service calls.",
+    "Run workflows when another service calls a webhook.",
     first_command="runnel webhook add report --kind github --secret github_hook",
     commands={
         "add": (

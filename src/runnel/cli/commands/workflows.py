@@ -33,12 +33,18 @@ WorkflowNameArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[NAME]",
-        help="List the versions of this workflow.",
+        help="The name of a stored workflow, whose versions are listed.",
         autocompletion=complete_workflow,
     ),
 ]
 VersionOption = Annotated[
-    int | None, typer.Option("--version", metavar="N", min=1, help="Print this version as YAML.")
+    int | None,
+    typer.Option(
+        "--version",
+        metavar="N",
+        min=1,
+        help="The number of a version of the workflow, which is printed as YAML.",
+    ),
 ]
 DiffVersion = Annotated[
     int | None,
@@ -57,20 +63,23 @@ def workflows(
     version: VersionOption = None,
     former: DiffVersion = None,
     is_deleted: Annotated[
-        bool, typer.Option("--delete", help="Delete all versions; executions stay.")
+        bool,
+        typer.Option("--delete", help="Delete all versions of the workflow; its executions stay."),
     ] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")] = False,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", help="Delete the workflow without confirmation.")
+    ] = False,
     limit: Limit = LIMIT_DEFAULT,
     as_json: AsJson = False,
     location: StoreLocation,
 ) -> None:
-    """List stored workflows or the versions of one.
+    """List stored workflows, or the versions of one workflow.
 
     Every change of a workflow is stored as its next version. Executions keep their version.
     """
     if name is None and (version is not None or former is not None):
         option = "--diff" if version is None else "--version"
-        raise InputError(f"{option}: name the workflow, too: 'runnel workflows NAME {option} 1'")
+        raise InputError(f"{option}: name the workflow as well: 'runnel workflows NAME {option} 1'")
     settings = configure(location)
     if is_deleted:
         if name is None or version is not None or former is not None:
@@ -105,7 +114,7 @@ async def _load_versions(settings: Settings, name: str, limit: int) -> Sequence[
 async def _load_definitions(
     settings: Settings, name: str, versions: Sequence[int | None]
 ) -> list[WorkflowDocument]:
-    """Loads the versions of a workflow; None is the newest. Raises NotFoundError."""
+    """Loads the given versions of a workflow; None means the newest. Raises NotFoundError."""
     definitions: list[WorkflowDocument] = []
     async with open_client(settings) as session:
         library = session.client.library
@@ -123,13 +132,13 @@ async def _load_definitions(
 
 
 async def _find_newest(library: Workflows, name: str) -> StoredWorkflow:
-    """Returns the newest version; raises NotFoundError, which suggests a similar name."""
+    """Returns the newest version of a workflow; raises NotFoundError with a similar name."""
     try:
         return (await library.versions(name, limit=1))[0]
     except NotFoundError as error:
         known = [definition.name for definition in await library.list(limit=1_000)]
         similar = suggest_name(name, known).strip(" ()")
-        hint = similar or "'runnel workflows' shows all workflows"
+        hint = similar or "'runnel workflows' lists the stored workflows"
         raise NotFoundError("workflow", escape_unprintable(name), hint=hint) from error
 
 
@@ -209,8 +218,9 @@ def _to_yaml(definition: WorkflowDocument) -> str:
 
 
 def _delete_workflow(name: str, settings: Settings, *, is_sure: bool) -> None:
-    """Deletes a workflow; raises NotFoundError, or WrongStateError while it has executions that
-    are not final.
+    """Deletes a workflow; raises NotFoundError.
+
+    Raises WrongStateError if an execution of the workflow is not final.
     """
     newest = asyncio.run(_load_newest_version(name, settings))
     subject = f"workflow {quote_name(name)} (up to version {newest})"

@@ -1,4 +1,4 @@
-"""Draws a graph: as text, as a list of layers if it is too large, or as SVG."""
+"""Draws a workflow graph as text or SVG; a graph that is too large becomes a list of layers."""
 
 from html import escape
 from math import ceil
@@ -22,9 +22,9 @@ PARENTS_MAX = 3
 
 
 def list_layers(graph: Graph, *, columns: int) -> str:
-    """Lists a graph that is too large to draw: one shortened line per layer.
+    """Returns a list of layers for a graph that is too large to draw: one shortened line per layer.
 
-    The parents of a node follow its name.
+    The parents of a node follow the name of the node.
     """
     layers = graph.layers()
     digits = len(str(len(layers)))
@@ -38,7 +38,7 @@ def list_layers(graph: Graph, *, columns: int) -> str:
 
 
 def _format_layer(graph: Graph, ids: list[NodeId], room: int) -> str:
-    """Lists as many nodes as fit, and the number of the others."""
+    """Returns as many nodes of a layer as fit, and the number of nodes that are left out."""
     shown = ""
     for number, id_ in enumerate(ids):
         more = f" … {len(ids) - number:,} more"
@@ -129,8 +129,8 @@ def _build_legend(graph: Graph) -> list[str]:
 
 # A graph as an SVG image, for light and dark pages and for screen readers.
 #
-# It has the layout of the terminal, with one column as the unit, so that every label fits its box
-# in a monospaced font.
+# The image has the same layout as the text, with one column as the unit. So every label in a
+# monospaced font fits its box.
 
 # With more nodes, crossing lines can't be told apart.
 SVG_NODES_MAX = 500
@@ -205,7 +205,7 @@ def _describe_graph(graph: Graph) -> str:
 
 
 def _draw_svg_edges(layout: GraphLayout) -> list[str]:
-    """Draws curves from layer to layer; an edge that skips a layer is straight there."""
+    """Draws curves from layer to layer; within a skipped layer, an edge is straight."""
     curves = []
     for depth, pairs in enumerate(layout.edges):
         for above, below in pairs:
@@ -291,5 +291,5 @@ def _compute_top_y(depth: int) -> float:
 
 
 def _escape_text(text: str) -> str:
-    """Escapes text for XML, which has no control characters, not even as entities."""
+    """Escapes text for XML, which allows no control characters, not even as entities."""
     return escape(escape_unprintable(text))

@@ -1,7 +1,7 @@
 """Computes the layout of a drawn graph: layers of boxes, ordered so that lines are short.
 
-An edge that skips layers passes an empty box in each of them. So every line leads from one layer to
-the next.
+An edge that skips layers passes through an empty box in each skipped layer. So every line leads
+from one layer to the next.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ CONDITION_MARK = "?"
 
 @dataclass(slots=True)
 class Box:
-    """A box; without a label, the place where a line passes. `center` is a column."""
+    """A box of the drawing; `center` is a column. A line passes through a box without a label."""
 
     label: str
     width: int
@@ -38,7 +38,10 @@ class Box:
 
 @dataclass(slots=True)
 class GraphLayout:
-    """`edges[i]` lead from layer i to layer i + 1, as pairs of indexes into `boxes`."""
+    """The boxes of a drawn graph, by layer.
+
+    `edges[i]` has pairs of indexes into `boxes`: lines from layer i to layer i + 1.
+    """
 
     boxes: list[Box]
     layers: list[list[int]]
@@ -52,7 +55,7 @@ class GraphLayout:
 def compute_layout(
     graph: Graph, *, min_width: Callable[[int], int] = lambda _index: 0
 ) -> GraphLayout:
-    """Places the boxes; a box is as wide as its label, and at least `min_width` of its node."""
+    """Returns the layout of a graph; each box is wide enough for its label and `min_width`."""
     layout = _build_layout(graph, min_width)
     _order_layers(layout)
     _pack_layers(layout)
@@ -95,7 +98,10 @@ def _build_layout(graph: Graph, min_width: Callable[[int], int]) -> GraphLayout:
 
 
 def _order_layers(layout: GraphLayout) -> None:
-    """Orders boxes by the barycenter of their neighbours, from above and from below in turn."""
+    """Orders the boxes of each layer by the mean position of their neighbours.
+
+    Sweeps downwards and upwards in turn.
+    """
     for sweep in range(SWEEP_COUNT):
         order = range(1, len(layout.layers))
         for depth in order if sweep % 2 == 0 else [d - 1 for d in reversed(order)]:
@@ -144,8 +150,8 @@ def _align_layers(layout: GraphLayout, *, downwards: bool) -> None:
 def _position_boxes(row: Sequence[Box], centers: Sequence[int]) -> None:
     """Moves the boxes of a row as near to `centers` as their widths allow.
 
-    Pushed from the left and pushed from the right, both keep the distances between boxes. So does
-    the mean of the two.
+    Computes positions from the left and from the right. Both keep the distances between boxes, and so
+    does their mean.
     """
     from_left: list[int] = []
     for i, center in enumerate(centers):
@@ -168,7 +174,10 @@ def _compute_mean(values: Sequence[float], default: float) -> float:
 
 
 def _compute_median(values: list[int], default: int) -> int:
-    """Returns the median: unlike a mean, it aligns a box exactly with one of three neighbours."""
+    """Returns the median of the values, or `default` without values.
+
+    Unlike a mean, the median aligns a box exactly with one of three neighbours.
+    """
     if not values:
         return default
     ordered = sorted(values)
@@ -221,7 +230,7 @@ class LineBundle:
 
 
 def route_lines(lines: Sequence[tuple[int, int]], width: int) -> list[str] | None:
-    """Returns the rows of text between two layers; an empty list if all lines are straight.
+    """Returns the rows of text between two layers; the list is empty if all lines are straight.
 
     Returns None if two lines could be mistaken for each other.
     """
@@ -236,7 +245,7 @@ def route_lines(lines: Sequence[tuple[int, int]], width: int) -> list[str] | Non
 
 
 def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
-    """Bundles lines by their upper end if several leave it, otherwise by their lower end."""
+    """Bundles lines that leave the same box; bundles all other lines by the box they reach."""
     leaving: dict[int, int] = {}
     for top, _ in lines:
         leaving[top] = leaving.get(top, 0) + 1
@@ -250,7 +259,10 @@ def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
 
 
 def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
-    """Gives each bundle the first free row; returns the number of rows, None if impossible."""
+    """Gives each bundle the first free row; returns the number of rows.
+
+    Returns None if two bundles must each turn above the other.
+    """
     bent = [bundle for bundle in bundles if not bundle.is_straight]
     above = {id(bundle): _find_bundles_above(bundle, bent) for bundle in bent}
     placed: list[LineBundle] = []

@@ -1,4 +1,4 @@
-"""The live view of a terminal: the frame of an execution, and lines that are redrawn."""
+"""Draws the live view of a terminal: the frame of an execution, and lines that are redrawn."""
 
 import asyncio
 import os
@@ -34,7 +34,10 @@ COLUMNS_DEFAULT, LINES_DEFAULT = 80, 25
 def build_frame(
     progress: ExecutionProgress, *, now: float, hints: SignalHints, lines_max: int = LINES_MAX
 ) -> list[Text]:
-    """Returns a line for each node; of a large graph, the counts and the active nodes."""
+    """Returns a headline and a line for each node.
+
+    For a graph with more than `lines_max` lines, returns the counts of states and the active nodes.
+    """
     if len(progress.lines) + 1 <= lines_max:
         body = list(_build_node_lines(progress, list(progress.lines.values()), now, hints))
     else:
@@ -129,11 +132,11 @@ def _choose_glyph(state: str, now: float) -> str:
 class OutputCapture:
     """Captures output that bypasses Python's streams, such as that of child processes.
 
-    Written straight to the terminal, it would tear the live view. So it goes through a pipe and is
-    printed above the view. Python's own output does not use the pipe: the thread that reads the
-    pipe could wait for itself.
+    Output written straight to the terminal would break the live view. So the output goes through a
+    pipe and is printed above the view. Python's own output does not use the pipe: the thread that
+    reads the pipe could wait for itself.
 
-    It captures until `close`; `terminal` is the former stderr.
+    The capture lasts until `close`. `terminal` is the former stderr.
     """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
@@ -149,7 +152,7 @@ class OutputCapture:
         self._loop.add_reader(self._read, self._read_output)
 
     def size(self) -> tuple[int, int]:
-        """Returns columns and lines of the terminal, which the standard streams no longer reach."""
+        """Returns columns and lines of the terminal; the standard streams lead to the pipe instead."""
         columns, lines = os.get_terminal_size(self._saved[STDERR])
         return columns or COLUMNS_DEFAULT, lines or LINES_DEFAULT
 
@@ -177,7 +180,7 @@ class LiveLines:
 
     `lines` is called with the height of the terminal for each frame.
 
-    Until `close`, it relays all output of this process and its children.
+    Until `close`, all output of this process and its children appears above the lines.
     """
 
     def __init__(self, lines: Callable[[int], Iterable[Text]]) -> None:

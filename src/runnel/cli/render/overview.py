@@ -1,4 +1,4 @@
-"""The rows of `runnel top`: executions, queues, workers and orchestrators."""
+"""Builds the tables of `runnel top`: executions, queues, workers and orchestrators."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from runnel.client.operations import to_queue_name
 from runnel.views.execution import ExecutionSummary
 from runnel.views.operations import QueueView, WorkerView
 
-# More are shown as "500+"; the screen lists only a few of them.
+# If there are more unfinished executions, the headline says "500+".
 UNFINISHED_COUNTED_MAX = 500
 QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
 WORKER_HEADERS = ("WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
@@ -32,13 +32,13 @@ class OverviewSection(NamedTuple):
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     empty_text: str
-    """Printed instead of a table without rows."""
+    """The text that is printed instead of an empty table."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `runnel top`.
 
-    `queues` and `workers` are None for a data directory: its tasks are in the memory of processes.
+    `queues` and `workers` are None for a data directory, whose tasks are in the memory of processes.
     """
 
     at: float

@@ -1,4 +1,4 @@
-"""The one printer of lists and single things: a table or facts for a person, JSON for a program."""
+"""Prints lists and single objects: tables and facts for a person, JSON for a program."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -27,9 +27,10 @@ def print_list(
     order: str = "first",
     to_json: Callable[[T], Json] = build_document,
 ) -> None:
-    """Prints one JSON object per line, or a table; without items, the sentence `empty`.
+    """Prints items as a table, or with `as_json` as one JSON object per line.
 
-    As many items as `limit` mean that there may be more: then a last line says so.
+    Prints the sentence `empty` if there are no items. If the number of items equals `limit`, a last
+    line says that there may be more.
     """
     if as_json:
         print_json_lines(items, to_json)
@@ -49,7 +50,7 @@ def print_json_lines(items: Iterable[T], to_json: Callable[[T], Json] = build_do
 def print_facts(
     title: Sequence[Cell], facts: Iterable[tuple[str, str]], *, name_width: int = 10
 ) -> None:
-    """Prints a title, and below it each fact that has a text."""
+    """Prints a title, and below it the name and text of each fact; skips facts without a text."""
     print_styled(title)
     for name, text in facts:
         if text:
@@ -57,13 +58,13 @@ def print_facts(
 
 
 def print_text_section(title: str, text: str | None) -> None:
-    """Prints a text below a title; nothing if there is no text."""
+    """Prints a text below a title; prints nothing if there is no text."""
     if text:
         print_styled([Cell(f"\n{title}", "dim")])
         print(text.rstrip())
 
 
 def print_value_section(title: str, value: Json) -> None:
-    """Prints a value as JSON below a title; nothing if it is None."""
+    """Prints a value as JSON below a title; prints nothing if the value is None."""
     if value is not None:
         print_text_section(title, to_pretty_json(value))

@@ -1,4 +1,4 @@
-"""Folds events into the progress of an execution, one line per node, for a progress view."""
+"""Computes the progress of an execution from its events, one line per node, for a view."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from runnel.core.states import (
 from runnel.core.workflow import Workflow
 from runnel.views.execution import ExecutionView, summarize_waiting_items
 
-# The nodes that the view lists of a graph that is too large to show.
+# If a graph is too large to show, the view lists only the nodes in these states.
 ACTIVE_STATES = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
 
 SettledEvent: TypeAlias = e.NodeCompleted | e.NodeFailed | e.NodeSkipped | e.NodeCancelled
@@ -29,8 +29,8 @@ SettledEvent: TypeAlias = e.NodeCompleted | e.NodeFailed | e.NodeSkipped | e.Nod
 class NodeLine:
     """The progress of one node.
 
-    `note` is why it was skipped, failed or cancelled. `wait` and `detail` name what it waits for. A
-    map has `detail` and `due` while all of its items wait.
+    `note` is the reason why the node was skipped, failed or was cancelled. `wait` and `detail`
+    describe the wait of the node. A map has `detail` and `due` while all of its items wait.
     """
 
     node_id: str
@@ -55,8 +55,8 @@ class NodeLine:
 class ExecutionProgress:
     """The progress of an execution; `lines` has the nodes in the order of the workflow.
 
-    `counts` and `active` save each frame a walk over all nodes. `changed` collects the lines that
-    have changed, in order, until the view clears it.
+    `counts` and `active` are kept up to date, so that a frame need not visit all nodes. `changed` has
+    the changed lines, in order, until the view clears the list.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -85,7 +85,7 @@ class ExecutionProgress:
         return progress
 
     def catch_up(self, execution: Execution) -> None:
-        """Adopts the state of the stored execution, whatever events came before."""
+        """Copies the state of the stored execution, whatever events were applied before."""
         self.state = execution.state
         self.started_at = execution.started_at
         self.finished_at = execution.finished_at
@@ -100,7 +100,7 @@ class ExecutionProgress:
                 line.detail, line.due = waiting.text, waiting.due
 
     def finish(self, view: ExecutionView) -> None:
-        """Adopts the final state that the store has, whatever events came before."""
+        """Copies the final state from the store, whatever events were applied before."""
         self.state = view.status
         self.started_at, self.finished_at = view.started_at, view.finished_at
         self.error = view.error or ""
@@ -124,7 +124,7 @@ class ExecutionProgress:
         return sum(self.counts[state] for state in FINAL_NODE_STATES)
 
     def list_waiting(self) -> list[NodeLine]:
-        """Returns nodes that wait, and maps whose items all wait."""
+        """Returns the lines of waiting nodes, and of maps whose items all wait."""
         maps = (line for line in self.active[NodeState.RUNNING].values() if line.detail)
         return [*self.active[NodeState.WAITING].values(), *maps]
 
@@ -148,8 +148,8 @@ class ExecutionProgress:
     def start(self, node_id: str, attempt: int, at: float) -> None:
         """Marks a node as running.
 
-        The notification may come before the event that queued the node. Then it is kept until that
-        event, so that no node seems to start before its parents have ended.
+        The notification may come before the event that queued the node. In that case the start is kept
+        until that event, so that no node seems to start before its parents have ended.
         """
         line = self.lines[node_id]
         if line.state is NodeState.QUEUED and line.attempts == attempt:
@@ -193,7 +193,7 @@ def _on_execution_started(
 
 
 def _on_taken(progress: ExecutionProgress, event: e.NodesTaken, at: float) -> None:
-    """Shows nodes of a rerun as they ended before, without reporting a change."""
+    """Sets the nodes that a rerun takes over to their former states; records no change."""
     for taken in event.taken:
         line = progress.lines[taken.node]
         if taken.item == NO_ITEM:

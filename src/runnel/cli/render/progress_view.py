@@ -1,4 +1,4 @@
-"""Shows executions while they run: redrawn on a terminal, as plain lines anywhere else."""
+"""Shows running executions: a redrawn view on a terminal, else plain lines."""
 
 import os
 import sys
@@ -22,13 +22,13 @@ MAP_PROGRESS_STEPS = 10
 
 
 class ProgressView(Protocol):
-    """Shows executions to the user; a failure of the view must not stop them."""
+    """Shows the progress of executions; a failure of the view must not stop the executions."""
 
     def add(self, progress: ExecutionProgress) -> None:
-        """Adds an execution; of one that has started before, it shows the waits."""
+        """Adds an execution; if it has started before, shows the nodes that wait."""
 
     def show_changes(self, progress: ExecutionProgress) -> None:
-        """Shows the lines in `progress.changed`, and clears it."""
+        """Shows the lines in `progress.changed`, and clears that list."""
 
     def refresh(self) -> None: ...
 
@@ -38,7 +38,7 @@ class ProgressView(Protocol):
 
 
 def open_progress_view(clock: Clock, hints: SignalHints) -> ProgressView:
-    """Returns a view on stderr, because stdout is for the result."""
+    """Returns a view that writes to stderr, because stdout is for the result."""
     return LiveProgressView(clock, hints) if is_live_terminal() else PlainProgressView(clock, hints)
 
 
@@ -47,7 +47,7 @@ def is_live_terminal() -> bool:
 
 
 class PlainProgressView:
-    """Prints one line for each change at once; prints nothing after stderr was closed."""
+    """A progress view that prints a line for each change; prints nothing after stderr was closed."""
 
     def __init__(self, clock: Clock, hints: SignalHints) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class PlainProgressView:
         """Nothing to close."""
 
     def _is_worth_printing(self, progress: ExecutionProgress, line: NodeLine) -> bool:
-        """Returns False for most items of a map: it prints a line per tenth of its items."""
+        """Returns False for most items of a map: each tenth of the items prints one line."""
         if line.state is not NodeState.RUNNING or line.items is None:
             return True
         step = MAP_PROGRESS_STEPS * line.items_settled // max(1, line.items)
@@ -103,7 +103,7 @@ class PlainProgressView:
 
 
 class LiveProgressView:
-    """Redraws ten times a second; the output of user code appears above it."""
+    """A progress view that is redrawn ten times a second; output of user code appears above it."""
 
     def __init__(self, clock: Clock, hints: SignalHints) -> None:
         from runnel.cli.render.live_frames import LiveLines

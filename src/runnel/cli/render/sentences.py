@@ -18,13 +18,13 @@ _WAIT_TEXTS = {
 
 
 class SignalHints(Protocol):
-    """Writes the command that sends a signal, for the user to copy."""
+    """Formats the command that sends a signal, for the user to copy."""
 
     def signal(self, execution_id: str, name: str) -> str: ...
 
 
 def describe_reason(line: NodeLine, now: float) -> str:
-    """Returns the last column of a node's line: the error, the reason or the wait; may be empty."""
+    """Returns the error, the reason or the wait of a node; empty if the node has none."""
     if line.state is NodeState.WAITING:
         return _describe_wait(line, now)
     if line.state in {NodeState.SKIPPED, NodeState.FAILED, NodeState.CANCELLED}:
@@ -37,7 +37,7 @@ def describe_reason(line: NodeLine, now: float) -> str:
 
 
 def describe_change(line: NodeLine, now: float) -> str:
-    """Returns a node's line for the plain view."""
+    """Returns the line that the plain view prints for a changed node."""
     reason = describe_reason(line, now)
     match line.state:
         case NodeState.COMPLETED:
@@ -60,14 +60,14 @@ def describe_change(line: NodeLine, now: float) -> str:
 
 
 def format_elapsed(line: NodeLine, now: float) -> str:
-    """Returns how long a node has run; empty for a node that has not started."""
+    """Returns the duration of a node as text; empty if the node has not started."""
     if line.started_at is None or line.state in {NodeState.PENDING, NodeState.QUEUED}:
         return ""
     return _format_elapsed(line, now)
 
 
 def describe_outcome(progress: ExecutionProgress, now: float) -> str:
-    """Writes `demo completed in 3.2 s`, with the error if there is one."""
+    """Returns a sentence such as `demo completed in 3.2 s`, with the error of a failure."""
     since = progress.started_at or now
     took = format_duration((progress.finished_at or now) - since)
     error = f": {' '.join(progress.error.split())}" if progress.error else ""
@@ -75,7 +75,7 @@ def describe_outcome(progress: ExecutionProgress, now: float) -> str:
 
 
 def describe_clean_up(progress: ExecutionProgress, children: Sequence[str]) -> str:
-    """Explains why the command still waits although the execution is final."""
+    """Returns the sentence that says why the command still waits for a final execution."""
     noun = "execution" if len(children) == 1 else "executions"
     waits = f"waits for the clean-up of child {noun} {join_names(children, 3)}"
     return f"{progress.name} {progress.state.lower()}, {waits}"
@@ -102,7 +102,7 @@ def _describe_wait(line: NodeLine, now: float) -> str:
 
 
 def _describe_item_wait(line: NodeLine, now: float) -> str:
-    """Puts the time first, because a narrow terminal cuts off the end."""
+    """Returns the wait of a map's items; the time is first, because a terminal cuts off the end."""
     remaining = "" if line.due is None else f"{format_duration(line.due - now)} more "
     return f"waits {remaining}for {line.detail}"
 

@@ -21,7 +21,7 @@ RESERVED_LABEL_PREFIX = "runnel."
 
 
 def format_duration(seconds: float) -> str:
-    """Writes `0.2 s`, `12 s`, `3m 20s`, `2h 05m` or `4d 3h`: at most two units."""
+    """Returns a duration such as `0.2 s`, `12 s`, `3m 20s`, `2h 05m` or `4d 3h`."""
     seconds = max(0.0, seconds)
     if seconds < 9.95:  # noqa: PLR2004  # 9.95 would round to 10.0
         return f"{seconds:.1f} s"
@@ -36,7 +36,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_local_time(at: float) -> str:
-    """Writes date and time in the time zone of the machine."""
+    """Returns date and time in the time zone of the machine."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -59,18 +59,18 @@ def to_pretty_json(value: Json) -> str:
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """Writes `1 node` or `5 nodes`."""
+    """Returns a number with its noun, such as `1 node` or `5 nodes`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def join_names(names: Sequence[str], names_max: int) -> str:
-    """Lists the first names, and the number of the others."""
+    """Returns the first names, and the number of names that are left out."""
     listed = ", ".join(names[:names_max])
     return listed if len(names) <= names_max else f"{listed} and {len(names) - names_max:,} more"
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """Writes the labels of the user; leaves out those that Runnel adds."""
+    """Returns the labels of the user as text; omits the labels that Runnel adds."""
     return " ".join(
         f"{key}={value}"
         for key, value in labels.items()
@@ -109,7 +109,7 @@ class Cell(NamedTuple):
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """Prints aligned columns: in colour on a terminal, plain in a pipe.
 
-    A terminal cuts the last column at its edge; in a pipe it has its full length.
+    On a terminal, the last column is cut at the edge. In a pipe, it has its full length.
     """
     table = [[Cell(head, "dim") for head in headers], *rows]
     widths = [max(len(row[i].text) for row in table) for i in range(len(headers))]
@@ -128,7 +128,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def print_styled(cells: Sequence[Cell]) -> None:
-    """Prints the cells as one line; without styles if stdout is not a terminal."""
+    """Prints the cells as one line; omits the styles if stdout is not a terminal."""
     if not is_styled():
         print("".join(cell.text for cell in cells))
         return

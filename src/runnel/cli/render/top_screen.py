@@ -1,4 +1,4 @@
-"""The overview of `runnel top` on a terminal: each section gets a share of the lines."""
+"""Builds the screen of `runnel top`: each section gets a share of the terminal's lines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from runnel.cli.render.overview import Overview, OverviewSection, build_headline
 from runnel.cli.render.text import COLUMN_GAP, Cell
 
 ROWS_MIN = 3
-# The title, the column headers and the empty line above them.
+# The lines of a section besides its rows: an empty line, the title and the column headers.
 SECTION_OVERHEAD_LINES = 3
 
 
@@ -26,7 +26,10 @@ def build_screen(overview: Overview, *, height: int, problem: str = "") -> Text:
 
 
 def allocate_rows(row_counts: Sequence[int], lines: int) -> list[int]:
-    """Gives each section a few rows, then shares the others among sections that have more."""
+    """Returns the number of rows for each section.
+
+    Each section gets up to 3 rows; the free rows are shared among sections that have more.
+    """
     free = lines - SECTION_OVERHEAD_LINES * len(row_counts)
     shares = [min(count, ROWS_MIN) for count in row_counts]
     free -= sum(shares)

@@ -1,4 +1,4 @@
-"""Reads the documents of a batch: one per line of a JSONL or CSV file, each with its key."""
+"""Reads the input documents of a batch from a JSONL or CSV file: one document per line."""
 
 import csv
 import hashlib
@@ -29,7 +29,7 @@ _RawLine = tuple[int, Json]
 
 
 class BatchDocument(msgspec.Struct, frozen=True):
-    """One document; its `key` does not change when the line moves within the file."""
+    """One input document of a batch; its `key` stays the same if the line moves in the file."""
 
     line: int
     key: str
@@ -43,8 +43,8 @@ class BatchDocument(msgspec.Struct, frozen=True):
 def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchDocument]:
     """Reads and checks all documents of a file; raises InputError with the problems.
 
-    The key of a document is the value at `id_field`, or else a hash of its content. A number is
-    added to the keys of equal lines, in the order of the file.
+    The key of a document is the value at `id_field`; without `id_field`, a hash of the content. If
+    lines are equal, a number is added to the hash, in the order of the file.
     """
     _check_id_field(id_field)
     lines = _read_lines(source, workflow.input)
@@ -67,7 +67,7 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
         documents[key] = BatchDocument(line, key, data)
     _raise_for_problems(source, problems)
     if not documents:
-        raise InputError(f"--inputs {source}: it has no documents")
+        raise InputError(f"--inputs {source}: the file has no documents")
     return list(documents.values())
 
 
@@ -77,7 +77,7 @@ def _check_id_field(path: str | None) -> None:
 
 
 def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
-    """Yields the values in a file; raises InputError when it can't be read."""
+    """Yields the value of each line with its number; raises InputError if the file can't be read."""
     is_csv = source.lower().endswith(".csv")
     try:
         with _open_source(source) as file:
@@ -88,7 +88,7 @@ def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLin
                 else _parse_json_lines(texts, source)
             )
     except OSError as error:
-        raise InputError(f"--inputs {source}: it can't be read: {error.strerror}") from error
+        raise InputError(f"--inputs {source}: the file can't be read: {error.strerror}") from error
 
 
 def _open_source(source: str) -> AbstractContextManager[BinaryIO]:
@@ -96,7 +96,7 @@ def _open_source(source: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
-    """Decodes line by line, because the file may be a pipe without an end."""
+    """Yields the lines as text, one by one, because the file may be a pipe without an end."""
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1
@@ -114,7 +114,7 @@ def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
 
 
 def _parse_json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
-    """Yields a value per line; skips empty lines."""
+    """Yields the number and the JSON value of each line; skips empty lines."""
     for number, line in enumerate(texts, start=1):
         if line.strip():
             try:
@@ -129,9 +129,9 @@ def _parse_json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
 def _parse_csv_lines(
     texts: Iterator[str], source: str, schema: dict[str, Json] | None
 ) -> Iterator[_RawLine]:
-    """Yields an object per line; the first line has its keys.
+    """Yields the number and the object of each line; the first line has the keys.
 
-    Values are texts, unless the schema refuses a text and accepts a number, true, false or null.
+    A value is a text, unless the schema refuses the text and accepts a number, true, false or null.
     """
     reader = csv.reader(texts, strict=True)
     try:

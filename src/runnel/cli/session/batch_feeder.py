@@ -32,9 +32,9 @@ from runnel.views.execution import ExecutionSummary
 
 
 class DocumentOutcome(msgspec.Struct, frozen=True):
-    """The result of one document.
+    """The result of one document of a batch.
 
-    `is_from_earlier_run` means that its execution ended before this command began.
+    `is_from_earlier_run` means that the document's execution ended before this command began.
     """
 
     document: BatchDocument
@@ -52,7 +52,7 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
 
 
 class BatchTally:
-    """Counts the results of a batch, and computes its pace."""
+    """Counts the results of a batch, and computes the documents per hour."""
 
     def __init__(self, total: int, *, started_at: float) -> None:
         self.total = total
@@ -80,16 +80,16 @@ class BatchTally:
         return len(self._took_s)
 
     def per_hour(self, now: float) -> float:
-        """Returns the documents per hour that this command has finished; 0 before the first."""
+        """Returns the documents per hour that this command finishes; 0 before the first document."""
         return HOUR_S * self.done_now / max(1e-9, now - self.started_at)
 
     def remaining_s(self, now: float) -> float | None:
-        """Returns None before the first document has ended."""
+        """Returns the estimated seconds until the batch ends; None before the first document ends."""
         pace = self.per_hour(now)
         return None if not self.done_now else HOUR_S * (self.total - self.done) / pace
 
     def quantile_s(self, share: float) -> float | None:
-        """Returns the time within which this share of the executions ended."""
+        """Returns the duration that this share of the executions did not exceed."""
         if not self._took_s:
             return None
         return self._took_s[min(self.done_now - 1, int(share * self.done_now))]
@@ -112,8 +112,8 @@ def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-# How often the executions in flight are polled. An execution that ends in this process wakes the
-# feeder at once.
+# The feeder polls the executions in flight at this interval. An execution that ends in this process
+# wakes the feeder at once.
 POLL_INTERVAL_S = 0.2
 IDS_PER_LOOKUP = 500
 ADOPT_INTERVAL_S = 2.0
@@ -123,7 +123,7 @@ RERUN_KEY = "batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
-    """The documents to run; `name` identifies the batch among those of the workflow."""
+    """A batch of documents to run; `name` identifies the batch among all batches of the workflow."""
 
     name: str
     graph: Graph
@@ -147,7 +147,7 @@ AdoptCallback = Callable[[ExecutionId], Awaitable[None]]
 
 
 class BatchFeeder:
-    """Submits documents and calls `on_outcome` once with the result of each.
+    """Submits documents and calls `on_outcome` once with the result of each document.
 
     `adopt` is called every 2 s with each execution in flight, so that this process can resume the
     executions of a dead process of the same batch. Over HTTP (`is_over_http`), the server checks
@@ -199,7 +199,7 @@ class BatchFeeder:
             end_watch()
 
     async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
-        """Submits as many documents as the limit allows; returns False when none is pending."""
+        """Submits as many documents as the limit allows; returns False if no document is pending."""
         room = min(IDS_PER_LOOKUP, self._batch.in_flight_max - self.in_flight)
         documents = list(islice(pending, room))
         if not documents:
@@ -214,7 +214,10 @@ class BatchFeeder:
     async def _start_document(
         self, document: BatchDocument, summary: ExecutionSummary | None
     ) -> None:
-        """Submits a document, also a known one: the submit checks that its content is the same."""
+        """Submits a document, or reports the outcome of its execution from an earlier run.
+
+        A known document is submitted as well: the submit checks that its content is unchanged.
+        """
         batch = self._batch
         execution_id = await self._submit(document)
         if summary is not None:
@@ -232,7 +235,7 @@ class BatchFeeder:
         # `read_documents` has checked the input.
         input_ = document.input if self._is_over_http else CheckedInput(document.input)
         try:
-            # A retry has the same key, so it can't submit twice.
+            # A retry has the same idempotency key, so it can't create a second execution.
             return await self._store_retry.run(
                 lambda: self._client.submit(
                     batch.graph,
@@ -250,7 +253,7 @@ class BatchFeeder:
             ) from error
 
     async def _find_last_rerun(self, summary: ExecutionSummary) -> ExecutionSummary:
-        """Follows the chain of reruns that `--retry-failed` has made of an execution."""
+        """Returns the last rerun that `--retry-failed` made of an execution, or the execution."""
         while (
             summary.status in FINAL_EXECUTION_STATES
             and summary.status is not ExecutionState.COMPLETED
@@ -265,7 +268,7 @@ class BatchFeeder:
     async def _poll_outcomes(self, stop: asyncio.Event) -> None:
         """Waits for a notification, at most 0.2 s, then reports the executions that have ended.
 
-        Polls the executions that ended in this process; otherwise every execution in flight.
+        If executions ended in this process, polls only these; if none did, polls all in flight.
         """
         async with asyncio.TaskGroup() as group:
             stopped = group.create_task(self._wake_on_stop(stop))
@@ -294,7 +297,7 @@ class BatchFeeder:
     async def _load_summaries(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionSummary]:
-        """Loads the summaries of the ids that exist; retries until the store answers."""
+        """Loads the summaries of the executions that exist; retries until the store responds."""
         return await self._store_retry.run(lambda: self._client.summaries(ids), "summaries")
 
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:

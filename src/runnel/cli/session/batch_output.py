@@ -29,16 +29,18 @@ def check_output(path: Path | None, sources: Iterable[Path]) -> None:
         raise InputError("--output -: stdout is for the summary; name a file")
     for source in map(get_file_path, sources):
         if _is_same_file(path, source):
-            raise InputError(f"--output {path}: it would overwrite {source}; name another file")
+            raise InputError(
+                f"--output {path}: the results would overwrite {source}; name another file"
+            )
 
 
 class OutputFile:
     """The file of `--output`; an earlier file stays until all lines are written.
 
-    Lines go to a file next to it, `NAME.part`, and `commit` renames that file. A part file of a
-    killed process is overwritten. A path that is not a regular file is written directly.
+    Lines are written to a part file, `NAME.part`, which `commit` renames. The part file of a killed
+    process is overwritten. A path that is not a regular file is written directly.
 
-    Raises InputError when the file can't be opened, StoreError when a write fails.
+    Raises InputError if the file can't be opened, and StoreError if a write fails.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +78,7 @@ class OutputFile:
         """Removes the part file, unless `commit` or `close_unfinished` was called."""
         if self._part is not None and not self._file.closed:
             self._part.unlink(missing_ok=True)
-        with suppress(OSError):  # the disk is full: `write` has reported it
+        with suppress(OSError):  # the disk is full: `write` has reported the error
             self._file.close()
 
     def _open(self) -> TextIO:
@@ -98,18 +100,21 @@ class OutputFile:
             file.close()
 
     def _format_error(self, error: OSError) -> str:
-        return f"--output {self._path}: it can't be written: {error.strerror}"
+        return f"--output {self._path}: the file can't be written: {error.strerror}"
 
 
 def _is_same_file(path: Path, source: Path) -> bool:
     try:
         return path.samefile(source)
     except OSError:
-        return False  # a file does not exist or can't be read; opening it reports the error
+        return False  # a file does not exist or can't be read; opening the file reports the error
 
 
 def _try_lock(file: TextIO) -> bool:
-    """Locks the file until it is closed; forked processes do not share the lock."""
+    """Locks the file until it is closed; returns False if another process holds the lock.
+
+    Forked processes do not share the lock.
+    """
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -118,14 +123,14 @@ def _try_lock(file: TextIO) -> bool:
 
 
 def _is_current_file(file: TextIO, path: Path) -> bool:
-    """Returns False if another process has renamed the part file meanwhile."""
+    """Returns True if `path` is still the open file; another process may have renamed it."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 class BatchResults:
-    """Writes a line for each document that has ended; without a path it writes nothing.
+    """Writes a line for each document that has ended; without a path, writes nothing.
 
-    Each run writes all lines, also for documents that ended in an earlier run.
+    Each run writes the lines of all documents, including documents that ended in an earlier run.
     """
 
     def __init__(self, path: Path | None, client: Client) -> None:
@@ -137,7 +142,10 @@ class BatchResults:
             self._file.write(to_compact_json(await self._build_record(outcome)))
 
     def finish(self, *, is_complete: bool) -> Path | None:
-        """Returns the path of the part file; None if the batch is complete or has no path."""
+        """Closes the file; returns the path of the part file if the batch is not complete, else None.
+
+        Returns None as well if there is no output file.
+        """
         if self._file is None:
             return None
         if not is_complete:
@@ -146,7 +154,10 @@ class BatchResults:
         return None
 
     def discard(self) -> None:
-        """Keeps the earlier file after an error; does nothing after `finish`."""
+        """Removes the part file after an error, so that the earlier file stays.
+
+        Does nothing after `finish`.
+        """
         if self._file is not None:
             self._file.discard()
 
@@ -175,7 +186,7 @@ def print_summary(name: str, tally: BatchTally, now: float, out: TextIO) -> None
     counts += [f"{unfinished:,} unfinished"] if unfinished else []
     print(f"{name}: {format_count(tally.total, 'document')}: {', '.join(counts)}", file=out)
     if tally.done_earlier:
-        print(f"  {tally.done_earlier:,} were done before", file=out)
+        print(f"  {tally.done_earlier:,} had ended before this run", file=out)
     p50, p95 = tally.quantile_s(0.5), tally.quantile_s(0.95)
     if p50 is not None and p95 is not None:
         done = format_count(tally.done_now, "document")
@@ -184,7 +195,7 @@ def print_summary(name: str, tally: BatchTally, now: float, out: TextIO) -> None
 
 
 def print_failures(tally: BatchTally, hints: CommandHints) -> None:
-    """Prints the first failures, and the command that shows one of them."""
+    """Prints the first failures of a batch, and the command that shows one of them."""
     if not tally.failures:
         return
     shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
@@ -196,7 +207,9 @@ def print_failures(tally: BatchTally, hints: CommandHints) -> None:
     if hidden:
         print_to_stderr(f"and {hidden:,} more; --output writes all of them to a file")
     command = hints.show(shown[0].summary.execution_id)
-    print_to_stderr(f"see: {command}; run what failed again: the same command with --retry-failed")
+    print_to_stderr(
+        f"see: {command}; to retry failed documents, add --retry-failed to the same command"
+    )
 
 
 def print_continue_hint(partial_output: Path | None) -> None:

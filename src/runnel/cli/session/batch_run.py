@@ -1,4 +1,4 @@
-"""Runs a batch: by an engine of this process, or by the workers of a server."""
+"""Runs a batch in an engine of this process, or submits it to the workers of a server."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -26,14 +26,14 @@ from runnel.cli.session.batch_output import (
     print_failures,
     print_summary,
 )
-from runnel.cli.session.follow import (
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.open_client import ClientSession, open_client
+from runnel.cli.session.run_locally import (
     REFRESH_S,
     UnfinishedChildren,
     make_stop_message,
     show_logs,
 )
-from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
 from runnel.client.listing import iter_headers
@@ -52,7 +52,7 @@ REPORT_INTERVAL_S = 5.0
 
 
 class BatchView(Protocol):
-    """Shows the progress of a batch: two redrawn lines on a terminal, or a line every 5 s."""
+    """Shows the progress of a batch: two redrawn lines on a terminal, else a line every 5 s."""
 
     def refresh(self) -> None: ...
 
@@ -64,7 +64,7 @@ class BatchView(Protocol):
 def open_batch_view(
     name: str, tally: BatchTally, clock: Clock, *, in_flight: Callable[[], int]
 ) -> BatchView:
-    """Returns a view on stderr, because stdout is for the result."""
+    """Returns a view that writes to stderr, because stdout is for the result."""
     if not is_live_terminal():
         return PlainBatchView(tally, clock)
     from runnel.cli.render.live_frames import LiveLines
@@ -130,7 +130,7 @@ STOP_MESSAGE = "no more documents are submitted; submitted executions continue"
 
 
 class ReportOptions(NamedTuple):
-    """Where results go: the summary to `out`, and a line per document to the file `output`."""
+    """The options of the report: the summary goes to `out`, a line per document to `output`."""
 
     hints: CommandHints
     out: TextIO
@@ -143,7 +143,7 @@ async def run_batch_locally(
 ) -> int:
     """Runs a batch in this process and returns the exit code.
 
-    It also resumes the unfinished executions of a dead process of the same batch.
+    Also resumes the unfinished executions of a dead process of the same batch.
     """
     engine = await build_engine(settings)
     try:
@@ -181,7 +181,7 @@ async def run_batch_on_server(
 class BatchRun:
     """One run of a batch, from the first document to the summary.
 
-    `signal` is the number of the first signal that arrived.
+    `signal` is the number of the first process signal, such as SIGINT.
     """
 
     def __init__(
@@ -219,7 +219,10 @@ class BatchRun:
     def show_progress(
         self, stop_message: str, stop_now: Callable[[], None] | None = None
     ) -> Iterator[None]:
-        """Shows progress on stderr. A signal stops submitting, a second one calls `stop_now`."""
+        """Shows progress on stderr while the block runs.
+
+        The first signal stops the submission of documents; the second signal calls `stop_now`.
+        """
 
         def on_signal(number: int) -> None:
             if self.signal is None:
@@ -243,7 +246,7 @@ class BatchRun:
             self._results.discard()
 
     async def feed_documents(self) -> None:
-        """Runs until all documents have ended, or until a signal."""
+        """Submits the documents and waits until all have ended, or until a signal arrives."""
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(self._feeder.run(self._stop))
             while not feeding.done():
@@ -251,7 +254,7 @@ class BatchRun:
                 await asyncio.wait([feeding], timeout=REFRESH_S)
 
     def report(self) -> int:
-        """Prints the result and returns the exit code."""
+        """Prints the summary of the batch and returns the exit code."""
         now, name = self._clock.now(), self._batch.name
         if self._report_options.as_json:
             print(to_compact_json(self.tally.to_document(name, now)), file=self._report_options.out)
@@ -303,7 +306,7 @@ def _watch_children(engine: Engine) -> UnfinishedChildren:
 
 
 async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:
-    """Waits for the clean-up nodes of children, which may still run after their root has failed."""
+    """Waits for children of failed executions: a child may still run its clean-up nodes."""
     if run.signal is not None:
         return
     for outcome in run.tally.failures:

@@ -1,389 +1,241 @@
-"""Runs an engine in this process, and follows executions until they end or a signal arrives."""
+"""Follows an execution that other processes run, until it is final or the user interrupts."""
 
 import asyncio
-import logging
-import sys
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from collections.abc import Callable
+from typing import TextIO
 
-from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
-from runnel.cli.errors import EXIT_CODE_BY_STATE, OK
+from runnel.app.process_signals import handle_signals
 from runnel.cli.render.progress import ExecutionProgress, apply_events
-from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
-from runnel.cli.render.sentences import describe_clean_up, describe_outcome
-from runnel.cli.render.text import to_compact_json, to_pretty_json
+from runnel.cli.render.progress_view import ProgressView, open_progress_view
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.streams import print_to_stderr
-from runnel.client.protocol import Client
-from runnel.core.events import ExecutionCreated, ExecutionFinished
-from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
-from runnel.core.states import ExecutionState
+from runnel.cli.session.open_client import (
+    ClientSession,
+    format_location,
+    load_workflow,
+    open_client,
+)
+from runnel.cli.session.run_locally import (
+    REFRESH_S,
+    Interruption,
+    StartOne,
+    report_results,
+    show_logs,
+)
+from runnel.client.operations import to_queue_key
+from runnel.client.protocol import Operations, find_owner
+from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
-from runnel.notify.event_bus import CommittedEvents, StartedTask
-from runnel.ports.clock import Clock
+from runnel.ports.clock import Clock, NoSecrets
 from runnel.settings.model import Settings
-from runnel.views import build_document
+from runnel.telemetry.logs import LogTelemetry
+from runnel.views.execution import decode_event
 
-if TYPE_CHECKING:
-    from runnel.app.engine import AdoptedPartitions, Engine
-
-# Log lines of user code and warnings of the engine, on stderr and above the live view.
-
-HANDLER_LOGGER = "runnel.handler"
-
-
-def show_logs(hide: Callable[[str], str]) -> None:
-    """Shows info lines of `ctx.logger` and all warnings on stderr; `hide` removes secrets."""
-    logging.raiseExceptions = False  # a closed stderr must not end the command
-    logging.getLogger().addHandler(_StderrHandler(hide))
-    logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
-
-
-class _StderrHandler(logging.Handler):
-    """Writes to the current `sys.stderr`, which a live view replaces while it is open.
-
-    A repeated event, such as a store that does not answer, is printed once.
-    """
-
-    def __init__(self, hide: Callable[[str], str]) -> None:
-        super().__init__()
-        self._hide = hide
-        self._last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        node = getattr(record, "node_id", None)
-        fields: dict[str, object] = getattr(record, "fields", {})
-        parts = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
-        line = self._hide(" ".join(parts))
-        prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
-        is_repeated = line == self._last and hasattr(record, "event")
-        self._last = line
-        if is_repeated:
-            return
-        try:
-            print(f"{prefix}: {line}", file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            self.handleError(record)
-
-
-REFRESH_S = 0.1
-
-
-class UnfinishedChildren:
-    """The unfinished child executions that the engine of this process runs, by their root."""
-
-    def __init__(self) -> None:
-        self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
-
-    def add(self, child: ExecutionId) -> None:
-        self._unfinished.setdefault(get_root_id(child), {})[child] = None
-
-    def remove(self, child: ExecutionId) -> None:
-        root = get_root_id(child)
-        children = self._unfinished.get(root, {})
-        children.pop(child, None)
-        if not children:
-            self._unfinished.pop(root, None)
-
-    def update(self, notification: CommittedEvents) -> None:
-        execution_id = ExecutionId(notification.execution_id)
-        if get_root_id(execution_id) == execution_id:
-            return
-        for event in notification.events:
-            if isinstance(event, ExecutionCreated):
-                self.add(execution_id)
-            elif isinstance(event, ExecutionFinished):
-                self.remove(execution_id)
-
-    def has_any(self, execution_id: ExecutionId) -> bool:
-        """Returns whether the tree of this execution has unfinished children."""
-        return get_root_id(execution_id) in self._unfinished
-
-    def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
-        """Lists the unfinished children of the execution's tree, oldest first."""
-        return list(self._unfinished.get(get_root_id(execution_id), ()))
+STOP_MESSAGE = "no longer watching; the execution continues"
 
 
 class FollowSession:
-    """Follows executions that an engine of this process runs.
+    """Reads the events of an execution that other processes run, and shows its progress.
 
-    An execution is finished when it and its children in this process are final: a child may run
-    clean-up nodes after its parent has ended.
-
-    The first signal prints `stop_message` and drains the engine; `signal` is its number. The second
-    signal cancels the running tasks. The third one ends the process at once, which loses no stored
-    data.
+    `warning` is None if the execution needs no worker process. `signal` is the number of the first
+    process signal, such as SIGINT.
     """
 
-    def __init__(self, engine: "Engine", view: ProgressView, *, stop_message: str) -> None:
-        self.signal: int | None = None
-        self.followed: dict[str, ExecutionProgress] = {}
-        self._engine = engine
-        self._view = view
-        self._stop_message = stop_message
-        self._signal_count = 0
-        self._has_all = True
-        self._store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
-        self._children = UnfinishedChildren()
-        self._unfinished: dict[str, ExecutionProgress] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self._following: list[asyncio.Task[None]] = []
-
-    def follow(self, progress: ExecutionProgress) -> None:
-        self.followed[progress.execution_id] = progress
-        self._unfinished[progress.execution_id] = progress
-        self._view.add(progress)
-        if self._group is not None:
-            self._following.append(self._group.create_task(self._wait_until_finished(progress)))
-
-    def add_child(self, child: ExecutionId) -> None:
-        """Adds a child, created by an earlier process, of an execution that the session follows."""
-        self._children.add(child)
-
-    @property
-    def is_finished(self) -> bool:
-        """Returns whether all executions are finished, and no other will be added."""
-        return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
-
-    @property
-    def interruption(self) -> "Interruption | None":
-        """Returns the interruption if a signal came before the end of the executions, else None."""
-        if self.signal is None or self.is_finished:
-            return None
-        unfinished = [
-            progress for progress in self._unfinished.values() if self._is_unfinished(progress)
-        ]
-        return Interruption(self.signal, unfinished)
-
-    def _is_unfinished(self, progress: ExecutionProgress) -> bool:
-        return not progress.is_final or self._children.has_any(ExecutionId(progress.execution_id))
-
-    async def run(
+    def __init__(
         self,
-        *,
-        adopts: "AdoptedPartitions" = False,
-        on_recovered: Callable[[], Awaitable[None]] | None = None,
+        session: ClientSession,
+        progress: ExecutionProgress,
+        view: ProgressView,
+        warning: "MissingProcessWarning | None" = None,
     ) -> None:
-        """Runs the engine until the executions are finished, or until a signal.
+        self.signal: int | None = None
+        self._client = session.client
+        self._clock = session.clock
+        self._progress = progress
+        self._execution_id = ExecutionId(progress.execution_id)
+        self._view = view
+        self._warning = warning
+        self._store_retry = StoreRetry(session.clock, LogTelemetry(), "watch")
+        self._events_seen = 0
+        self._last_event_at = 0.0
+        self._ended = asyncio.Event()
 
-        Calls `on_recovered` once the engine has taken over the free partitions.
-        """
-        show_logs(self._engine.secrets.redact)
-        self._has_all = on_recovered is None
-        end_watch = self._engine.event_bus.watch(self._on_notification)
+    @property
+    def interruption(self) -> Interruption | None:
+        """Returns the interruption if a signal came before the end of the execution, else None."""
+        if self.signal is None or self._progress.is_final:
+            return None
+        return Interruption(self.signal, [self._progress])
+
+    async def run(self) -> None:
+        show_logs(NoSecrets().redact)
+        self._view.add(self._progress)
         with handle_signals(self._on_signal, before_exit=self._view.close):
             try:
-                await self._run(adopts, on_recovered)
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self._follow()),
+                        group.create_task(self._warn_while_stalled()),
+                    ]
+                    while not await self._clock.wait(self._ended, REFRESH_S):
+                        self._view.show_changes(self._progress)
+                        self._view.refresh()
+                    for task in tasks:
+                        task.cancel()
             finally:
-                end_watch()
                 self._view.close()
 
-    async def _run(
-        self, adopts: "AdoptedPartitions", on_recovered: Callable[[], Awaitable[None]] | None
-    ) -> None:
-        ended = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._following = [
-                group.create_task(self._wait_until_finished(progress))
-                for progress in self.followed.values()
-            ]
-            group.create_task(self._run_engine(adopts, ended))
-            if on_recovered is not None:
-                group.create_task(self._wait_for_recovery(on_recovered, ended))
-            while not await self._engine.clock.wait(ended, REFRESH_S):
-                self._view.refresh()
-            for following in self._following:
-                following.cancel()
+    async def _follow(self) -> None:
+        """Follows the execution until it is final.
 
-    async def _wait_until_finished(self, progress: ExecutionProgress) -> None:
-        """Waits for an execution and its children; reads the result from the store.
-
-        Another process may have ended the execution, so the notifications here are not enough.
+        An execution that could not be created has no events. So its result is read from the store.
         """
-        client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
-        await self._wait_until_final(execution_id)
-        if not progress.is_final:
-            view = await self._store_retry.run(lambda: client.get(execution_id), "load")
-            progress.finish(view)
-            self._view.show_changes(progress)
-        children = self._children.list_children(execution_id)
-        if children:
-            self._view.print_message(describe_clean_up(progress, children))
-        while children:
-            await self._wait_until_final(children[0])
-            self._children.remove(children[0])
-            children = self._children.list_children(execution_id)
-        self._unfinished.pop(execution_id)
-        self._stop_if_finished()
+        await self._store_retry.run(self._apply_events, "load")
+        if not self._progress.is_final:
+            view = await self._store_retry.run(lambda: self._client.get(self._execution_id), "load")
+            self._progress.finish(view)
+        self._view.show_changes(self._progress)
+        self._ended.set()
 
-    async def _wait_until_final(self, execution_id: ExecutionId) -> None:
-        client = self._engine.client
-        await self._store_retry.run(lambda: client.wait_for_end(execution_id), "wait")
+    async def _apply_events(self) -> None:
+        """Applies the events to the progress; a second call continues after the last event.
 
-    async def _run_engine(self, adopts: "AdoptedPartitions", ended: asyncio.Event) -> None:
-        try:
-            await self._engine.run(adopts=adopts)
-        finally:
-            ended.set()
+        The events of one commit have the same time. The view shows these events together, so that a
+        map whose items end in one commit prints one line. `run` shows the last events of a history.
+        """
+        async for event in self._client.follow(self._execution_id, after=self._events_seen):
+            if event.at != self._last_event_at:
+                self._view.show_changes(self._progress)
+                self._last_event_at = event.at
+            self._events_seen += 1
+            apply_events(self._progress, event.at, [decode_event(event)])
 
-    async def _wait_for_recovery(
-        self, on_recovered: Callable[[], Awaitable[None]], ended: asyncio.Event
-    ) -> None:
-        while not await self._engine.clock.wait(self._engine.recovered, REFRESH_S):
-            if ended.is_set():
-                return
-        await on_recovered()
-        self._has_all = True
-        self._stop_if_finished()
-
-    def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
-        if isinstance(notification, StartedTask):
-            progress = self.followed.get(notification.token.execution_id)
-            if progress is not None and notification.token.item == NO_ITEM:
-                progress.start(
-                    notification.token.node_id, notification.token.attempt, notification.at
+    async def _warn_while_stalled(self) -> None:
+        warning, events_seen = self._warning, 0
+        while warning is not None:
+            await self._clock.sleep(CHECK_INTERVAL_S)
+            if self._events_seen == events_seen:
+                await self._store_retry.run(
+                    lambda: warning.check(self._execution_id, self._view.print_message), "check"
                 )
-        else:
-            self._children.update(notification)
-            progress = self.followed.get(notification.execution_id)
-            if progress is not None and progress.is_final:
-                return  # the store has given the final state already
-            if progress is not None:
-                apply_events(progress, notification.at, notification.events)
-        if progress is not None:
-            self._view.show_changes(progress)
-
-    async def report(self, hints: CommandHints, *, out: TextIO, as_json: bool) -> int:
-        """Prints the results of the executions; returns the exit code."""
-        return await report_results(
-            self._engine.client,
-            self._engine.clock,
-            self.followed.values(),
-            hints,
-            interruption=self.interruption,
-            out=out,
-            as_json=as_json,
-        )
-
-    def _stop_if_finished(self) -> None:
-        if self.is_finished:
-            self._engine.stops.drain.set()
+            events_seen = self._events_seen
 
     def _on_signal(self, number: int) -> None:
-        self._signal_count += 1
-        if self._signal_count == 1:
+        if self.signal is None:
             self.signal = number
-            self._view.print_message(self._stop_message)
-            self._engine.stops.drain.set()
-        else:
-            self._view.print_message("stopping at once")
-            self._engine.stops.abort.set()
+            self._view.print_message(STOP_MESSAGE)
+            self._ended.set()
 
 
-def make_stop_message(settings: Settings) -> str:
-    """Returns the message that is printed at the first signal."""
-    return (
-        f"stopping: running tasks may finish within {settings.shutdown_timeout_s:g} s; "
-        "interrupt again to stop at once"
-    )
-
-
-# Results of executions that have ended, and a hint for the others.
-
-
-class Interruption(NamedTuple):
-    """The signal that ended a session, and the executions that were not finished then."""
-
-    signal: int
-    unfinished: Sequence[ExecutionProgress]
-
-
-async def report_results(
-    client: Client,
-    clock: Clock,
-    followed: Collection[ExecutionProgress],
+async def follow_until_final(
+    session: ClientSession,
+    execution_id: ExecutionId,
     hints: CommandHints,
     *,
-    interruption: Interruption | None,
+    first_message: str = "",
     out: TextIO,
     as_json: bool,
 ) -> int:
-    """Prints the results on `out` and everything else on stderr; returns the exit code."""
-    for progress in followed:
-        if as_json:
-            view = await client.get(ExecutionId(progress.execution_id))
-            print(to_compact_json(build_document(view)), file=out)
-        elif progress.is_final:
-            await _print_result(client, clock, progress, hints, out)
-    out.flush()
-    if interruption is None:
-        codes = [EXIT_CODE_BY_STATE[progress.state] for progress in followed]
-        return max(codes, default=OK)
-    unfinished = interruption.unfinished
-    execution_id = unfinished[0].execution_id if len(unfinished) == 1 else ""
-    action = "it continues; watch" if hints.is_remote else "continue"
-    print_to_stderr(f"interrupted; {action} with: {hints.watch_again(execution_id)}")
-    return SIGNAL_EXIT_BASE + interruption.signal
+    """Follows an execution and prints its result; returns the same exit code as `runnel run`."""
+    workflow = await load_workflow(session.client, execution_id)
+    view = open_progress_view(session.clock, hints)
+    if first_message:
+        view.print_message(first_message)
+    progress = ExecutionProgress(execution_id, workflow)
+    warning = _build_missing_process_warning(session, workflow)
+    follow_session = FollowSession(session, progress, view, warning)
+    await follow_session.run()
+    return await report_results(
+        session.client,
+        session.clock,
+        [progress],
+        hints,
+        interruption=follow_session.interruption,
+        out=out,
+        as_json=as_json,
+    )
 
 
-async def _print_result(
-    client: Client, clock: Clock, progress: ExecutionProgress, hints: CommandHints, out: TextIO
-) -> None:
-    if progress.state is ExecutionState.COMPLETED:
-        if not is_live_terminal():  # the last frame of a live view shows it
-            print_to_stderr(describe_outcome(progress, clock.now()))
-        view = await client.get(ExecutionId(progress.execution_id))
-        if view.output is not None:
-            print(to_pretty_json(view.output), file=out)
-        return
-    print_to_stderr(describe_outcome(progress, clock.now()))
-    print_to_stderr(f"see: {hints.show(progress.execution_id)}")
-    print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
+def _build_missing_process_warning(
+    session: ClientSession, workflow: Workflow
+) -> "MissingProcessWarning | None":
+    if not session.has_workers:
+        return None
+    queues = frozenset(node.task_queue for node in workflow.nodes)
+    return MissingProcessWarning(session.operations, session.clock, queues=queues)
 
 
-# Executions that this process starts and runs.
-
-
-class StartedExecution(NamedTuple):
-    execution_id: ExecutionId
-    workflow: Workflow
-
-
-StartOne = Callable[[Client], Awaitable[StartedExecution]]
-StartMany = Callable[[Client], Awaitable[Sequence[StartedExecution]]]
-
-
-async def run_locally(
+async def submit_and_follow(
     start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    async def start_one(client: Client) -> Sequence[StartedExecution]:
-        return [await start(client)]
+    """Submits an execution to a Runnel or Redis server, follows it, and returns the exit code."""
+    async with open_client(settings) as session:
+        started = await start(session.client)
+        runner = "workers run it" if session.has_workers else "it runs there"
+        message = f"submitted to {format_location(settings)}: {runner}, this command only watches"
+        return await follow_until_final(
+            session, started.execution_id, hints, first_message=message, out=out, as_json=as_json
+        )
 
-    return await run_many_locally(start_one, settings, hints, out=out, as_json=as_json)
+
+# Warns about processes that an execution needs and that do not run.
+
+# A process may need this time to start, so an earlier warning could be wrong.
+GRACE_S = 2.0
+CHECK_INTERVAL_S = 1.0
+
+NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
+NO_WORKER = "no worker is alive: start one with 'runnel worker'"
+QUEUE_NOT_SERVED = "no living worker takes tasks of the queue"
+_ALIVE = ("alive", "draining")
 
 
-async def run_many_locally(
-    start: StartMany, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
-) -> int:
-    """Starts executions, runs them in this process, and returns the exit code.
+class MissingProcessWarning:
+    """Warns about processes that an execution needs and that do not run, after 2 s.
 
-    It submits before the engine runs, so that the session knows the ids before the first event.
+    Each missing process is reported once, and again if it ran in between. `queues` are the queues of
+    the execution's tasks.
     """
-    from runnel.app.wiring import build_engine
 
-    engine = await build_engine(settings)
-    try:
-        await engine.backend.claim_home_partition(engine.name)
-        executions = await start(engine.client)
-        if not executions:
-            return OK
-        view = open_progress_view(engine.clock, hints)
-        session = FollowSession(engine, view, stop_message=make_stop_message(settings))
-        for started in executions:
-            session.follow(ExecutionProgress(started.execution_id, started.workflow))
-        await session.run()
-        return await session.report(hints, out=out, as_json=as_json)
-    finally:
-        await engine.backend.close()
+    def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:
+        self._queues = queues
+        self._operations = operations
+        self._clock = clock
+        self._created_at = clock.monotonic()
+        self._checked_at = float("-inf")
+        self._reported: frozenset[str] = frozenset()
+
+    async def check(self, execution_id: ExecutionId, warn: Callable[[str], None]) -> None:
+        """Calls `warn` for missing processes; inspects the servers at most once a second.
+
+        Call this method while no event arrives.
+        """
+        now = self._clock.monotonic()
+        if now - self._checked_at < CHECK_INTERVAL_S:
+            return
+        self._checked_at = now
+        missing = await self._find_missing(execution_id)
+        if now - self._created_at < GRACE_S:
+            return
+        for sentence in missing:
+            if sentence not in self._reported:
+                warn(sentence)
+        self._reported = frozenset(missing)
+
+    async def _find_missing(self, execution_id: ExecutionId) -> list[str]:
+        owner = await find_owner(self._operations, execution_id)
+        workers = [view for view in await self._operations.workers() if view.state in _ALIVE]
+        missing = [] if owner is not None else [NO_ORCHESTRATOR]
+        if not workers:
+            return [*missing, NO_WORKER]
+        if all(worker.host is None for worker in workers):
+            return missing  # no worker has reported its queues yet
+        unserved = {
+            to_queue_key(queue.queue)
+            for queue in await self._operations.queues()
+            if queue.waiting and not queue.workers
+        }
+        return [
+            *missing,
+            *(f"{QUEUE_NOT_SERVED} '{queue}'" for queue in sorted(self._queues & unserved)),
+        ]

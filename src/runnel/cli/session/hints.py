@@ -1,4 +1,4 @@
-"""Commands that a message suggests to the user, with the same location as this command."""
+"""Formats the commands that messages suggest, with the location options of this command."""
 
 import shlex
 from dataclasses import dataclass
@@ -13,23 +13,25 @@ DEFAULT_LOCATION = StoreLocation()
 class CommandHints:
     """Formats commands that the user can copy.
 
-    An empty `location` adds no options: the next command finds the store as this one did. With
-    servers (`is_remote`), no command suggests `resume`, because orchestrators continue executions.
+    An empty `location` adds no options: the suggested command reads the same environment. With
+    servers (`is_remote`), `resume` is not suggested, because orchestrators continue executions.
     """
 
     location: StoreLocation = DEFAULT_LOCATION
     is_remote: bool = False
 
     def resume(self, execution_id: str = "") -> str:
-        """Returns the command that continues an execution that no process runs."""
+        """Returns the command that continues an execution which no process runs."""
         if self.location.server is not None:
-            return "runnel orchestrator"  # needs the Redis of the server, not its HTTP address
+            return (
+                "runnel orchestrator"  # an orchestrator needs the Redis URL, not the HTTP address
+            )
         if self.is_remote:
             return self._format_command("orchestrator")
         return self._format_command("resume", execution_id)
 
     def watch_again(self, execution_id: str = "") -> str:
-        """Returns the command for a user who stopped following before the end."""
+        """Returns the command that follows an unfinished execution again after an interruption."""
         if self.is_remote:
             return (
                 self._format_command("watch", execution_id)
@@ -42,7 +44,7 @@ class CommandHints:
         return self._format_command("signal", execution_id, name)
 
     def force_cancel(self, execution_id: str) -> str:
-        """Returns the command for an execution that no process can continue."""
+        """Returns the command that ends an execution which no process can continue."""
         return self._format_command("cancel", execution_id, "--force")
 
     def rerun(self, execution_id: str) -> str:

@@ -24,7 +24,7 @@ STDIN = "-"
 def read_input(
     file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
 ) -> Json:
-    """Returns the value of the file, changed by the assignments; raises InputError."""
+    """Returns the input in the file, changed by the assignments; raises InputError."""
     assigned = parse_assignments(assignments, schema=schema)
     if file is None:
         return assigned
@@ -35,12 +35,12 @@ def read_input(
 
 
 def read_value(file: str, expected: str) -> Json:
-    """Returns the value in a file or stdin; raises InputError that names `expected`."""
+    """Returns the value in a file or stdin; raises InputError, which names `expected`."""
     return _read_stdin(expected) if file == STDIN else _read_file(Path(file), expected)
 
 
 def merge_assignments(value: Json, assignments: dict[str, Json], source: str) -> Json:
-    """Sets values of an object; raises InputError if `value` is not an object."""
+    """Returns the object with the assigned values; raises InputError if `value` is not an object."""
     if not isinstance(value, dict):
         raise InputError(
             f"--input sets values of an object, but {source} holds {_describe_type(value)}; give "
@@ -51,7 +51,7 @@ def merge_assignments(value: Json, assignments: dict[str, Json], source: str) ->
 
 def _read_file(path: Path, expected: str) -> Json:
     if path.is_file() and path.stat().st_size == 0:
-        raise InputError(f"{path}: it is empty; expected {expected} as JSON or YAML")
+        raise InputError(f"{path}: the file is empty; expected {expected} as JSON or YAML")
     return read_data(path)
 
 
@@ -63,7 +63,7 @@ def _read_stdin(expected: str) -> Json:
 
 
 def _merge_objects(base: dict[str, Json], overrides: dict[str, Json]) -> dict[str, Json]:
-    """Merges objects; replaces every other value."""
+    """Returns both objects merged, nested objects as well; other values are replaced."""
     merged = dict(base)
     for key, value in overrides.items():
         known = merged.get(key)
@@ -80,15 +80,15 @@ def _describe_type(value: Json) -> str:
 
 
 def load_graph(path: Path, settings: Settings) -> Graph:
-    """Compiles the workflow of a file once for this process: `submit` takes the graph."""
+    """Loads, checks and compiles a workflow file; `submit` takes the graph without compiling."""
     return compile_canonical(load_valid_workflow(path, settings))
 
 
 def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
     """Loads and checks a workflow; raises InvalidWorkflowError with all of its problems.
 
-    A handler that does not exist is a problem, too. Retry values that a node does not set are
-    taken from the current settings and stored with the workflow.
+    An unknown handler is a problem as well. Retry values that a node does not set are copied from the
+    current settings into the workflow.
     """
     workflow = _load_workflow(path, settings)
     problems = list(find_problems(workflow))
@@ -112,7 +112,7 @@ def get_import_folder(path: Path) -> Path:
 
 
 def _load_workflow(path: Path, settings: Settings) -> Workflow:
-    """Loads a document or imports a Python file; output of the import goes to stderr."""
+    """Loads a YAML or JSON file, or imports a Python file; prints of the import go to stderr."""
     file = parse_python_path(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
@@ -121,12 +121,14 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
 
 
 def check_functions(workflow: Workflow, source: Path, settings: Settings) -> None:
-    """Imports the functions of a workflow, so that a missing one is found before the run.
+    """Imports the functions of a workflow; raises InvalidWorkflowError if one is missing.
 
-    Raises InvalidWorkflowError. Functions of mode `process` are not imported, because only their
-    own process may import them. The settings limit what is imported.
+    Functions of mode `process` are not imported, because only their own process may import them.
+    Functions that the settings do not allow are not imported either.
     """
-    from runnel.app.wiring import build_local_functions  # an engine: `validate` needs none
+    from runnel.app.wiring import (
+        build_local_functions,
+    )  # imports an engine, which `validate` does not need
 
     allowed = build_local_functions(settings)
     problems = []
@@ -144,7 +146,7 @@ def check_functions(workflow: Workflow, source: Path, settings: Settings) -> Non
 
 
 def make_importable(folders: Iterable[Path | str]) -> None:
-    """Puts each folder that exists, and the current one, first on the import path."""
+    """Adds each existing folder and the working directory to the start of the import path."""
     existing = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
     for folder in reversed([*existing, str(Path.cwd())]):
         if folder not in sys.path:
@@ -152,12 +154,12 @@ def make_importable(folders: Iterable[Path | str]) -> None:
 
 
 def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
-    """Finds unknown handlers: an embedded engine has only the built-in ones."""
+    """Yields a problem for each unknown handler: an embedded engine has only built-in handlers."""
     known = {*create_builtin_registry().names(), *CORE_HANDLERS}
     for node in _iterate_nodes(workflow):
         if node.handler not in known:
             yield (
-                f"node '{node.id}': no handler '{node.handler}'; there are: "
+                f"node '{node.id}': no handler '{node.handler}'; the handlers are: "
                 f"{', '.join(sorted(known))} (your own functions run by the handler 'python')"
             )
 

@@ -1,4 +1,4 @@
-"""Opens the client of a command: over a store, or over HTTP."""
+"""Opens the client of a command, which uses a store directly or a Runnel server over HTTP."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from runnel.client.http_client import HttpClient
     from runnel.views.operations import ServerInfo
 
-# The first request has fewer retries: a user waits longer for a busy server than for one that does
-# not answer.
+# The first request has fewer retries, so that a wrong address is reported soon. Later requests may
+# wait longer for a busy server.
 FIRST_RETRIES = 1
 RETRIES = 6
 
@@ -49,7 +49,7 @@ class ClientSession:
 
 
 def has_data(settings: Settings) -> bool:
-    """Returns whether there is data to read; always true for servers."""
+    """Returns True if the data directory exists; always True with a Runnel or Redis server."""
     return settings.has_server or stores.has_data(settings)
 
 
@@ -59,8 +59,8 @@ async def open_client(
 ) -> AsyncIterator[ClientSession]:
     """Opens the client that the settings name.
 
-    Raises NoDataError if the data directory does not exist, unless it `creates_data_dir`. Raises
-    NoServerError, NotRunnelError and NotAuthenticatedError before it yields.
+    Raises NoDataError if the data directory does not exist, unless `creates_data_dir`. Raises
+    NoServerError, NotRunnelError or NotAuthenticatedError if the server can't be used.
     """
     if settings.has_server:
         async with open_http_client(settings) as (http, server):
@@ -91,7 +91,7 @@ def build_client_session(store: StoreSession, settings: Settings) -> ClientSessi
 
 @asynccontextmanager
 async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClient, ServerInfo]]":
-    """Opens a client over HTTP; reads the server's info first, with fewer retries than later."""
+    """Opens a client over HTTP, and reads the server's info with fewer retries than later requests."""
     from runnel.client.http_client import HttpClient
 
     url, token = settings.server_url, settings.server_token
@@ -103,7 +103,7 @@ async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClien
 
 @asynccontextmanager
 async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations, Clock]]:
-    """Opens the operations; those of a Redis work without its archive, which may be down."""
+    """Opens the operations; with Redis, they work even if the PostgreSQL archive is down."""
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
             yield http.operations, RealClock()
@@ -142,7 +142,7 @@ async def open_webhooks(settings: Settings) -> AsyncIterator[Webhooks]:
 
 @asynccontextmanager
 async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]:
-    """Opens the tokens; creates an empty data directory if there is none."""
+    """Opens the tokens; creates the data directory if it does not exist."""
     clock = RealClock()
     if settings.has_server:
         async with open_http_client(settings) as (http, _server):
@@ -159,7 +159,7 @@ async def open_tokens(settings: Settings) -> AsyncIterator[tuple[Tokens, Clock]]
 
 
 def format_location(settings: Settings) -> str:
-    """Returns the address of the server or the Redis, without its password."""
+    """Returns the URL of the Runnel or Redis server without its password."""
     from runnel.settings.variables import VARIABLES
 
     if settings.server_url is not None:
@@ -180,13 +180,13 @@ async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
 async def find_execution_id(client: Client, text: str) -> ExecutionId:
     """Returns the execution that the user names by its id, the beginning of its id, or @last.
 
-    Raises NotFoundError if there is no such execution, or more than one.
+    Raises NotFoundError if no execution or more than one execution matches.
     """
     name = text.strip()
     if name == LAST_EXECUTION:
         newest = await list_newest_executions(client, ExecutionFilter(limit=1))
         if not newest:
-            raise NotFoundError("execution", LAST_EXECUTION, hint="nothing has been run yet")
+            raise NotFoundError("execution", LAST_EXECUTION, hint="no workflow has been run yet")
         return newest[0].execution_id
     if not name:
         raise NotFoundError("execution", text, hint="give an id, the beginning of an id, or @last")

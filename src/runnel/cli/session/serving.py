@@ -1,4 +1,4 @@
-"""Runs a process with a role (orchestrator, worker, API) on servers."""
+"""Runs an orchestrator, worker or API process that uses Redis and PostgreSQL."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
@@ -45,7 +45,7 @@ MetricsPortOption: TypeAlias = Annotated[
     typer.Option(
         min=0,
         max=PORT_MAX,
-        help="Serve metrics for Prometheus on this port; 0 picks a free port. "
+        help="The port that serves metrics for Prometheus; 0 picks a free port. "
         "[dim]\\[default: $RUNNEL_METRICS_PORT, or no metrics][/dim]",
     ),
 ]
@@ -54,9 +54,9 @@ MetricsPortOption: TypeAlias = Annotated[
 def add_metrics_server(
     role: "Role", dependencies: "RoleDependencies", *, uses_archive: bool
 ) -> "Role":
-    """Serves the metrics of a role on their own port, if the settings name one.
+    """Returns the role with a metrics server, or the role itself without a metrics port.
 
-    Raises InputError for a port that is taken. Only a role that `uses_archive` has metrics of the
+    Raises InputError if the port is in use. Only a role that `uses_archive` serves metrics of the
     whole store. The HTTP server takes 0.3 s to import, so it is imported only with a port.
     """
     settings = dependencies.settings
@@ -80,9 +80,9 @@ def add_metrics_server(
 
 
 def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
-    """Returns the options of each process: consecutive ports from `first` on.
+    """Returns the metrics options of each process, with consecutive ports from `first` on.
 
-    Raises InputError when there are not enough ports.
+    Raises InputError if there are not enough ports.
     """
     if not first:
         return [[] if first is None else ["--metrics-port", "0"]] * count
@@ -97,8 +97,8 @@ def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
 class RoleDependencies(NamedTuple):
     """The parts that a role is built from.
 
-    `archived` is the same object as `backend` if that includes PostgreSQL, else None. `metrics` is
-    None if no port serves them.
+    `archived` is `backend` if the backend includes PostgreSQL, else None. `metrics` is None if no
+    port serves metrics.
     """
 
     settings: Settings
@@ -123,11 +123,11 @@ async def serve(
     takes_archive: bool = False,
     serves_http: bool = False,
 ) -> int:
-    """Runs the role until a signal, and returns the exit code.
+    """Runs the role until a signal arrives, and returns the exit code.
 
-    Raises NoServerError when a server can't be reached at the start. Only a process that
-    `uses_archive` opens the archive (see `open_archived` for `takes_archive`). Only one that
-    `runs_tasks` loads secrets. One that `serves_http` serves its metrics itself.
+    Raises NoServerError if a server can't be reached at the start. Only a process that
+    `uses_archive` opens the archive (see `open_archived` for `takes_archive`). Only a process that
+    `runs_tasks` loads secrets. A process that `serves_http` serves its metrics itself.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     secrets = load_worker_secrets(settings) if runs_tasks else KnownSecrets({})
@@ -204,7 +204,7 @@ def load_handlers(
 ) -> HandlerRegistry:
     """Returns the built-in handlers and those of the app; raises InputError for equal names.
 
-    Documents have all permissions of the user only on a server that `is_private`.
+    Workflows have all permissions of the user only if the servers are private (`is_private`).
     """
     own = None if app is None else load_app(app)
     if is_private:
@@ -222,7 +222,7 @@ def load_handlers(
 def parse_queues(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
     """Returns the keys of the named queues (`python,reports`); a key begins with `tasks:`.
 
-    Without a text, returns the queues of the worker's own handlers. Raises InputError.
+    If `text` is None, returns the queues of the worker's own handlers. Raises InputError.
     """
     if text is None:
         return [f"tasks:{name}" for name in handlers.names()]

@@ -1,4 +1,4 @@
-"""Plans which executions `runnel resume` takes over, and follows them."""
+"""Plans which executions `runnel resume` takes over, and shows their progress."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from runnel.app.process_signals import parse_engine_pid
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress import ExecutionProgress
-from runnel.cli.session.follow import FollowSession
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import make_importable
 from runnel.cli.session.open_client import ClientSession, find_execution_id, open_client
+from runnel.cli.session.run_locally import LocalSession
 from runnel.cli.session.unfinished import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.cli.streams import print_to_stderr
 from runnel.core.events import ExecutionCreated
@@ -24,11 +24,11 @@ from runnel.views.execution import ExecutionSummary
 
 @dataclass(slots=True, kw_only=True)
 class TakeoverPlan:
-    """The executions that `resume` takes over.
+    """The executions that `runnel resume` takes over.
 
-    `resumable` are roots, and children whose root is final. `children` are the children of the
-    roots. `refused` has a sentence for each execution that can't be taken over. `refusal` is set if
-    the execution that the user named can't be resumed: the reason, and the exit code.
+    `resumable` has root executions, and children whose root is final. `children` has the children
+    of unfinished roots. `refused` has a sentence for each execution that can't be taken over.
+    `refusal` is a reason and an exit code if the execution that the user named can't be resumed.
     """
 
     resumable: list[ExecutionSummary] = field(default_factory=list)
@@ -39,7 +39,7 @@ class TakeoverPlan:
 
     @property
     def folders(self) -> list[str]:
-        """Returns the folders of the functions that these executions call."""
+        """Returns the folders from which the functions of the resumable executions are imported."""
         return [
             summary.labels[SOURCE_LABEL]
             for summary in self.resumable
@@ -48,7 +48,10 @@ class TakeoverPlan:
 
 
 async def plan_takeover(settings: Settings, text: str | None, hints: CommandHints) -> TakeoverPlan:
-    """Plans the takeover of the execution that the user names, or of all; changes nothing."""
+    """Plans the takeover of the execution that the user names, or of all unfinished executions.
+
+    Changes nothing in the store.
+    """
     async with open_client(settings) as session:
         if text is None:
             return await _plan_all(session, hints)
@@ -62,7 +65,7 @@ def describe_owner(execution_id: str, owner: str) -> str:
 
 
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
-    """Plans the takeover of the whole tree of an execution, because one process runs all of it."""
+    """Plans the takeover of an execution's whole tree, because one process runs a tree."""
     root = get_root_id(await find_execution_id(session.client, text))
     plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
     async for summary in unfinished.iterate():
@@ -115,11 +118,11 @@ async def _classify(
 
 
 class Takeover:
-    """Follows the executions that the engine has taken over, oldest first."""
+    """Adds the executions that the engine has taken over to the session, oldest first."""
 
-    def __init__(self, engine: Engine, follow_session: FollowSession, plan: TakeoverPlan) -> None:
+    def __init__(self, engine: Engine, local_session: LocalSession, plan: TakeoverPlan) -> None:
         self._engine = engine
-        self._follow_session = follow_session
+        self._local_session = local_session
         self._plan = plan
         self._created: list[ExecutionId] = []
         self._never_started: list[ExecutionId] = []
@@ -128,22 +131,22 @@ class Takeover:
     async def follow(self) -> None:
         self._unsubscribe()
         for child in self._plan.children:
-            self._follow_session.add_child(child)
+            self._local_session.add_child(child)
         resumable = [summary.execution_id for summary in self._plan.resumable]
         for execution_id in dict.fromkeys([*resumable, *self._created]):
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:
-        """Returns a sentence about each execution that is not followed, or "nothing to resume"."""
+        """Returns a sentence for each execution that was not resumed, or "nothing to resume"."""
         held = [
-            f"execution {execution_id} waits for its trigger: it was never started"
+            f"execution {execution_id} waits for its trigger: the execution was never started"
             for execution_id in self._never_started
         ]
         sentences = [*self._plan.refused, *held]
         if (
             not sentences
-            and not self._follow_session.followed
-            and self._follow_session.signal is None
+            and not self._local_session.followed
+            and self._local_session.signal is None
         ):
             return ["nothing to resume"]
         return sentences
@@ -162,10 +165,10 @@ class Takeover:
         if execution.state is ExecutionState.PENDING:
             self._never_started.append(execution_id)
         else:
-            self._follow_session.follow(ExecutionProgress.from_execution(execution))
+            self._local_session.follow(ExecutionProgress.from_execution(execution))
 
     def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
-        """Notes an execution that the engine creates now, because its process died before."""
+        """Records an execution that the engine creates for a process that died after the submit."""
         if isinstance(notification, StartedTask):
             return
         for event in notification.events:

@@ -1,4 +1,4 @@
-"""Finds the executions of a store that are not final."""
+"""Finds unfinished executions, and the reasons why a process can't resume them."""
 
 from collections.abc import AsyncIterator
 
@@ -14,13 +14,13 @@ from runnel.views.execution import ExecutionSummary
 
 PAGE_SIZE = 500
 PROGRAM_ONLY_MESSAGE = (
-    "it ran inside a program (WorkflowExecutor, or an interactive session) and can't be resumed "
-    "here"
+    "the execution ran inside a program (WorkflowExecutor, or an interactive session) and can't be "
+    "resumed here"
 )
 
 
 def is_bound_to_program(workflow: Workflow) -> bool:
-    """Returns whether a workflow has functions that exist only in the memory of one process."""
+    """Returns True if a workflow has functions that exist only in the memory of one process."""
     from runnel.authoring.builder import STEP_HANDLER
     from runnel.authoring.functions import MAIN_MODULE_PREFIX
 
@@ -33,7 +33,7 @@ def is_bound_to_program(workflow: Workflow) -> bool:
 
 
 class UnfinishedExecutions:
-    """Finds unfinished executions; caches what it reads about each tree and each definition."""
+    """Finds unfinished executions; caches the owner of each tree and facts about each workflow."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -44,14 +44,17 @@ class UnfinishedExecutions:
     async def iterate(
         self, execution_filter: ExecutionFilter | None = None
     ) -> AsyncIterator[ExecutionSummary]:
-        """Yields executions and their children, newest first; ignores the filter's `limit`."""
+        """Yields unfinished executions and their children, newest first; ignores the filter's `limit`."""
         execution_filter = execution_filter or ExecutionFilter(states=UNFINISHED_STATES)
         every = msgspec.structs.replace(execution_filter, with_children=True, limit=PAGE_SIZE)
         async for summary in iter_executions(self._session.client, every):
             yield summary
 
     async def has_unfinished_root(self, summary: ExecutionSummary) -> bool:
-        """Returns whether a child's root is unfinished; resuming the root resumes the child."""
+        """Returns True if the execution is a child whose root is unfinished.
+
+        A process that resumes the root resumes the child as well.
+        """
         root = get_root_id(summary.execution_id)
         if root == summary.execution_id:
             return False
@@ -65,7 +68,7 @@ class UnfinishedExecutions:
         return is_unfinished
 
     async def find_owner(self, summary: ExecutionSummary) -> str | None:
-        """Returns the name of the process that runs its tree; None if no living process does."""
+        """Returns the name of the process that runs the execution; None if no live process runs it."""
         root = get_root_id(summary.execution_id)
         if root not in self._owners:
             self._owners[root] = await self._session.find_owner(summary.execution_id)

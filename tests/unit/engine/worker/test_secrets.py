@@ -15,7 +15,7 @@ import pytest
 
 from runnel.app.secrets import KnownSecrets
 from runnel.authoring.context import Context
-from runnel.cli.session.follow import show_logs
+from runnel.cli.session.run_locally import show_logs
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.retry import RetryPolicy
 from runnel.core.values import Json

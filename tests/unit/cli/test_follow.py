@@ -1,4 +1,4 @@
-"""A watching command shows every event of an execution, although the store fails meanwhile."""
+"""A command that follows an execution shows all its events, although the store fails meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from runnel.cli.render.progress import ExecutionProgress
-from runnel.cli.session import watch
+from runnel.cli.session import follow
+from runnel.cli.session.follow import FollowSession, MissingProcessWarning
 from runnel.cli.session.open_client import ClientSession
-from runnel.cli.session.watch import MissingProcessWarning, WatchSession
 from runnel.core.ids import ExecutionId
 from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
@@ -112,7 +112,7 @@ class SilentView:
 
 
 class WatchHarness:
-    """A watch session with a fake client, clock and view."""
+    """A follow session with a fake client, clock and view."""
 
     def __init__(self, client: BreakingClient) -> None:
         self.client = client
@@ -127,13 +127,13 @@ class WatchHarness:
             build_operations=cast("Any", None),
         )
         warning = cast("MissingProcessWarning", self.warning)
-        self.session = WatchSession(session, self.progress, self.view, warning)
+        self.session = FollowSession(session, self.progress, self.view, warning)
 
 
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables `show_logs`, which would send all later logs of this process to stderr."""
-    monkeypatch.setattr(watch, "show_logs", lambda _hide: None)
+    monkeypatch.setattr(follow, "show_logs", lambda _hide: None)
 
 
 async def test_a_stream_that_breaks_continues_after_the_last_event() -> None:
