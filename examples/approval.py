@@ -1,6 +1,6 @@
 """Waits up to a day for an approval. The wait occupies no worker and survives a crash.
 
-$ runnel run examples/approval.py --input amount=900 &    # wait until it prints: waits for signal 'approve'
+$ runnel run examples/approval.py --input amount=900 &  # wait until it prints: waits for signal
 $ runnel signal @last approve --payload by=Ada
 signal 'approve' sent to execution …
 $ wait
