@@ -186,8 +186,8 @@ async def test_an_unreachable_server_is_reported_with_its_address(scripted: Scri
         with pytest.raises(NoServerError) as caught:
             await client.get("01x")
     assert str(caught.value) == (
-        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; check that the server "
-        "runs and listens at this address"
+        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; check that the "
+        "server runs and listens at this address"
     )
 
 
