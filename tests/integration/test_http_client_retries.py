@@ -174,7 +174,7 @@ async def test_a_request_without_an_answer_times_out(
     scripted.says(HISTORY, ScriptedAnswer(hangs=True))
 
     async with Client(scripted.url(), timeout_s=0.1, retries=0) as impatient:
-        with pytest.raises(NoServerError, match="does not answer in time"):
+        with pytest.raises(NoServerError, match="does not respond in time"):
             await impatient.history("01x")
 
 
@@ -186,8 +186,8 @@ async def test_an_unreachable_server_is_reported_with_its_address(scripted: Scri
         with pytest.raises(NoServerError) as caught:
             await client.get("01x")
     assert str(caught.value) == (
-        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; check that it "
-        "runs, and that it listens at this address"
+        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; check that the "
+        "server runs and listens at this address"
     )
 
 

@@ -437,7 +437,7 @@ class HttpClient:
         return await self.transport.get("/v1/server", ServerInfo)
 
     async def ready(self) -> Readiness:
-        """Returns whether the server is ready, and which parts of its store can't be reached."""
+        """Returns whether the server is ready, and the problem of each part, such as the store."""
         request = ServerRequest(
             method="GET",
             path="/health/ready",

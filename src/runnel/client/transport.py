@@ -491,7 +491,7 @@ class Transport:
     def _parse_retry_after_s(self, response: httpx.Response) -> float | None:
         """Returns the Retry-After of a response in seconds, from seconds or a date.
 
-        None if invalid.
+        Returns None if the header is missing or invalid.
         """
         text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
@@ -504,7 +504,7 @@ class Transport:
     def _compute_pause_s(self, tried: int) -> float:
         """Returns a pause that doubles with each attempt.
 
-        A random part of up to a half is subtracted.
+        The pause is shortened at random by up to a half.
         """
         longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)

@@ -93,7 +93,7 @@ class FeedSubscription:
     def take_all(self) -> Sequence[FeedPage]:
         """Returns all buffered pages.
 
-        Empty while the subscription still reads earlier pages itself.
+        The list is empty while the subscription still reads earlier pages itself.
         """
         pages = [] if self._is_catching_up else list(self._pages)
         if pages:

@@ -109,7 +109,7 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A server.
 
-    Its tasks run in its own process (`embedded`), or in workers with the same Redis.
+    The tasks of a server run in its own process (`embedded`), or in workers with the same Redis.
     """
 
     version: str
@@ -129,7 +129,8 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """The readiness of a process.
 
-    `parts` has the problem of each part of the store, or null for a part without a problem.
+    `parts` has the problem of each part, such as the store or the workers, or null for a part
+    without a problem.
     """
 
     status: Annotated[

@@ -133,7 +133,7 @@ class Guard:
     async def _is_still_open(self) -> bool:
         """Returns True until the first token exists.
 
-        False forever after, even if all are revoked.
+        After that, it returns False until the server restarts, even if all tokens are revoked.
         """
         if self._is_open and await self._tokens.has_any():
             self._is_open = False
