@@ -27,7 +27,7 @@ asyncio.run(WorkflowExecutor(data_dir=".runnel").execute(dag, {}))
 """
 REASON = (
     "the execution ran inside a program (WorkflowExecutor, or an interactive session) and can't be "
-    "here"
+    "resumed here"
 )
 
 

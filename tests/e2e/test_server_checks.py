@@ -61,8 +61,10 @@ WRONG_SETTINGS = [
     (
         "run any.yaml --concurrency 8",
         {"REDIS_HOST": "h"},
-        "--concurrency: workers run this workflow, and each has its own limit; set it with "
-        "'runnel worker --concurrency'",
+        (
+            "--concurrency: workers run this workflow, and each has its own limit; set it with "
+            "'runnel worker --concurrency'"
+        ),
     ),
     (
         "worker --queues a,,b",
