@@ -21,7 +21,7 @@ run again.
       5 documents in … s, … per hour; p50 … s, p95 … s
     $ runnel batch examples/documents.py --inputs examples/documents.jsonl --id-field id
     documents.jsonl: 5 documents: 5 completed
-      5 were done before
+      5 had ended before this run
 """
 
 import csv

@@ -91,7 +91,7 @@ def test_an_output_that_would_overwrite_its_source_is_refused(tmp_path: Path, ou
     done = program.run(*CALL, "--output", output)
 
     assert (done.returncode, count_runs(program)) == (2, {})
-    assert f"--output {Path(output)}: it would overwrite " in done.stderr
+    assert f"--output {Path(output)}: the results would overwrite " in done.stderr
     assert {path: path.read_text() for path in before} == before
 
 
@@ -137,7 +137,10 @@ def test_a_full_disk_under_the_results_is_reported_in_a_sentence(tmp_path: Path)
     done = program.run(*CALL, "--output", "/dev/full")
 
     assert done.returncode == 1
-    assert "error: --output /dev/full: it can't be written: No space left on device" in done.stderr
+    assert (
+        "error: --output /dev/full: the file can't be written: No space left on device"
+        in done.stderr
+    )
     assert "finished documents are stored: continue with the same command" in done.stderr
     assert program.run(*CALL, "--output", "/dev/null").returncode == 0
 
@@ -153,7 +156,7 @@ def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) 
 
     assert (again["completed"], again["failed"], again["done_before"]) == (1, 1, 2)
     assert (failing_again, fixed.returncode) == (1, 0)
-    assert "2 completed\n  1 were done before\n" in fixed.stdout
+    assert "2 completed\n  1 had ended before this run\n" in fixed.stdout
     assert (unchanged["completed"], unchanged["done_before"]) == (2, 2)
     assert unchanged["documents_per_hour"] == 0
     assert count_runs(program) == {1: 1, -2: 3}
@@ -168,8 +171,8 @@ def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) ->
     other = program.run(*CALL, "--name", "another")
 
     assert (done.returncode, other.returncode) == (0, 0)
-    assert "  2 were done before\n" in done.stdout
-    assert "done before" not in other.stdout
+    assert "  2 had ended before this run\n" in done.stdout
+    assert "had ended before" not in other.stdout
     assert count_runs(program) == {1: 2, 2: 2, 9: 2}
 
 

@@ -120,7 +120,8 @@ def test_a_letter_is_retried_with_a_config_from_the_editor(letters: Letters) -> 
 
     assert [command.returncode for command in (untouched, broken, absent)] == [2] * 3
     assert untouched.stderr == (
-        "error: --edit: the config did not change, nothing is retried; leave out --edit\n"
+        "error: --edit: the config did not change and nothing is retried; omit --edit to "
+        "retry it unchanged\n"
     )
     assert "the editor 'false' failed, nothing is retried" in broken.stderr
     assert "the editor 'no-such-editor' can't be run: set $EDITOR" in absent.stderr

@@ -26,8 +26,8 @@ dag = WorkflowDAG("pipeline").add_step("first", first).add_step("last", die, dep
 asyncio.run(WorkflowExecutor(data_dir=".runnel").execute(dag, {}))
 """
 REASON = (
-    "it ran inside a program (WorkflowExecutor, or an interactive session) and can't be resumed "
-    "here"
+    "the execution ran inside a program (WorkflowExecutor, or an interactive session) and can't be "
+    "resumed here"
 )
 
 
@@ -70,7 +70,7 @@ def test_resume_skips_the_execution(program: Program) -> None:
 
 async def test_watch_says_that_the_execution_cannot_be_resumed(program: Program) -> None:
     async with program.running("watch", "@last") as watching:
-        line = await watching.read_until("no process runs it now")
+        line = await watching.read_until("no process runs this execution now")
 
     assert REASON in line
 

@@ -56,7 +56,7 @@ def program(tmp_path: Path) -> Program:
     words = ("-i", f"log={program.log}", "-i", f"gate={gate}", "-i", "year=2026")
     failed = program.run("run", "gated.json", *words)
     assert failed.returncode == 1
-    assert "run again what failed: runnel rerun " in failed.stderr
+    assert "run the failed nodes again: runnel rerun " in failed.stderr
     gate.touch()
     return program
 

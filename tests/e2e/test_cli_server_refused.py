@@ -63,7 +63,7 @@ def test_a_server_and_a_store_together_are_refused(
 ) -> None:
     output = cli.run("list", "--server", NOWHERE, option, value)
 
-    expected = f"error: {option} and --server are two places; give only one of them\n"
+    expected = f"error: {option} and --server name two stores; give only one of them\n"
     assert output == CommandOutput(2, "", expected)
 
 

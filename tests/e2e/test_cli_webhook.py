@@ -50,12 +50,15 @@ def test_a_webhook_is_added_shown_replaced_and_removed(cli: CommandLine) -> None
     assert listed_before[0].startswith("no webhooks; make one with: runnel webhook add")
     assert added == [
         f"workflow 'chain' is started by: {PATH}",
-        "its secret is RUNNEL_SECRET_HOOK, where 'runnel api' or 'runnel dev' runs",
+        "set the secret in RUNNEL_SECRET_HOOK where 'runnel api' or 'runnel dev' runs",
     ]
     assert again == [
         "error: a webhook 'chain' already exists: remove it first, or choose another name"
     ]
-    assert replaced[1] == "it has no secret: anyone who can reach the server can start it"
+    assert (
+        replaced[1]
+        == "the webhook has no secret: anyone who can reach the server can start the workflow"
+    )
     assert listed[0].split() == ["WORKFLOW", "KIND", "SECRET", "ADDED", "PATH"]
     assert listed[1].split()[:3] == ["chain", "token", "hook"]
     facts = [line.split(maxsplit=1) for line in shown[1:-1]]

@@ -56,12 +56,15 @@ WRONG_SETTINGS = [
     (
         "list --data-dir x --redis-url redis://h",
         {},
-        "--data-dir and --redis-url are two places; give only one of them",
+        "--data-dir and --redis-url name two stores; give only one of them",
     ),
     (
         "run any.yaml --concurrency 8",
         {"REDIS_HOST": "h"},
-        "--concurrency: each worker of a server has its own; give it to 'runnel worker'",
+        (
+            "--concurrency: workers run this workflow, and each has its own limit; set it with "
+            "'runnel worker --concurrency'"
+        ),
     ),
     (
         "worker --queues a,,b",
@@ -76,7 +79,7 @@ WRONG_SETTINGS = [
     (
         "dev --with-servers --redis-url redis://h",
         {},
-        "--with-servers and --redis-url are two places; give only one of them",
+        "--with-servers and --redis-url name two stores; give only one of them",
     ),
 ]
 

@@ -262,7 +262,7 @@ async def test_an_interrupted_watcher_does_not_stop_the_execution(deployment: De
             outcome, _, _ = await watcher.wait()
 
     assert (code, outcome) == (130, 0)
-    assert "interrupted; it continues; watch with: runnel watch " in stderr
+    assert "interrupted; the execution continues; watch it with: runnel watch " in stderr
     assert deployment.log.read_text().split() == ["begun", "ended"]
 
 
@@ -383,7 +383,7 @@ async def test_signals_and_cancels_wait_for_an_orchestrator(
         async with empty_deployment.run_process("orchestrator"):
             code, _, _ = await caller.wait()
 
-    assert "no process runs it now; continue with: runnel orchestrator" in signalled
+    assert "no process runs this execution now; continue with: runnel orchestrator" in signalled
     assert "as soon as a process runs it; continue with: runnel orchestrator" in cancelled
     assert "no process runs it" in stuck
     assert code == 1
@@ -396,6 +396,6 @@ def test_resume_is_refused_on_servers(
 
     assert run_command(["resume"]) == 2
     assert (
-        "executions on servers need no resume: orchestrators continue them"
+        "'runnel resume' is only for a data directory: orchestrators continue executions on a "
         in capsys.readouterr().err
     )

@@ -132,7 +132,7 @@ CALLS = [
     ),
     Call(
         "run good.yaml --input-file nil.json",
-        "nil.json: it is empty; expected the input as JSON or YAML",
+        "nil.json: the file is empty; expected the input as JSON or YAML",
         {"nil.json": ""},
     ),
     Call(

@@ -20,7 +20,7 @@ DAILY_CALLS = [
     ),
     Call(
         f"batch good.yaml --inputs list.json --output {LONG}",
-        f"--output {LONG}: it can't be written: File name too long",
+        f"--output {LONG}: the file can't be written: File name too long",
         {"list.json": "[1]"},
     ),
     Call(
@@ -33,7 +33,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs nope.jsonl",
-        "--inputs nope.jsonl: it can't be read: No such file or directory",
+        "--inputs nope.jsonl: the file can't be read: No such file or directory",
     ),
     Call(
         "batch good.yaml --inputs -",
@@ -41,7 +41,7 @@ DAILY_CALLS = [
     ),
     Call(
         "batch good.yaml --inputs list.json --output no/such/folder",
-        "--output no/such/folder: it can't be written: No such file or directory",
+        "--output no/such/folder: the file can't be written: No such file or directory",
         {"list.json": "[1]"},
     ),
     Call(
@@ -61,7 +61,7 @@ DAILY_CALLS = [
     ),
     Call(
         "list --stuck --count",
-        "--stuck and --count are two lists; give only one of them",
+        "--stuck and --count print different lists; give only one of them",
     ),
     Call(
         "workflows --delete",
@@ -73,7 +73,7 @@ DAILY_CALLS = [
     ),
     Call(
         "show x --item 1",
-        "--item: name the node, too: 'runnel show ID --node NODE --item 1'",
+        "--item: name the node as well: 'runnel show ID --node NODE --item 1'",
     ),
     Call(
         "cancel",
@@ -121,15 +121,15 @@ DAILY_CALLS = [
     ),
     Call(
         "graph good.yaml --svg --json",
-        "--svg and --json are different forms; give one of them",
+        "--svg and --json are different output formats; give one of them",
     ),
     Call(
         "rerun @last --all --failed",
-        "--all runs every node, and --failed only some; give one of them",
+        "--all runs every node, and --failed runs only some nodes; give one of them",
     ),
     Call(
         "rerun @last --all --from a",
-        "--all runs every node, and --from only some; give one of them",
+        "--all runs every node, and --from runs only some nodes; give one of them",
     ),
     Call(
         "run leaves.py",
@@ -192,6 +192,6 @@ DAILY_CALLS = [
     ),
     Call(
         "workflows --version 1",
-        "--version: name the workflow, too: 'runnel workflows NAME --version 1'",
+        "--version: name the workflow as well: 'runnel workflows NAME --version 1'",
     ),
 ]

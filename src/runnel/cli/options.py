@@ -117,7 +117,8 @@ Concurrency: TypeAlias = Annotated[
         "--concurrency",
         metavar="N",
         min=1,
-        help="The number of nodes that may run at once. [dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
+        help="The number of nodes that may run at once. "
+        "[dim]\\[default: $WORKER_CONCURRENCY or 4][/dim]",
     ),
 ]
 Assignments: TypeAlias = Annotated[
@@ -288,7 +289,7 @@ def check_concurrency(settings: Settings, concurrency: int | None) -> None:
     """Raises InputError if `--concurrency` is given although workers of a server run the tasks."""
     if settings.is_remote and concurrency is not None:
         raise InputError(
-            "--concurrency: workers run this workflow, and each has its own concurrency; set it with "
+            "--concurrency: workers run this workflow, and each has its own limit; set it with "
             "'runnel worker --concurrency'"
         )
 

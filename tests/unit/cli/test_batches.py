@@ -60,7 +60,7 @@ def test_each_line_of_a_csv_file_becomes_an_object_of_texts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("a.jsonl", "\n \n", "it has no documents"),
+        ("a.jsonl", "\n \n", "the file has no documents"),
         ("a.jsonl", "1\n{", "line 2 is not JSON"),
         ("a.jsonl", "[" * 5000, "line 1 is not JSON"),
         ("a.jsonl", "1\n" + "2" * 10_000_001, "line 2 is longer than 10 MB; keep large data in"),
@@ -72,7 +72,7 @@ def test_each_line_of_a_csv_file_becomes_an_object_of_texts(tmp_path: Path) -> N
         ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns; expected 2, as in the first line"),
         ("a.csv", "a,b,a\n1,2,3\n", "two columns are named 'a'; give each its own name"),
         ("a.csv", 'a,b\n"1', "is not CSV"),
-        ("a.csv", "a,b\n", "it has no documents"),
+        ("a.csv", "a,b\n", "the file has no documents"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_in_the_error(

@@ -70,14 +70,14 @@ def api(
 ) -> int:
     """Serve the HTTP API for executions on a Redis server.
 
-    Orchestrators and workers are separate processes. Without tokens, the API listens on this machine
-    only: [bold]runnel token create[/bold] creates a token.
+    Orchestrators and workers are separate processes. Without tokens, the API listens on this
+    machine only: [bold]runnel token create[/bold] creates a token.
 
     Each process serves its own metrics: the first on --metrics-port, the second on the next port,
     and so on.
 
-    After SIGTERM or Ctrl-C the API finishes open requests; a second signal ends it at once. Log lines
-    go to stderr.
+    After SIGTERM or Ctrl-C the API finishes open requests; a second signal ends it at once. Log
+    lines go to stderr.
     """
     settings = configure_server(location)
     settings = override_settings(settings, api_host=host, api_port=port, metrics_port=metrics_port)
@@ -129,7 +129,7 @@ async def build_api_role(
 
 
 def finish_startup(server_socket: socket.socket, *, is_quiet: bool = False) -> None:
-    """Freezes all loaded objects for the garbage collector; prints the address unless `is_quiet`."""
+    """Excludes loaded objects from garbage collection; prints the address unless `is_quiet`."""
     # The 105,000 objects of the modules are never freed. A garbage collection that walked them
     # took 50 ms (2026-11), and no request was served meanwhile.
     gc.freeze()

@@ -101,7 +101,8 @@ def batch(
 ) -> int:
     """Run a workflow once for each document of a file.
 
-    After an interruption, the same command continues the batch: finished documents do not run again.
+    After an interruption, the same command continues the batch: finished documents do not run
+    again.
 
     Exit code: 0 all completed, 1 some failed or were cancelled, 2 bad input, 130 interrupted.
     """

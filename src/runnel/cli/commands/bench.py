@@ -42,7 +42,8 @@ BackendName: TypeAlias = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="The backend to measure: memory, sqlite or redis. [dim]\\[default: sqlite, or redis with --redis-url][/dim]",
+        help="The backend to measure: memory, sqlite or redis. "
+        "[dim]\\[default: sqlite, or redis with --redis-url][/dim]",
     ),
 ]
 DurabilityName: TypeAlias = Annotated[
@@ -102,8 +103,8 @@ BenchPostgres: TypeAlias = Annotated[
     typer.Option(
         "--postgres-url",
         metavar="URL",
-        help="The URL of the PostgreSQL server of the archive. [dim]\\[default: a private server, or "
-        "none with --redis-url][/dim]",
+        help="The URL of the PostgreSQL server of the archive. "
+        "[dim]\\[default: a private server, or none with --redis-url][/dim]",
     ),
 ]
 

@@ -41,7 +41,8 @@ def dev(
         bool,
         typer.Option(
             "--with-servers",
-            help="Start private Redis and PostgreSQL servers; both are removed when this command ends.",
+            help="Start private Redis and PostgreSQL servers; both are removed "
+            "when this command ends.",
         ),
     ] = False,
     app: AppOption = None,
@@ -53,7 +54,8 @@ def dev(
     """Run orchestrator, worker and HTTP API in one process, for development.
 
     By default, the process uses a data directory and no server. With Redis, [bold]runnel run[/bold]
-    in another terminal submits to this process; --with-servers prints the settings for that terminal.
+    in another terminal submits to this process; --with-servers prints the settings for that
+    terminal.
 
     Workflows that arrive over HTTP may call the functions of Python files in the working directory.
     --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL allow more functions and programs.

@@ -361,7 +361,8 @@ def _edit_config(config: Json, letter: DeadLetterView) -> Json:
         changed = read_data(path)
     if changed == config:
         raise InputError(
-            "--edit: the config did not change and nothing is retried; to retry it unchanged, omit --edit"
+            "--edit: the config did not change and nothing is retried; omit --edit to "
+            "retry it unchanged"
         )
     return changed
 
@@ -414,7 +415,7 @@ class LetterRetries:
     problems: list[str] = field(default_factory=list)
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
-        """Starts the retries and returns them; prints an error for each letter that can't be retried.
+        """Starts the retries and returns them; prints an error for each impossible retry.
 
         Raises the InputError instead if there is only one letter.
         """

@@ -87,6 +87,6 @@ def export(
 def schema() -> None:
     """Print the JSON Schema of workflow files, for editors.
 
-    Editors find the schema by this line in a YAML file: # yaml-language-server: $schema=runnel.schema.json
+    Editors read this line of a YAML file: # yaml-language-server: $schema=runnel.schema.json
     """
     print(read_shipped_schema(), end="")

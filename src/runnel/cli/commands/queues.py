@@ -36,8 +36,8 @@ async def workers(*, as_json: AsJson = False, location: ServerLocation) -> None:
     A [bold]silent[/bold] worker has sent no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or for 3.5 of
     its own heartbeat intervals if that is longer.
 
-    The tasks of a [bold]dead[/bold] worker went to other workers. A worker that shut down cleanly is
-    not listed.
+    The tasks of a [bold]dead[/bold] worker went to other workers. A worker that shut down cleanly
+    is not listed.
     """
     async with open_operations(configure_server(location)) as (operations, clock):
         views, now = await operations.workers(), clock.now()

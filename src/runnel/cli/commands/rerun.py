@@ -201,7 +201,7 @@ class BulkReruns:
     failed: int = 0
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
-        """Starts the reruns and returns them; prints an error for each execution that can't be rerun."""
+        """Starts the reruns and returns them; prints an error for each impossible rerun."""
         started: list[StartedExecution] = []
         known = 0
         async for step in client.many.rerun(self.execution_filter, self.rerun_spec):

@@ -34,8 +34,8 @@ async def resume(
 ) -> int:
     """Resume interrupted executions.
 
-    Completed nodes do not run again. This command can't resume an execution that ran inside your own
-    program.
+    Completed nodes do not run again. This command can't resume an execution that ran inside your
+    own program.
     """
     settings = configure(location, concurrency=concurrency)
     if settings.is_remote:

@@ -37,8 +37,8 @@ async def orchestrator(
 
     Several orchestrators share the work. If one dies, the others take over its executions.
 
-    SIGTERM or Ctrl-C shuts the orchestrator down cleanly; a second signal ends it at once. Log lines
-    go to stderr.
+    SIGTERM or Ctrl-C shuts the orchestrator down cleanly; a second signal ends it at once. Log
+    lines go to stderr.
     """
     settings = override_settings(configure_server(location), metrics_port=metrics_port)
     if take_archive and not settings.has_postgres:
@@ -65,8 +65,8 @@ AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="Your HandlerRegistry, or a module of tasks. It is imported from the working directory "
-        "at the start.",
+        help="Your HandlerRegistry, or a module of tasks. It is imported from the working "
+        "directory at the start.",
     ),
 ]
 

@@ -24,7 +24,7 @@ from runnel.telemetry.logs import LogTelemetry
 
 
 class TrimResult(NamedTuple):
-    """The numbers of deleted executions, large values (`blobs`) without an execution, and queues."""
+    """The numbers of deleted executions, queues and large values without execution (`blobs`)."""
 
     executions: int
     blobs: int
@@ -34,8 +34,9 @@ class TrimResult(NamedTuple):
 async def trim(*, location: DirectLocation) -> None:
     """Delete expired executions and unused data now.
 
-    The command deletes executions that ended more than RETENTION_<STATE>_DAYS ago, large values that
-    no execution uses, and empty queues of a Redis server. Unfinished executions are never deleted.
+    The command deletes executions that ended more than RETENTION_<STATE>_DAYS ago, large values
+    that no execution uses, and empty queues of a Redis server. Unfinished executions are never
+    deleted.
 
     Orchestrators do the same regularly.
     """

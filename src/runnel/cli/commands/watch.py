@@ -14,7 +14,8 @@ async def watch(
 ) -> int:
     """Follow an execution until it is final.
 
-    The exit code is the same as of [bold]runnel run[/bold]. Ctrl-C ends this command; the execution continues.
+    The exit code is the same as of [bold]runnel run[/bold]. Ctrl-C ends this command; the execution
+    continues.
     """
     settings = configure(location)
     hints = CommandHints(location, settings.is_remote)

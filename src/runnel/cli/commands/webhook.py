@@ -72,8 +72,8 @@ class WebhookArguments:
             "--map",
             "-m",
             metavar="KEY=VALUE",
-            help="Set one value of the workflow's input; repeatable: 'branch={{ body.ref }}'. Without "
-            "this option, the input has the fields body, headers and query.",
+            help="Set one value of the workflow's input; repeatable: 'branch={{ body.ref }}'. "
+            "Without this option, the input has the fields body, headers and query.",
         ),
     ] = None
     delivery_id: Annotated[

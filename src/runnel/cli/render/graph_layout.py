@@ -150,8 +150,8 @@ def _align_layers(layout: GraphLayout, *, downwards: bool) -> None:
 def _position_boxes(row: Sequence[Box], centers: Sequence[int]) -> None:
     """Moves the boxes of a row as near to `centers` as their widths allow.
 
-    Computes positions from the left and from the right. Both keep the distances between boxes, and so
-    does their mean.
+    Computes positions from the left and from the right. Both keep the distances between boxes, and
+    so does their mean.
     """
     from_left: list[int] = []
     for i, center in enumerate(centers):

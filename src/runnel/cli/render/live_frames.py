@@ -152,7 +152,7 @@ class OutputCapture:
         self._loop.add_reader(self._read, self._read_output)
 
     def size(self) -> tuple[int, int]:
-        """Returns columns and lines of the terminal; the standard streams lead to the pipe instead."""
+        """Returns columns and lines of the terminal; the standard streams lead to the pipe."""
         columns, lines = os.get_terminal_size(self._saved[STDERR])
         return columns or COLUMNS_DEFAULT, lines or LINES_DEFAULT
 

@@ -38,7 +38,8 @@ class OverviewSection(NamedTuple):
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `runnel top`.
 
-    `queues` and `workers` are None for a data directory, whose tasks are in the memory of processes.
+    `queues` and `workers` are None for a data directory, whose tasks are in the memory of
+    processes.
     """
 
     at: float

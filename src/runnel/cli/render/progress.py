@@ -55,8 +55,8 @@ class NodeLine:
 class ExecutionProgress:
     """The progress of an execution; `lines` has the nodes in the order of the workflow.
 
-    `counts` and `active` are kept up to date, so that a frame need not visit all nodes. `changed` has
-    the changed lines, in order, until the view clears the list.
+    `counts` and `active` are kept up to date, so that a frame need not visit all nodes. `changed`
+    has the changed lines, in order, until the view clears the list.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -148,8 +148,8 @@ class ExecutionProgress:
     def start(self, node_id: str, attempt: int, at: float) -> None:
         """Marks a node as running.
 
-        The notification may come before the event that queued the node. In that case the start is kept
-        until that event, so that no node seems to start before its parents have ended.
+        The notification may come before the event that queued the node. In that case the start is
+        kept until that event, so that no node seems to start before its parents have ended.
         """
         line = self.lines[node_id]
         if line.state is NodeState.QUEUED and line.attempts == attempt:

@@ -47,7 +47,7 @@ def is_live_terminal() -> bool:
 
 
 class PlainProgressView:
-    """A progress view that prints a line for each change; prints nothing after stderr was closed."""
+    """A progress view that prints a line for each change, until stderr is closed."""
 
     def __init__(self, clock: Clock, hints: SignalHints) -> None:
         self._clock = clock

@@ -77,7 +77,7 @@ def _check_id_field(path: str | None) -> None:
 
 
 def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
-    """Yields the value of each line with its number; raises InputError if the file can't be read."""
+    """Yields the number and value of each line; raises InputError if the file can't be read."""
     is_csv = source.lower().endswith(".csv")
     try:
         with _open_source(source) as file:

@@ -80,11 +80,11 @@ class BatchTally:
         return len(self._took_s)
 
     def per_hour(self, now: float) -> float:
-        """Returns the documents per hour that this command finishes; 0 before the first document."""
+        """Returns the documents per hour that this command finishes; 0 before the first."""
         return HOUR_S * self.done_now / max(1e-9, now - self.started_at)
 
     def remaining_s(self, now: float) -> float | None:
-        """Returns the estimated seconds until the batch ends; None before the first document ends."""
+        """Returns the estimated seconds until the batch ends; None before the first result."""
         pace = self.per_hour(now)
         return None if not self.done_now else HOUR_S * (self.total - self.done) / pace
 
@@ -123,7 +123,7 @@ RERUN_KEY = "batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
-    """A batch of documents to run; `name` identifies the batch among all batches of the workflow."""
+    """A batch of documents to run; `name` identifies it among the batches of the workflow."""
 
     name: str
     graph: Graph
@@ -199,7 +199,7 @@ class BatchFeeder:
             end_watch()
 
     async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
-        """Submits as many documents as the limit allows; returns False if no document is pending."""
+        """Submits as many documents as the limit allows; returns False if none is pending."""
         room = min(IDS_PER_LOOKUP, self._batch.in_flight_max - self.in_flight)
         documents = list(islice(pending, room))
         if not documents:

@@ -142,7 +142,7 @@ class BatchResults:
             self._file.write(to_compact_json(await self._build_record(outcome)))
 
     def finish(self, *, is_complete: bool) -> Path | None:
-        """Closes the file; returns the path of the part file if the batch is not complete, else None.
+        """Closes the file; returns the path of the part file of an incomplete batch, else None.
 
         Returns None as well if there is no output file.
         """

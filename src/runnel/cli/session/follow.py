@@ -193,8 +193,8 @@ _ALIVE = ("alive", "draining")
 class MissingProcessWarning:
     """Warns about processes that an execution needs and that do not run, after 2 s.
 
-    Each missing process is reported once, and again if it ran in between. `queues` are the queues of
-    the execution's tasks.
+    Each missing process is reported once, and again if it ran in between. `queues` are the queues
+    of the execution's tasks.
     """
 
     def __init__(self, operations: Operations, clock: Clock, *, queues: frozenset[str]) -> None:

@@ -40,7 +40,7 @@ def read_value(file: str, expected: str) -> Json:
 
 
 def merge_assignments(value: Json, assignments: dict[str, Json], source: str) -> Json:
-    """Returns the object with the assigned values; raises InputError if `value` is not an object."""
+    """Returns the object with the assigned values; raises InputError for any other value."""
     if not isinstance(value, dict):
         raise InputError(
             f"--input sets values of an object, but {source} holds {_describe_type(value)}; give "
@@ -87,8 +87,8 @@ def load_graph(path: Path, settings: Settings) -> Graph:
 def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
     """Loads and checks a workflow; raises InvalidWorkflowError with all of its problems.
 
-    An unknown handler is a problem as well. Retry values that a node does not set are copied from the
-    current settings into the workflow.
+    An unknown handler is a problem as well. Retry values that a node does not set are copied from
+    the current settings into the workflow.
     """
     workflow = _load_workflow(path, settings)
     problems = list(find_problems(workflow))
@@ -159,7 +159,7 @@ def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
     for node in _iterate_nodes(workflow):
         if node.handler not in known:
             yield (
-                f"node '{node.id}': no handler '{node.handler}'; the handlers are: "
+                f"node '{node.id}': no handler '{node.handler}'; there are: "
                 f"{', '.join(sorted(known))} (your own functions run by the handler 'python')"
             )
 

@@ -91,7 +91,7 @@ def build_client_session(store: StoreSession, settings: Settings) -> ClientSessi
 
 @asynccontextmanager
 async def open_http_client(settings: Settings) -> "AsyncIterator[tuple[HttpClient, ServerInfo]]":
-    """Opens a client over HTTP, and reads the server's info with fewer retries than later requests."""
+    """Opens a client over HTTP, and reads the server's info; that request has fewer retries."""
     from runnel.client.http_client import HttpClient
 
     url, token = settings.server_url, settings.server_token

@@ -26,7 +26,7 @@ WAITS_SHOWN_MAX = 10
 
 
 class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
-    """An unsettled node and its wait; `signal` is the name of the signal that the node waits for."""
+    """An unsettled node and its wait; `signal` names the signal that the node waits for."""
 
     node: str
     state: NodeState

@@ -44,7 +44,7 @@ class UnfinishedExecutions:
     async def iterate(
         self, execution_filter: ExecutionFilter | None = None
     ) -> AsyncIterator[ExecutionSummary]:
-        """Yields unfinished executions and their children, newest first; ignores the filter's `limit`."""
+        """Yields matching executions and children, newest first; ignores the filter's `limit`."""
         execution_filter = execution_filter or ExecutionFilter(states=UNFINISHED_STATES)
         every = msgspec.structs.replace(execution_filter, with_children=True, limit=PAGE_SIZE)
         async for summary in iter_executions(self._session.client, every):
@@ -68,7 +68,7 @@ class UnfinishedExecutions:
         return is_unfinished
 
     async def find_owner(self, summary: ExecutionSummary) -> str | None:
-        """Returns the name of the process that runs the execution; None if no live process runs it."""
+        """Returns the name of the process that runs the execution; None if there is none."""
         root = get_root_id(summary.execution_id)
         if root not in self._owners:
             self._owners[root] = await self._session.find_owner(summary.execution_id)
