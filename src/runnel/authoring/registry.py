@@ -89,7 +89,9 @@ class HandlerRegistry:
         Raises InputError if the name is taken or reserved.
         """
         if not name or name != name.strip():
-            raise InputError(f"handler name: expected a text without outer spaces, got {name!r}")
+            raise InputError(
+                f"handler name: expected a text without leading or trailing spaces, got {name!r}"
+            )
         if name in CORE_HANDLERS:
             raise InputError(f"handler name '{name}' is reserved; choose another name")
         known = self._handlers.get(name)

@@ -129,7 +129,9 @@ class RedisServer(PrivateServer):
             if self._process is None or self._process.wait_for_exit(POLL_INTERVAL_S):
                 raise ServerFailedError(self.kind, "does not run: call start() first")
             if self._clock.monotonic() > end:
-                raise self._build_failure(f"has not written its file within {WRITE_TIMEOUT_S:g} s")
+                raise self._build_failure(
+                    f"has not written its data file within {WRITE_TIMEOUT_S:g} s"
+                )
 
     def _has_written(self) -> bool:
         try:

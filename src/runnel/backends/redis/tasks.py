@@ -323,7 +323,9 @@ class RedisTaskQueue:
     async def _claim_queued(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
     ) -> tuple[Sequence[TaskMessage], float]:
-        """Claims queued tasks; returns them and the start of the wait on the clock of the server.
+        """Claims queued tasks; returns them and the time at which the call began to wait.
+
+        The time is that of the Redis server.
 
         If no task is queued and `waits` is set, registers the worker as waiting.
         """

@@ -231,9 +231,9 @@ class SqliteMailbox:
         return job
 
     def _enqueue_alone(self, outgoing: OutgoingCommands) -> WriteJob[StoredMessages]:
-        """Enqueues a job that shares the transaction of other jobs.
+        """Enqueues the commands as a separate job, which is refused or written on its own.
 
-        If the job is refused, the other jobs are not affected.
+        The writer still commits the job in one transaction with the other waiting jobs.
         """
         return self._writer.enqueue(partial(self._write_if_stored, outgoing), self._apply)
 

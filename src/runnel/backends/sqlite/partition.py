@@ -163,7 +163,8 @@ class LimitHistories:
 class _LimitHistory:
     """The history of one concurrency key.
 
-    The history is compacted, because a key that always has waiters is never closed.
+    The history is deleted when the key has neither holders nor waiters. A busy key may never
+    reach that state, so its history is compacted.
     """
 
     entries: list[bytes] = field(default_factory=list)

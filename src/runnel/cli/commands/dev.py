@@ -142,7 +142,7 @@ async def _serve_embedded(settings: Settings, app: str | None, server_socket: so
 
 
 def _load_handlers(app: str | None, settings: Settings) -> HandlerRegistry:
-    """Returns the handlers that workflows from HTTP may call.
+    """Returns the handlers that workflows submitted over HTTP may call.
 
     Without an app and RUNNEL_ALLOW_PYTHON, workflows may call the Python files of the working
     directory.

@@ -21,7 +21,7 @@ TakeArchive: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--take-archive",
-        help="Bind the PostgreSQL archive to this Redis server. Use this option only if the former "
+        help="Make this Redis server the owner of the PostgreSQL archive. Use this option only if the former "
         "Redis server of the archive is lost for good.",
     ),
 ]

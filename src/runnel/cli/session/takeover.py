@@ -118,7 +118,7 @@ async def _classify(
 
 
 class Takeover:
-    """Adds the executions that the engine has taken over to the session, oldest first."""
+    """Adds to the session the executions that the engine has taken over, oldest first."""
 
     def __init__(self, engine: Engine, local_session: LocalSession, plan: TakeoverPlan) -> None:
         self._engine = engine
