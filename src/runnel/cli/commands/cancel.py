@@ -108,7 +108,7 @@ async def _wait_until_final(
 async def apply_commands(settings: Settings, partitions: frozenset[int]) -> None:
     """Takes over partitions without an owner until their commands are applied; runs no user code.
 
-    The commands stay stored if the takeover fails.
+    If the takeover fails, nothing has changed.
     """
     engine = await build_engine(settings)
     try:

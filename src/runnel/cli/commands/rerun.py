@@ -57,7 +57,7 @@ class RerunNodes:
         typer.Option(
             "--from",
             metavar="NODE",
-            help="A node to run again, with all nodes that depend on it; repeatable.",
+            help="A node to run in addition, with all nodes that depend on it; repeatable.",
         ),
     ] = None
     is_whole: Annotated[

@@ -65,8 +65,8 @@ AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="Your HandlerRegistry, or a module of tasks. It is imported from the working "
-        "directory at the start.",
+        help="Your HandlerRegistry, or a module of tasks, imported from the working directory "
+        "at the start.",
     ),
 ]
 

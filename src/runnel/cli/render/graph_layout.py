@@ -261,7 +261,7 @@ def _bundle_lines(lines: Sequence[tuple[int, int]]) -> list[LineBundle]:
 def _assign_rows(bundles: Sequence[LineBundle]) -> int | None:
     """Gives each bundle the first free row; returns the number of rows.
 
-    Returns None if two bundles must each turn above the other.
+    Returns None if bundles would have to turn above each other in a circle.
     """
     bent = [bundle for bundle in bundles if not bundle.is_straight]
     above = {id(bundle): _find_bundles_above(bundle, bent) for bundle in bent}

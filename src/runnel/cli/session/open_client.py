@@ -49,7 +49,7 @@ class ClientSession:
 
 
 def has_data(settings: Settings) -> bool:
-    """Returns True if the data directory exists; always True with a Runnel or Redis server."""
+    """Returns True if the data directory has a database; always True with a server."""
     return settings.has_server or stores.has_data(settings)
 
 
