@@ -224,11 +224,15 @@ def test_many_executions_are_cancelled_and_rerun_on_the_server(
     ids = [seeded.client.submit(Path("tidied.json"), {"n": n}) for n in range(2)]
     cancelled = targets.on_server("cancel", "--workflow", "tidied", "--yes")
     ended = {seeded.client.wait(id_, timeout_s=20).status for id_ in ids}
-    rerun = targets.on_server("rerun", "--workflow", "failing", "--status", "failed", "--yes")
+    failing = [
+        seeded.client.submit(Path("failing.json"), labels={"kind": "many"}) for _ in range(2)
+    ]
+    failed = {seeded.client.wait(id_, timeout_s=20).status for id_ in failing}
+    rerun = targets.on_server("rerun", "--label", "kind=many", "--status", "failed", "--yes")
     deleted = targets.on_server("workflows", "tidied", "--delete", "--yes")
 
     assert (cancelled.code, cancelled.out) == (0, "asked 2 executions to end\n")
-    assert ended == {"CANCELLED"}
+    assert (ended, failed) == ({"CANCELLED"}, {"FAILED"})
     assert (rerun.code, rerun.err.splitlines()[0]) == (0, "rerun: 2 executions")
     assert deleted.out == "deleted: 1 version of 'tidied'\n"
 

@@ -176,7 +176,7 @@ DAILY_CALLS = [
     ),
     Call(
         "workflows zzz",
-        "no workflow 'zzz'; 'runnel workflows' shows all workflows",
+        "no workflow 'zzz'; 'runnel workflows' lists the stored workflows",
     ),
     Call(
         "workflows good --version 7",

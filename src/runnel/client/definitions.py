@@ -328,5 +328,5 @@ async def find_workflow_or_suggest(
         else:
             stored = await library.list(limit=SUGGESTION_CANDIDATES_MAX)
             close = suggest_name(name, [workflow.name for workflow in stored]).strip(" ()")
-            hint = close or "'runnel workflows' shows all workflows"
+            hint = close or "'runnel workflows' lists the stored workflows"
         raise NotFoundError(error.kind, error.name, hint=hint) from error

@@ -55,7 +55,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return cls(headers=joined, query=_group_pairs(query), body=body)
 
     def get_header(self, name: str) -> str:
-        """Returns a header without leading and trailing spaces; an empty text if the header is missing."""
+        """Returns a header without outer whitespace, or an empty text if the header is missing."""
         return self.headers.get(name, "").strip()
 
     @property

@@ -44,8 +44,8 @@ def test_the_decorator_registers_a_function_and_returns_it_unchanged() -> None:
         ("sleep", "reserved"),
         ("workflow", "reserved"),
         ("taken", "is taken by"),
-        ("", "without outer spaces"),
-        (" padded", "without outer spaces"),
+        ("", "without leading or trailing spaces"),
+        (" padded", "without leading or trailing spaces"),
     ],
 )
 def test_an_invalid_or_taken_handler_name_is_refused(name: str, sentence: str) -> None:

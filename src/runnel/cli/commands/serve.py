@@ -21,8 +21,8 @@ TakeArchive: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--take-archive",
-        help="Make this Redis server the owner of the PostgreSQL archive. Use this option only if the former "
-        "Redis server of the archive is lost for good.",
+        help="Make this Redis server the owner of the PostgreSQL archive. Use this option only if "
+        "the former Redis server of the archive is lost for good.",
     ),
 ]
 

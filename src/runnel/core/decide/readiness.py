@@ -116,9 +116,9 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
 
     Adds the node or item to the ready queue if no slot is free.
 
-    A new owner of the partition must find a retry that waits for a slot after its timer fired. So an
-    event NodeWaits with `slot` records such a retry. A PENDING node needs no such event: a new owner
-    finds the node through its settled parents.
+    A new owner of the partition must find a retry that waits for a slot after its timer fired. So
+    an event NodeWaits with `slot` records such a retry. A PENDING node needs no such event: a new
+    owner finds the node through its settled parents.
     """
     execution, ready = context.execution, context.agenda.ready
     if has_slot(context) and not ready:
