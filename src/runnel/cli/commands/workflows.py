@@ -138,7 +138,7 @@ async def _find_newest(library: Workflows, name: str) -> StoredWorkflow:
     except NotFoundError as error:
         known = [definition.name for definition in await library.list(limit=1_000)]
         similar = suggest_name(name, known).strip(" ()")
-        hint = similar or "'runnel workflows' shows those that exist"
+        hint = similar or "'runnel workflows' lists the stored workflows"
         raise NotFoundError("workflow", escape_unprintable(name), hint=hint) from error
 
 
