@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LOCALHOST = "localhost"
 REDIS_UNNAMED = (
-    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
+    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and so on), got nothing; "
     "with RUNNEL_ENV=prod there is no default"
 )
 

@@ -169,7 +169,7 @@ RedisUrl: TypeAlias = Annotated[
         "--redis-url",
         metavar="URL",
         help="The URL of the Redis server to use instead of a data directory. "
-        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like][/dim]",
+        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and so on][/dim]",
     ),
 ]
 DefaultedRedisUrl: TypeAlias = Annotated[
@@ -178,7 +178,7 @@ DefaultedRedisUrl: TypeAlias = Annotated[
         "--redis-url",
         metavar="URL",
         help="The URL of the Redis server. "
-        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like, or localhost][/dim]",
+        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and so on, or localhost][/dim]",
     ),
 ]
 Server: TypeAlias = Annotated[

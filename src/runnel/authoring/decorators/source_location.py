@@ -37,7 +37,7 @@ class TraceNotes:
 
 @contextmanager
 def collect_notes() -> Iterator[TraceNotes]:
-    """Yields the notes of the `with` block. A child workflow shares the notes of its caller."""
+    """Collects the notes of all traces inside the `with` block, those of child workflows too."""
     notes = _current_notes.get() or TraceNotes()
     token = _current_notes.set(notes)
     try:

@@ -186,9 +186,10 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
         """Traces the function and returns the model that the engine runs.
 
-        `retry` is the policy of tasks without the option `retries`. The function runs once, and the
-        model is kept. So the function must build the same graph every time. Raises TraceError with
-        the line that can't be traced, and InvalidWorkflowError for a graph that can't run.
+        `retry` is the policy of tasks without the option `retries`. Runnel calls the function once
+        for each policy and caches the workflow. So the function must build the same graph every
+        time. Raises TraceError with the line that can't be traced, and InvalidWorkflowError for a
+        graph that can't run.
         """
         policy = retry or RetryPolicy()
         workflow = self._traced.get(policy)

@@ -71,7 +71,8 @@ class Checkpointer:
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
 
-        A single failure is not raised, because the next writer would lose its partition.
+        A single failure is not raised. The error would reach the next writer, which would give up
+        its partition although its own write did not fail.
         """
         if self._failures >= CHECKPOINT_FAILURES_MAX and self._problem is not None:
             self._failures, problem = 0, self._problem

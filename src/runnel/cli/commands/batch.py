@@ -76,7 +76,7 @@ InFlightMax = Annotated[
         metavar="N",
         min=1,
         help="The number of executions that may be unfinished at once. "
-        "[dim]\\[default: 100 with a server, else 2 for each node of --concurrency][/dim]",
+        "[dim]\\[default: 100 with a server, else twice --concurrency][/dim]",
     ),
 ]
 AsJsonSummary = Annotated[

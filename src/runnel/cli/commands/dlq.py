@@ -406,7 +406,8 @@ async def _delete(
 class LetterRetries:
     """The retries of dead letters: one for each root execution, oldest first.
 
-    `name_by_root` has one letter of each root, because its retry includes all letters of the root.
+    `name_by_root` maps each root execution to the name of one of its dead letters. A retry of that
+    letter includes all letters of the root execution.
     """
 
     name_by_root: dict[ExecutionId, str] = field(default_factory=dict)

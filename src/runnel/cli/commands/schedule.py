@@ -107,7 +107,10 @@ class ScheduleArguments:
         ),
     ] = "allow"
     catch_up: Annotated[
-        int, typer.Option(metavar="N", help="The number of missed ticks that fire after an outage.")
+        int,
+        typer.Option(
+            metavar="N", help="The largest number of missed ticks that fire after an outage."
+        ),
     ] = 1
     starts_at: Annotated[
         str | None, typer.Option(metavar="TIME", help="The time before which no tick fires.")

@@ -47,7 +47,7 @@ class TemplateReference(msgspec.Struct, frozen=True):
 
 
 def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
-    """Returns the reference.
+    """Returns the reference to `root`, such as a node, and to the path below it.
 
     Raises TemplateSyntaxError if `nodes` is not followed by the id of a node.
     """

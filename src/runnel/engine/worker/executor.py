@@ -322,5 +322,5 @@ def _forward_message(message: LogMessage | MetricMessage, context: Context) -> N
 
 def _get_code(run: TaskRun) -> RunningCode:
     if run.code is None:
-        raise BrokenInvariantError(f"{run.token} runs without a slot")
+        raise BrokenInvariantError(f"task {run.token} runs without a worker slot")
     return run.code

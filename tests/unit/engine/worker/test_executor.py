@@ -85,7 +85,7 @@ async def test_a_child_without_a_result_is_a_broken_invariant(frozen: WorkerHarn
 
 
 async def test_code_without_a_slot_is_a_broken_invariant(frozen: WorkerHarness) -> None:
-    with pytest.raises(BrokenInvariantError, match="runs without a slot"):
+    with pytest.raises(BrokenInvariantError, match="runs without a worker slot"):
         await RecordingExecutor(frozen).execute(answer, Mode.PROCESS)
 
 
