@@ -150,7 +150,7 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
     assert "can't listen on 127.0.0.1" in busy.stderr
     assert "give another --port" in busy.stderr
     assert "there is no API token" in without_token.stderr
-    assert "two places" in two_places.stderr
+    assert "name two stores" in two_places.stderr
     assert "expected one of read, run, operate, admin, got 'write'" in scope.stderr
     assert "no token 'nope'" in unknown.stderr
     assert "can't use the Redis" in unreachable.stderr

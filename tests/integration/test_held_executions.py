@@ -62,7 +62,7 @@ async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
         triggering = group.create_task(_trigger_refused(desk.client, execution_id))
         await desk.clock.advance(2 * PICKUP_TIMEOUT_S)
 
-    assert "no process has read it yet" in triggering.result()
+    assert "no process has created it yet" in triggering.result()
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.client.trigger(execution_id, {"n": 1}))
         await desk.clock.advance(2 * START_TIMEOUT_S)

@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "validate": CommandEntry(
         _WRITE,
-        "Check a workflow file and print all of its problems.",
+        "Check a workflow file and print its problems.",
         "runnel validate report.yaml",
     ),
     "graph": CommandEntry(

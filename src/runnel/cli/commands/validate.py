@@ -6,7 +6,10 @@ from runnel.cli.session.inputs import load_graph
 
 
 def validate(file: WorkflowFile) -> None:
-    """Check a workflow file and print all of its problems.
+    """Check a workflow file and print its problems.
+
+    Problems of keys and types are printed first. Problems of the graph are printed once the keys
+    and types are right.
 
     A Python file is imported. The functions that a YAML or JSON file names are not imported:
     [bold]runnel run[/bold] reports a missing function.
