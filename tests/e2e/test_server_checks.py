@@ -20,7 +20,7 @@ REMEDY = "start it, or correct --redis-url, REDIS_URL (or REDIS_HOST, REDIS_PORT
 NOT_A_PORT = "REDIS_PORT: expected a whole number from 1 to 65535"
 NOT_A_NUMBER = "WORKER_CONCURRENCY: expected a whole number of at least 1"
 UNNAMED = (
-    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
+    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and so on), got nothing; "
     "with RUNNEL_ENV=prod there is no default"
 )
 BEAT = "WORKER_HEARTBEAT_INTERVAL"

@@ -14,6 +14,7 @@ import uvicorn
 from runnel.api import event_streams
 from runnel.api.sse_messages import HistoryCache, HistorySource
 from runnel.core.ids import ExecutionId
+from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from tests.api import KINDS, ApiUnderTest, open_api
 
@@ -227,13 +228,15 @@ async def test_followers_of_an_execution_share_its_reads(
     assert open_streams == 0
 
 
+@asynccontextmanager
+async def listen_in_vain(_execution_id: ExecutionId) -> AsyncIterator[asyncio.Event]:
+    """Replaces `FeedReader.listen`; the event is never set."""
+    yield asyncio.Event()
+
+
 async def test_a_missed_notification_delays_a_stream_until_the_next_keepalive(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @asynccontextmanager
-    async def listen_in_vain(_execution_id: ExecutionId) -> AsyncIterator[asyncio.Event]:
-        yield asyncio.Event()
-
     monkeypatch.setattr(event_streams, "KEEPALIVE_INTERVAL_S", 0.05)
     async with open_api("memory", request, tmp_path) as api:
         await api.post("/v1/workflows", WAITING)
@@ -243,6 +246,35 @@ async def test_a_missed_notification_delays_a_stream_until_the_next_keepalive(
             execution_id = await stage.start_execution()
             async with stage.follow(f"/v1/executions/{execution_id}/events") as messages:
                 await read_next(messages)
+                await stage.send_signal(execution_id)
+                async with asyncio.timeout(DEADLINE_S):
+                    events = [message.event async for message in messages]
+
+    assert events[-2:] == ["ExecutionFinished", "end"]
+
+
+async def test_a_stream_survives_a_store_that_fails_while_nothing_happens(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_streams, "KEEPALIVE_INTERVAL_S", 0.05)
+    failed = asyncio.Event()
+
+    async def fail(_execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+        failed.set()
+        raise StoreError("down")
+
+    async with open_api("memory", request, tmp_path) as api:
+        await api.post("/v1/workflows", WAITING)
+        monkeypatch.setattr(api.site.feed_reader, "listen", listen_in_vain)
+        async with serve(api) as http:
+            stage = ApiOnSocket(api, http)
+            execution_id = await stage.start_execution()
+            async with stage.follow(f"/v1/executions/{execution_id}/events") as messages:
+                await read_next(messages)
+                with monkeypatch.context() as broken:
+                    broken.setattr(api.backend.archive, "load", fail)
+                    async with asyncio.timeout(DEADLINE_S):
+                        await failed.wait()
                 await stage.send_signal(execution_id)
                 async with asyncio.timeout(DEADLINE_S):
                     events = [message.event async for message in messages]

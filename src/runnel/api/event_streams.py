@@ -15,6 +15,7 @@ from runnel.api.sse_messages import (
 from runnel.api.state import AppState
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.errors import StoreError
 from runnel.ports.feed import FeedPosition
 from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import make_event_id
@@ -39,9 +40,15 @@ async def stream_execution(
         app_state.feed_reader.listen(execution_id) as wakeup,
         app_state.stopping.call_when_set(wakeup.set),
     ):
+        is_notified = True
         while not app_state.stopping.is_set():
             wakeup.clear()
-            await history.refresh()
+            try:
+                await history.refresh()
+            except StoreError:
+                # A read without a notification is a precaution: an idle stream survives its error.
+                if is_notified:
+                    raise
             while sent < len(history.messages):
                 chunk = history.messages[sent : sent + MESSAGES_PER_CHUNK_MAX]
                 sent += len(chunk)
@@ -50,7 +57,8 @@ async def stream_execution(
                 yield encode_message(make_event_id(sent), "end", {"status": history.state})
                 return
             # After a keepalive the history is read again, in case a notification was lost.
-            if not await app_state.clock.wait(wakeup, KEEPALIVE_INTERVAL_S):
+            is_notified = await app_state.clock.wait(wakeup, KEEPALIVE_INTERVAL_S)
+            if not is_notified:
                 yield KEEPALIVE_COMMENT
 
 

@@ -114,7 +114,7 @@ def check_input(workflow: Workflow, value: Json) -> None:
 
 
 class CheckedInput(msgspec.Struct, frozen=True):
-    """An input that `check_input` has accepted. The client of a store does not check it again."""
+    """An input that fits the schema. The client of a store does not check the input again."""
 
     value: Json
 

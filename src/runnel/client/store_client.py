@@ -191,12 +191,13 @@ class StoreClient:
         """Creates an execution, unless one with the same key exists; returns its current header.
 
         With `version`, the definition is not stored again. If that version was deleted in the
-        meantime, the call creates nothing and raises NotFoundError.
+        meantime, the call creates nothing and raises NotFoundError. An input of None is stored and
+        checked as an empty object.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
-        is_checked = is_held or isinstance(input_, CheckedInput)
         value = input_.value if isinstance(input_, CheckedInput) else input_
+        is_checked = is_held or (value is not None and isinstance(input_, CheckedInput))
         data = encode_payload({} if value is None else value, where="input")
         if not is_checked:
             _check_input(workflow, data)

@@ -77,6 +77,22 @@ async def test_an_input_that_was_checked_is_not_checked_again(
     assert checked == [{"count": 4}]
 
 
+async def test_an_absent_input_is_checked_as_the_empty_object_that_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(DOCUMENT)
+    checked: list[object] = []
+    monkeypatch.setattr(store_client, "check_input", lambda _workflow, value: checked.append(value))
+    graph = load_graph(file, Settings())
+    engine = build_memory_engine(Settings())
+
+    await engine.claim_home_partition()
+    await engine.client.submit(graph, CheckedInput(None))
+
+    assert checked == [{}]
+
+
 async def test_a_workflow_from_python_code_is_compiled_once(compiled: list[str]) -> None:
     workflow = make_workflow(
         make_node("a", handler="data_processor", config={"operation": "merge", "data": [{"n": 1}]})

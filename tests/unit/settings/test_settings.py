@@ -293,7 +293,7 @@ def test_in_production_redis_must_be_set() -> None:
     with pytest.raises(InputError) as raised:
         build_redis_url(read_settings({"RUNNEL_ENV": "prod"}))
 
-    assert "expected the URL of a Redis server (or REDIS_HOST and the like)" in str(raised.value)
+    assert "expected the URL of a Redis server (or REDIS_HOST and so on)" in str(raised.value)
 
 
 @pytest.mark.parametrize(

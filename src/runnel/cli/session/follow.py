@@ -83,6 +83,7 @@ class FollowSession:
                     for task in tasks:
                         task.cancel()
             finally:
+                self._view.show_changes(self._progress)
                 self._view.close()
 
     async def _follow(self) -> None:
