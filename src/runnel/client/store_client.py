@@ -191,8 +191,7 @@ class StoreClient:
         """Creates an execution, unless one with the same key exists; returns its current header.
 
         With `version`, the definition is not stored again. If that version was deleted in the
-        meantime, the call creates nothing and raises NotFoundError. An input of None is stored and
-        checked as an empty object.
+        meantime, the call creates nothing and raises NotFoundError. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
