@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
-from runnel.api.security.guard import AccessRules, Guard
+from runnel.api.security.access_control import AccessControl, AccessRules
 from runnel.api.security.tokens import TokenStore
 from runnel.api.state import AppState
 from runnel.app.engine import ClockAndIds
@@ -93,7 +93,7 @@ async def open_api(
             per_minute=settings.requests_per_minute,
             token_per_minute=settings.token_requests_per_minute,
         )
-        app = build_app(site, Guard(tokens, backend.windows, rules))
+        app = build_app(site, AccessControl(tokens, backend.windows, rules))
         app.router.routes = _reuse_routes(app)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         http = await stack.enter_async_context(

@@ -91,7 +91,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "cli/session/open_client.py": (rules.imports_on_top,),
     "cli/session/run_locally.py": (rules.imports_on_top,),
     "cli/session/inputs.py": (rules.imports_on_top,),
-    "cli/session/serving.py": (rules.imports_on_top,),
+    "cli/session/server_roles.py": (rules.imports_on_top,),
 }
 
 

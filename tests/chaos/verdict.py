@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runnel.backends.redis.backend import RedisBackend
-from runnel.client.listing import iter_executions
+from runnel.client.execution_lists import iter_executions
 from runnel.client.store_client import StoreClient
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports.archive import ExecutionFilter

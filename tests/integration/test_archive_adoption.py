@@ -8,7 +8,7 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.options import RedisOptions
-from runnel.backends.redis_postgres.pairing import COMMAND_PAGE_SIZE
+from runnel.backends.redis_postgres.archive_ownership import COMMAND_PAGE_SIZE
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.engine.clock import RandomIdGenerator, RealClock

@@ -12,7 +12,7 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.migrations import migrate
-from runnel.client.listing import iter_headers
+from runnel.client.execution_lists import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import SCANNED_EXECUTIONS_MAX, ExecutionFilter

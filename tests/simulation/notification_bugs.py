@@ -8,7 +8,7 @@ from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core.commands import ChildSettled, TaskStarted
 from runnel.core.decide import attempts as task
-from runnel.core.decide import ending as finishing
+from runnel.core.decide import outcomes as finishing
 from runnel.core.decide import waits as waiting
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import TimerKind

@@ -18,9 +18,9 @@ from runnel.core.commands import (
     TaskSkipped,
 )
 from runnel.core.decide import attempts as task
-from runnel.core.decide import ending as closing
 from runnel.core.decide import lifecycle
 from runnel.core.decide import maps as mapping
+from runnel.core.decide import outcomes as closing
 from runnel.core.decide import readiness as flow
 from runnel.core.decide import waits as waiting
 from runnel.core.decide.decision_context import DecisionContext

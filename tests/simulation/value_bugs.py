@@ -10,8 +10,8 @@ from runnel.core import decide as decide_package
 from runnel.core.codec import encode_message
 from runnel.core.commands import SendSignal, StartExecution
 from runnel.core.decide import attempts as task
-from runnel.core.decide import ending as finishing
 from runnel.core.decide import maps as mapping
+from runnel.core.decide import outcomes as finishing
 from runnel.core.decide import task_dispatch as issue
 from runnel.core.decide import waits as waiting
 from runnel.core.decide.decision_context import DecisionContext

@@ -28,8 +28,8 @@ from runnel.api.routes import (
     triggers,
     workflows,
 )
-from runnel.api.security.gate import SecurityMiddleware
-from runnel.api.security.guard import LOOPBACK_HOSTS, AccessRules, Guard
+from runnel.api.security.access_control import LOOPBACK_HOSTS, AccessControl, AccessRules
+from runnel.api.security.middleware import SecurityMiddleware
 from runnel.api.security.tokens import TokenStore
 from runnel.api.server import ApiRole
 from runnel.api.state import AppState
@@ -62,7 +62,7 @@ RESOURCES = (
 UNVERSIONED = (operations.health_routes, operations.metrics_routes)
 
 
-def build_app(app_state: AppState, guard: Guard) -> FastAPI:
+def build_app(app_state: AppState, access_control: AccessControl) -> FastAPI:
     app = FastAPI(
         title="Runnel",
         version=__version__,
@@ -87,7 +87,9 @@ def build_app(app_state: AppState, guard: Guard) -> FastAPI:
     app.add_exception_handler(RequestValidationError, handle_invalid_request)
     app.add_exception_handler(Exception, handle_runnel_error)
     app.add_middleware(
-        SecurityMiddleware, guard=guard, body_bytes_max=app_state.settings.body_bytes_max
+        SecurityMiddleware,
+        access_control=access_control,
+        body_bytes_max=app_state.settings.body_bytes_max,
     )
     if app_state.settings.api_origins:
         app.add_middleware(
@@ -145,6 +147,6 @@ async def build_api(
         per_minute=settings.requests_per_minute,
         token_per_minute=settings.token_requests_per_minute,
     )
-    app = build_app(app_state, Guard(tokens, backend.windows, rules))
+    app = build_app(app_state, AccessControl(tokens, backend.windows, rules))
     name = build_role_name("api", clock_and_ids.ids.nonce())
     return ApiRole(name, app, app_state, server_socket, on_ready=on_ready)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from runnel import errors
+from runnel.core.message_text import escape_unprintable
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable
 from runnel.errors import (
     InvalidTriggerError,
     InvalidWorkflowError,

@@ -23,11 +23,11 @@ from runnel.authoring.documents import add_inferred_dependencies
 from runnel.authoring.documents.fields import drop_defaults
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
+from runnel.core.message_text import describe_value
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
-from runnel.core.wording import describe_value
 from runnel.core.workflow import TIMEOUT_S_DEFAULT, Cache, Node, OnFailure, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
 

@@ -10,8 +10,8 @@ import msgspec
 
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import NO_ITEM
+from runnel.core.message_text import ELLIPSIS
 from runnel.core.values import LOG_LINES_MAX, Json, TaskLogLine
-from runnel.core.wording import ELLIPSIS
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from runnel.core.message_text import quote_name
 from runnel.core.values import Json
-from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 

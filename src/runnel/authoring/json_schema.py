@@ -16,8 +16,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name, shorten
 
 MESSAGE_CHARS_MAX = 200
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from runnel.core.message_text import describe_value, quote_name, shorten, suggest_name
 from runnel.core.values import Json, find_non_finite
-from runnel.core.wording import describe_value, quote_name, shorten, suggest_name
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
 

@@ -9,7 +9,7 @@ from runnel.authoring.decorators.source_location import locate_exception
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.documents.files import read_bytes
 from runnel.authoring.functions import add_import_folder
-from runnel.core.wording import suggest_or_list_names
+from runnel.core.message_text import suggest_or_list_names
 from runnel.errors import InvalidWorkflowError, RunnelError
 
 PYTHON_SUFFIX = ".py"

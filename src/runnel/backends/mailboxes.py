@@ -8,7 +8,7 @@ import zlib
 
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution
 from runnel.core.ids import ExecutionId, get_root_id
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.errors import NotFoundError
 
 

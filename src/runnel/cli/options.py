@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from runnel.cli.render.text import RESERVED_LABEL_PREFIX
-from runnel.core.wording import quote_name
+from runnel.core.message_text import quote_name
 from runnel.errors import InputError, RunnelError
 from runnel.settings import SettingsError, override_settings, read_settings
 from runnel.settings.model import Settings

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli.options import complete_workflow, parse_past_time, read_labels
-from runnel.client.listing import check_filter
+from runnel.client.execution_lists import check_filter
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter

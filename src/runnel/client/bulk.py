@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from runnel.authoring.payloads import shorten_reason
+from runnel.client.execution_lists import check_filter, iter_pages
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.listing import check_filter, iter_pages
 from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId

@@ -15,9 +15,9 @@ from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
+from runnel.core.message_text import escape_unprintable, format_names
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, DeadLetterFilter
 from runnel.ports.clock import Clock

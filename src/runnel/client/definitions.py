@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from runnel.client.listing import iter_headers
+from runnel.client.execution_lists import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
+from runnel.core.message_text import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.states import UNFINISHED_STATES
 from runnel.core.validation import build_graph, find_problems
-from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import (
     Workflow,
     decode_workflow,

@@ -17,6 +17,7 @@ from runnel.authoring.documents import load_file
 from runnel.authoring.payloads import encode_payload
 from runnel.authoring.python_files import load_workflow, parse_python_path
 from runnel.client.definitions import VERSION_KNOWN_S
+from runnel.client.execution_lists import check_execution_id, choose_by_prefix, iter_executions
 from runnel.client.http_resources import (
     NO_VIEW,
     PAGE_SIZE,
@@ -33,7 +34,6 @@ from runnel.client.http_resources import (
     build_workflow_document,
     parse_states,
 )
-from runnel.client.listing import check_execution_id, choose_by_prefix, iter_executions
 from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
@@ -45,9 +45,9 @@ from runnel.client.transport import (
 )
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
+from runnel.core.message_text import describe_value
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import describe_value
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, WorkflowFailedError

@@ -13,14 +13,14 @@ from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
 from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
-from runnel.client.listing import iter_pages
+from runnel.client.execution_lists import iter_pages
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.message_text import describe_value
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import describe_value
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter

@@ -14,8 +14,8 @@ from runnel.core.codec import decode_entry
 from runnel.core.events import ExecutionStarted
 from runnel.core.execution import Execution
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.message_text import quote_name
 from runnel.core.states import ExecutionState
-from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.archive import Archive

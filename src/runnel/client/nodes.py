@@ -10,11 +10,11 @@ from runnel.core.codec import decode_entry
 from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, NodeId
+from runnel.core.message_text import escape_unprintable, suggest_or_list_names
 from runnel.core.states import NodeState
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import TemplateTree, compile_tree
 from runnel.core.values import Json, Value
-from runnel.core.wording import escape_unprintable, suggest_or_list_names
 from runnel.errors import NotFoundError, PayloadError
 from runnel.ports import Backend
 from runnel.ports.records import BlobStore

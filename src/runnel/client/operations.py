@@ -9,7 +9,7 @@ from itertools import islice
 from runnel.core.commands import make_limit_id
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.engine.failure_detector import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
 from runnel.ports import Backend

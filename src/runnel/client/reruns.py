@@ -11,16 +11,16 @@ from runnel.core.commands import Command, CreateExecution, StartExecution, TakeO
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId, NodeId
-from runnel.core.rerun import select_reused_results
-from runnel.core.states import ExecutionState
-from runnel.core.validation import find_problems
-from runnel.core.values import Json
-from runnel.core.wording import (
+from runnel.core.message_text import (
     describe_value,
     escape_unprintable,
     quote_name,
     suggest_or_list_names,
 )
+from runnel.core.rerun import select_reused_results
+from runnel.core.states import ExecutionState
+from runnel.core.validation import find_problems
+from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, ReusedResult
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
 from runnel.ports.store import NO_BLOBS

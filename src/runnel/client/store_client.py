@@ -17,7 +17,7 @@ from runnel.authoring.payloads import (
     shorten_reason,
 )
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary
-from runnel.client.listing import (
+from runnel.client.execution_lists import (
     check_execution_id,
     check_filter,
     choose_by_prefix,

@@ -14,8 +14,8 @@ import msgspec
 
 from runnel.authoring.payloads import check_text
 from runnel.client.idempotency import KEY_CHARS_MAX
+from runnel.core.message_text import quote_name
 from runnel.core.values import Json
-from runnel.core.wording import quote_name
 from runnel.errors import (
     InputError,
     NoServerError,

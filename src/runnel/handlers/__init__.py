@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.authoring.registry import CallPlanner, HandlerRegistry
+from runnel.core.message_text import describe_value
 from runnel.core.validation.handler_settings import CONFIG_RULES
 from runnel.core.values import Json
-from runnel.core.wording import describe_value
 from runnel.errors import InputError
 from runnel.handlers import data_processor
 from runnel.handlers.environment import HandlerEnvironment

@@ -31,9 +31,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.calls import FunctionCall, Mode
+from runnel.core.message_text import shorten
 from runnel.core.validation.handler_settings import DATA_PROCESSOR, OPERATION_SETTINGS
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import InputError
 from runnel.handlers.environment import check_config
 

@@ -13,8 +13,8 @@ import msgspec
 
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import Context
+from runnel.core.message_text import shorten
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import ServiceBusyError, ServiceError, ServiceRefusedError
 from runnel.handlers.environment import HandlerEnvironment, check_config
 from runnel.handlers.http import OutboundHttpClient

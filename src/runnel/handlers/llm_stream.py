@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 
+from runnel.core.message_text import shorten
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import ServiceError
 
 DONE_MARKER = "[DONE]"

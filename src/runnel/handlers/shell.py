@@ -18,8 +18,8 @@ from typing import cast
 import msgspec
 
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
+from runnel.core.message_text import ELLIPSIS
 from runnel.core.values import Json
-from runnel.core.wording import ELLIPSIS
 from runnel.errors import InputError, ProgramFailedError, ProgramRefusedError, TaskTimeoutError
 from runnel.handlers import shell_guardian as guardian
 from runnel.handlers.environment import HandlerEnvironment, check_config

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from runnel.core.wording import ELLIPSIS
+from runnel.core.message_text import ELLIPSIS
 
 TextMask: TypeAlias = Callable[[str], str]
 

@@ -8,7 +8,7 @@ from math import floor
 
 import msgspec
 
-from runnel.core.wording import find_closest_name, quote_name
+from runnel.core.message_text import find_closest_name, quote_name
 from runnel.views.trigger import Schedule
 
 # Cron expressions have five fields, or six with seconds in front, or are a word such as @daily.

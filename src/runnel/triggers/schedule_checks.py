@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from runnel.authoring.payloads import RESERVED_LABEL_PREFIX, encode_payload
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidTriggerError, PayloadError
 from runnel.triggers.cron import (
     CATCH_UP_MAX,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from runnel.client.store_client import StoreClient
+from runnel.core.message_text import describe_value
 from runnel.core.states import FINAL_EXECUTION_STATES
-from runnel.core.wording import describe_value
 from runnel.errors import (
     ConflictError,
     InputError,
@@ -19,7 +19,7 @@ from runnel.ports import telemetry as names
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
-from runnel.triggers.planning import (
+from runnel.triggers.due_ticks import (
     TickResult,
     compute_wake_time,
     find_due_ticks,

@@ -13,9 +13,9 @@ from runnel.authoring.payloads import (
     check_text,
 )
 from runnel.core.ids import ExecutionId
+from runnel.core.message_text import escape_unprintable, quote_name, suggest_name
 from runnel.core.templates.errors import MissingValueError
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable, quote_name, suggest_name
 from runnel.errors import NewerFormatError, NotFoundError, PayloadError, UnreadableFormatError
 from runnel.ports.records import Records
 

@@ -7,10 +7,10 @@ import msgspec
 
 from runnel.authoring.payloads import encode_payload
 from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError, PayloadError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock

@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from runnel.core.ids import ExecutionId
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError
 from runnel.triggers.trigger import RootScope, compute_hash, derive_execution_id
 from runnel.views.trigger import Webhook, WebhookKind

@@ -7,8 +7,8 @@ import msgspec
 
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
+from runnel.core.message_text import quote_name
 from runnel.core.values import Json
-from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.cli.session.serving import assign_metrics_ports
+from runnel.cli.session.server_roles import assign_metrics_ports
 from runnel.errors import InputError
 
 

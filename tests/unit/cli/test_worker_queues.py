@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.authoring.registry import HandlerRegistry
-from runnel.cli.session.serving import parse_queues
+from runnel.cli.session.server_roles import parse_queues
 
 
 async def work(config: object, ctx: object) -> None:

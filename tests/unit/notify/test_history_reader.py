@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client.listing import execution_not_found_error
+from runnel.client.execution_lists import execution_not_found_error
 from runnel.core.codec import encode_entry
 from runnel.core.events import AnyEvent, ExecutionFinished, ExecutionStarted, NodeSkipped
 from runnel.core.ids import ExecutionId, NodeId

@@ -10,7 +10,7 @@ from runnel.core.commands import CancelExecution, Command, CreateExecution
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError, StoreError
 from runnel.ports import telemetry as names
-from runnel.triggers.planning import derive_tick_execution_id, find_due_ticks, plan_ticks
+from runnel.triggers.due_ticks import derive_tick_execution_id, find_due_ticks, plan_ticks
 from runnel.triggers.schedule import SCHEDULE_KIND, encode_schedule
 from runnel.triggers.scheduler import POLL_INTERVAL_S, TAKE_OVER_AFTER_S
 from runnel.views.trigger import Overlap

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from runnel.api.requests import AfterParam, BulkRetryRequest, LimitParam, RetryRequest, Selection
-from runnel.api.routing import ResourceRouter
+from runnel.api.resource_router import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.dead_letters import LettersOf, build_letter_view, find_letter, read_letter_page
 from runnel.client.operations import to_queue_key

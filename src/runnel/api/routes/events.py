@@ -6,8 +6,8 @@ from fastapi import Header, Query, Request, Response
 
 from runnel.api.event_streams import has_received_all, stream_all, stream_execution
 from runnel.api.requests import ExecutionIdParam
-from runnel.api.routing import OtherAnswer, ResourceRouter
-from runnel.api.security.guard import get_token_id
+from runnel.api.resource_router import OtherAnswer, ResourceRouter
+from runnel.api.security.access_control import get_token_id
 from runnel.api.sse_messages import MEDIA_TYPE
 from runnel.api.state import AppStateDependency
 from runnel.core.ids import ExecutionId

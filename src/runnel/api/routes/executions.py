@@ -18,8 +18,8 @@ from runnel.api.requests import (
     SignalRequest,
     TriggerRequest,
 )
+from runnel.api.resource_router import ResourceRouter
 from runnel.api.routes.workflows import build_new_execution
-from runnel.api.routing import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.errors import InputError

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 
 from runnel import __version__
 from runnel.api.requests import LIMIT_MAX, ExecutionIdParam
-from runnel.api.routing import ResourceRouter
+from runnel.api.resource_router import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.definitions import build_workflow_view
 from runnel.core.ids import DefinitionHash, ExecutionId

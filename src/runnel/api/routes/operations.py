@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import Path, Response
 
 from runnel.api.requests import AfterParam, LimitParam
+from runnel.api.resource_router import OtherAnswer, ResourceRouter
 from runnel.api.responses import make_view_response
-from runnel.api.routing import OtherAnswer, ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.client.operations import get_worker_state, list_concurrency_keys
 from runnel.telemetry.prometheus import MEDIA_TYPE

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path
 
 from runnel.api.requests import TokenRequest
-from runnel.api.routing import ResourceRouter
+from runnel.api.resource_router import ResourceRouter
 from runnel.api.state import AppStateDependency
 from runnel.views.page import Listing
 from runnel.views.token import NewTokenView, Scope, TokenView

@@ -13,11 +13,11 @@ from runnel.api.requests import (
     WebhookBody,
     WorkflowNameParam,
 )
+from runnel.api.resource_router import OtherAnswer, ResourceRouter
 from runnel.api.responses import make_view_response
-from runnel.api.routing import OtherAnswer, ResourceRouter
-from runnel.api.security.guard import check_caller_scope
+from runnel.api.security.access_control import check_caller_scope
 from runnel.api.state import AppStateDependency
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.triggers.webhook_delivery import Delivery
 from runnel.views import Timestamp

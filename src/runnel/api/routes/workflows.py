@@ -16,9 +16,9 @@ from runnel.api.requests import (
     WorkflowNameParam,
 )
 from runnel.api.requests import read_workflow as read_workflow_body
+from runnel.api.resource_router import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.responses import WORKFLOW_REQUEST_BODY
-from runnel.api.routing import BODY_STATUSES, OtherAnswer, ResourceRouter
-from runnel.api.security.gate import parse_media_type
+from runnel.api.security.middleware import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
 from runnel.client.definitions import build_stored_workflow, build_workflow_view
 from runnel.core.validation import build_graph

@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from runnel.authoring.payloads import check_text
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.errors import (
     InputError,
     MissingScopeError,

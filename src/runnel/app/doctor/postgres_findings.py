@@ -13,7 +13,7 @@ from runnel.app.stores import (
 from runnel.backends.postgres.health import ArchiveFacts, read_archive_facts
 from runnel.backends.postgres.migrations import ENCODING, ENCODING_HINT
 from runnel.backends.redis.health import RedisServerFacts
-from runnel.backends.redis_postgres.pairing import format_redis_location
+from runnel.backends.redis_postgres.archive_ownership import format_redis_location
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings

@@ -14,7 +14,7 @@ from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, TypeAlias
 
-from runnel.core.wording import shorten
+from runnel.core.message_text import shorten
 from runnel.errors import TraceError
 
 # Observations of one trace, kept even if the traced code catches exceptions.

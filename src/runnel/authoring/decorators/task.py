@@ -29,8 +29,8 @@ from runnel.authoring.decorators.trace import (
     get_current_trace,
 )
 from runnel.authoring.functions import resolve_function_name
+from runnel.core.message_text import describe_value
 from runnel.core.values import Json
-from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 

@@ -21,6 +21,7 @@ from runnel.authoring.decorators.placeholders import (
 from runnel.authoring.decorators.source_location import SourceLocation, locate_user_code
 from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
+from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
 from runnel.core.templates.errors import TemplateSyntaxError
@@ -34,7 +35,6 @@ from runnel.core.validation.checks import (
     ValueCheck,
 )
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import Cache, Node, Workflow
 from runnel.errors import InputError
 

@@ -25,11 +25,11 @@ from runnel.authoring.decorators.source_location import (
 from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
 from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
 from runnel.authoring.decorators.untraceable_code import check_untraceable_code
+from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
 from runnel.core.validation.checks import RATE_LIMIT_CHECKS, WORKFLOW_CHECKS, find_json_problems
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, RunnelError
 

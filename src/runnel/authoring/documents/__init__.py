@@ -18,6 +18,7 @@ from runnel.authoring.documents.fields import (
 )
 from runnel.authoring.documents.files import read_data
 from runnel.core.ids import NodeId
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
@@ -25,7 +26,6 @@ from runnel.core.validation.checks import NAME, TEXT, find_json_problems
 from runnel.core.validation.references import compile_fields
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CHILD_WORKFLOW, Node, Workflow
 from runnel.errors import InvalidWorkflowError
 

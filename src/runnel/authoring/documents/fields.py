@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.input_schema import find_schema_problems
+from runnel.core.message_text import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.run_when import RunWhen
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.template import compile_expression
@@ -23,7 +24,6 @@ from runnel.core.validation.checks import (
     is_finite_number,
 )
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Cache, OnFailure, RateLimit
 
 # A place in a document, and the list of problems.

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import NoReturn
 
+from runnel.core.message_text import quote_name
 from runnel.core.values import Json
-from runnel.core.wording import quote_name
 from runnel.errors import InvalidWorkflowError
 
 # This JSON parser is stricter than the standard library: it refuses NaN and duplicate keys.

@@ -16,9 +16,9 @@ from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.events import ScalarEvent
 from yaml.resolver import Resolver
 
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.validation.checks import DEPTH_MAX, is_finite_number
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
 # Scalars: the JSON type of a text follows from the YAML 1.1 rules of PyYAML.

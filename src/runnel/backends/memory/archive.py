@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from runnel.backends.matching import (
+from runnel.backends.list_filters import (
     build_header_page,
     build_letter_page,
     find_page_start,

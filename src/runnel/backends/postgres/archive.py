@@ -6,7 +6,7 @@ from math import inf
 
 import msgspec
 
-from runnel.backends.matching import (
+from runnel.backends.list_filters import (
     count_by_scan,
     get_filter_states,
     get_letter_position,

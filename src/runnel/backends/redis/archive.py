@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from runnel.backends.matching import (
+from runnel.backends.list_filters import (
     build_letter_page,
     count_by_scan,
     matches_letter_filter,

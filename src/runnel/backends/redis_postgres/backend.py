@@ -21,8 +21,8 @@ from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.backends.redis.records import RedisBlobs
 from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis_postgres.archive import RedisPostgresArchive
+from runnel.backends.redis_postgres.archive_ownership import Pairing, format_redis_location
 from runnel.backends.redis_postgres.mailbox import AdmissionControl, RedisPostgresMailbox
-from runnel.backends.redis_postgres.pairing import Pairing, format_redis_location
 from runnel.backends.redis_postgres.restore import ArchiveRestorer
 from runnel.core.states import ExecutionState
 from runnel.errors import NotFoundError

@@ -14,7 +14,7 @@ from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal, decode_journal_entry
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_token, encode
 from runnel.backends.redis.leases import RestartFence, parse_run_id, run_fenced_script
-from runnel.backends.redis_postgres.pairing import Pairing
+from runnel.backends.redis_postgres.archive_ownership import Pairing
 from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
 from runnel.core.events import (

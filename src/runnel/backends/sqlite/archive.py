@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 
 from runnel.backends.blob_files import FileBlobs
-from runnel.backends.matching import (
+from runnel.backends.list_filters import (
     count_by_scan,
     get_filter_states,
     get_page_position,

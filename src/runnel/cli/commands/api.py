@@ -20,7 +20,7 @@ from runnel.app.process_signals import SIGNAL_EXIT_BASE, SIGNALS, handle_signals
 from runnel.app.roles import Role
 from runnel.app.stores import build_store_session
 from runnel.cli.options import RedisLocation, configure_server
-from runnel.cli.session.serving import (
+from runnel.cli.session.server_roles import (
     MetricsPortOption,
     RoleDependencies,
     assign_metrics_ports,

@@ -19,7 +19,7 @@ from runnel.cli.commands.api import HostOption, PortOption, build_api_role, fini
 from runnel.cli.commands.serve import AppOption
 from runnel.cli.options import Concurrency, DirectLocation, configure
 from runnel.cli.session.inputs import make_importable
-from runnel.cli.session.serving import (
+from runnel.cli.session.server_roles import (
     RoleDependencies,
     build_orchestrator_role,
     build_worker_role,

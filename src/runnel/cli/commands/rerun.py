@@ -35,7 +35,7 @@ from runnel.cli.session.run_locally import (
 )
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
-from runnel.client.listing import iter_executions
+from runnel.client.execution_lists import iter_executions
 from runnel.client.protocol import Client
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId

@@ -47,7 +47,7 @@ from runnel.cli.session.inputs import (
 )
 from runnel.cli.session.open_client import has_data, open_client, open_schedules
 from runnel.cli.streams import reserve_stdout
-from runnel.core.wording import quote_name
+from runnel.core.message_text import quote_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError

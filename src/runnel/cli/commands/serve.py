@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from runnel.cli.options import Concurrency, RedisLocation, configure_server
-from runnel.cli.session.serving import (
+from runnel.cli.session.server_roles import (
     MetricsPortOption,
     build_orchestrator_role,
     build_worker_role,

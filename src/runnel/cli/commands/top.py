@@ -19,7 +19,7 @@ from runnel.cli.render.overview import (
 )
 from runnel.cli.render.text import print_styled, print_table, to_compact_json
 from runnel.cli.session.open_client import ClientSession, has_data, open_client
-from runnel.client.listing import list_newest_executions
+from runnel.client.execution_lists import list_newest_executions
 from runnel.core.states import FINAL_EXECUTION_STATES, UNFINISHED_STATES
 from runnel.core.values import Json
 from runnel.errors import StoreError

@@ -27,7 +27,7 @@ from runnel.cli.render.printer import (
 )
 from runnel.cli.render.text import Cell, format_labels, format_local_time
 from runnel.cli.session.open_client import has_data, open_webhooks
-from runnel.core.wording import quote_name
+from runnel.core.message_text import quote_name
 from runnel.errors import InputError
 from runnel.triggers.webhook import check_webhook
 from runnel.views.trigger import Webhook, WebhookKind, WebhookView

@@ -21,8 +21,8 @@ from runnel.cli.render.printer import print_list
 from runnel.cli.render.text import Cell, format_count, print_styled, to_compact_json
 from runnel.cli.session.open_client import has_data, open_client
 from runnel.client.protocol import Workflows
+from runnel.core.message_text import escape_unprintable, quote_name, suggest_name
 from runnel.core.values import Json
-from runnel.core.wording import escape_unprintable, quote_name, suggest_name
 from runnel.errors import InputError, NotFoundError
 from runnel.settings.model import Settings
 from runnel.views.workflow import StoredWorkflow, WorkflowDocument

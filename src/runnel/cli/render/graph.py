@@ -14,7 +14,7 @@ from runnel.cli.render.graph_layout import (
 from runnel.cli.render.text import format_count
 from runnel.core.graph import CompiledNode, Graph
 from runnel.core.ids import NodeId
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.core.workflow import CORE_HANDLERS
 
 LAYERS_MAX = 40

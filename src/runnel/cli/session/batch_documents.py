@@ -14,8 +14,8 @@ import msgspec
 from runnel.authoring.documents.files import FILE_BYTES_MAX
 from runnel.authoring.input_schema import choose_reading, find_value_problems
 from runnel.cli.session.inputs import STDIN
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 

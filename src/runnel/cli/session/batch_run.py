@@ -36,7 +36,7 @@ from runnel.cli.session.run_locally import (
 )
 from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
-from runnel.client.listing import iter_headers
+from runnel.client.execution_lists import iter_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import UNFINISHED_STATES
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from runnel.app import stores
 from runnel.app.stores import StoreSession
-from runnel.client.listing import list_newest_executions
+from runnel.client.execution_lists import list_newest_executions
 from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.workflow import Workflow

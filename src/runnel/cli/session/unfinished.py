@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from runnel.cli.session.open_client import ClientSession
-from runnel.client.listing import iter_executions
+from runnel.client.execution_lists import iter_executions
 from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
 from runnel.core.states import FINAL_EXECUTION_STATES, UNFINISHED_STATES
 from runnel.core.workflow import Workflow

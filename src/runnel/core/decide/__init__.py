@@ -17,7 +17,6 @@ from runnel.core.decide.attempts import (
     on_timer_fired,
 )
 from runnel.core.decide.decision_context import DecisionContext, DecisionInputs
-from runnel.core.decide.ending import EXECUTION_NODE_ID, on_execution_output_stored
 from runnel.core.decide.lifecycle import (
     on_blob_loaded,
     on_cancel,
@@ -29,6 +28,7 @@ from runnel.core.decide.lifecycle import (
     on_values_shared,
 )
 from runnel.core.decide.maps import hydrate_maps, on_output_stored
+from runnel.core.decide.outcomes import EXECUTION_NODE_ID, on_execution_output_stored
 from runnel.core.decide.readiness import advance_execution
 from runnel.core.decide.waits import on_signal
 from runnel.core.effects import Decision

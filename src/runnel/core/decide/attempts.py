@@ -15,8 +15,8 @@ from runnel.core.commands import (
     TimerFired,
 )
 from runnel.core.decide.decision_context import DecisionContext
-from runnel.core.decide.ending import close_execution, fail_attempt
 from runnel.core.decide.maps import continue_map
+from runnel.core.decide.outcomes import close_execution, fail_attempt
 from runnel.core.decide.readiness import make_ready
 from runnel.core.decide.task_dispatch import queue_task
 from runnel.core.decide.waits import convert_child_result, end_wait

@@ -21,12 +21,12 @@ from runnel.core.events import Event, Wait
 from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
+from runnel.core.message_text import shorten
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.templates.errors import MissingValueError, TemplateError
 from runnel.core.templates.template import CompiledExpression, TemplateTree
 from runnel.core.values import Json, Value
-from runnel.core.wording import shorten
 from runnel.core.workflow import EnginePolicy
 
 NO_ITEM_VALUE = object()

@@ -15,14 +15,14 @@ from runnel.core.decide.decision_context import (
     EvaluatedValue,
     evaluate_template,
 )
-from runnel.core.decide.ending import (
+from runnel.core.decide.maps import continue_map
+from runnel.core.decide.outcomes import (
     cancel_unsettled_nodes,
     close_execution,
     end_execution,
     make_execution_timer_key,
     notify_parent,
 )
-from runnel.core.decide.maps import continue_map
 from runnel.core.decide.readiness import make_ready
 from runnel.core.decide.waits import consume_signal, send_create_child
 from runnel.core.effects import SetTimer, TimerKind

@@ -12,7 +12,7 @@ from runnel.core.decide.decision_context import (
     evaluate_template,
     preview_json,
 )
-from runnel.core.decide.ending import fail_node
+from runnel.core.decide.outcomes import fail_node
 from runnel.core.decide.task_dispatch import has_slot, prepare_shared_values, start_attempt
 from runnel.core.effects import StoreOutput
 from runnel.core.events import MapStarted, NodeCompleted

@@ -5,8 +5,8 @@ skipped nodes.
 """
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
-from runnel.core.decide.ending import close_execution, fail_node, finish_settled_execution
 from runnel.core.decide.maps import NEXT_MAP_ITEMS, issue_next_items, start_map
+from runnel.core.decide.outcomes import close_execution, fail_node, finish_settled_execution
 from runnel.core.decide.task_dispatch import has_slot, start_attempt
 from runnel.core.decide.waits import start_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait

@@ -14,7 +14,7 @@ from runnel.core.decide.decision_context import (
     evaluate_template,
     preview_json,
 )
-from runnel.core.decide.ending import fail_node
+from runnel.core.decide.outcomes import fail_node
 from runnel.core.decide.waits import start_core_handler
 from runnel.core.effects import INPUT, IssueTask, ShareValues, TaskMessage
 from runnel.core.events import NodeQueued, NodeWaits, Wait

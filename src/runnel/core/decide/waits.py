@@ -9,7 +9,7 @@ from runnel.core.decide.decision_context import (
     evaluate_template,
     preview_json,
 )
-from runnel.core.decide.ending import fail_node
+from runnel.core.decide.outcomes import fail_node
 from runnel.core.effects import TimerKind
 from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalReceived, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 
+from runnel.core.message_text import shorten
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import RunnelError
 
 SHOWN_CHARS_MAX = 80

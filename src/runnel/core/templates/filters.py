@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from runnel.core.message_text import shorten
 from runnel.core.templates.errors import (
     BUILT_BYTES_MAX,
     DIGITS_MAX,
@@ -18,7 +19,6 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
 )
 from runnel.core.values import Json, is_number
-from runnel.core.wording import shorten
 
 # -- values as text, and the limits on texts and lists ----------------------------------------
 

@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 
 from runnel.core.graph import Graph, compile_canonical
+from runnel.core.message_text import describe_value, escape_unprintable, quote_name
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.validation.checks import (
     check_node_fields,
@@ -25,7 +26,6 @@ from runnel.core.validation.structure import (
     find_cycle_problems,
     find_dependency_problems,
 )
-from runnel.core.wording import describe_value, escape_unprintable, quote_name
 from runnel.core.workflow import Node, Workflow, encode_workflow
 from runnel.errors import InvalidWorkflowError
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.values import Json, is_number
-from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
 
 NAME_CHARS_MAX = 200

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from runnel.core.message_text import describe_value, quote_name, suggest_name
 from runnel.core.validation.checks import (
     ABOVE_ZERO,
     BOOLEAN,
@@ -23,7 +24,6 @@ from runnel.core.validation.checks import (
     make_minimum_check,
 )
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name, suggest_name
 from runnel.core.workflow import (
     CHILD_WORKFLOW,
     CORE_HANDLERS,

@@ -8,6 +8,13 @@ from itertools import islice
 from typing import TypeGuard
 
 from runnel.core.ids import NodeId
+from runnel.core.message_text import (
+    COMPARED_NAMES_MAX,
+    quote_name,
+    shorten,
+    suggest_name,
+    suggest_or_list_names,
+)
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES, TemplateReference
 from runnel.core.templates.template import (
@@ -18,13 +25,6 @@ from runnel.core.templates.template import (
 )
 from runnel.core.validation.structure import DependencyGraph, find_not_upstream
 from runnel.core.values import Json
-from runnel.core.wording import (
-    COMPARED_NAMES_MAX,
-    quote_name,
-    shorten,
-    suggest_name,
-    suggest_or_list_names,
-)
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")

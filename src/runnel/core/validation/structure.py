@@ -9,7 +9,7 @@ import msgspec
 
 from runnel.core.graph import sort_topologically
 from runnel.core.ids import NodeId
-from runnel.core.wording import format_names, quote_name, shorten, suggest_or_list_names
+from runnel.core.message_text import format_names, quote_name, shorten, suggest_or_list_names
 from runnel.core.workflow import Node, Workflow
 
 

@@ -10,7 +10,7 @@ import msgspec
 from runnel.core.commands import Command, ResumeExecution, TaskLost, make_limit_id
 from runnel.core.concurrency_key import replay_limit
 from runnel.core.decide.decision_context import TIMER_KIND_BY_WAIT
-from runnel.core.decide.ending import make_execution_timer_key
+from runnel.core.decide.outcomes import make_execution_timer_key
 from runnel.core.effects import TimerKey, TimerKind
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun

@@ -8,8 +8,8 @@ import httpcore
 import httpx
 import msgspec
 
+from runnel.core.message_text import ELLIPSIS, shorten
 from runnel.core.validation.handler_settings import is_url
-from runnel.core.wording import ELLIPSIS, shorten
 from runnel.errors import InputError, RunnelError, ServiceError, ServiceRefusedError
 from runnel.handlers.environment import HandlerClock
 from runnel.handlers.http.connections import OutboundConnections

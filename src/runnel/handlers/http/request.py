@@ -10,8 +10,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from runnel.core.message_text import shorten
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import RunnelError, ServiceBusyError, ServiceRefusedError
 
 OK_STATUSES: tuple[int | str, ...] = ("2xx",)

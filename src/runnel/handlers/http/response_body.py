@@ -7,8 +7,8 @@ from email.message import Message
 
 import msgspec
 
+from runnel.core.message_text import shorten
 from runnel.core.values import Json
-from runnel.core.wording import shorten
 from runnel.errors import ServiceError, ServiceRefusedError
 
 # The header is cut to this length. A longer text is not a media type, and parsing it takes

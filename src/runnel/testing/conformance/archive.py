@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from runnel.client.listing import iter_headers
+from runnel.client.execution_lists import iter_headers
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError

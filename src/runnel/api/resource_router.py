@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from runnel.api.requests import StrictRequest
 from runnel.api.responses import describe_problems, describe_view, make_view_response
-from runnel.api.security.guard import require_scope
+from runnel.api.security.access_control import require_scope
 from runnel.api.state import AppStateDependency
 from runnel.views.token import Scope
 

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runnel.api.problems import make_problem_response
-from runnel.api.security.guard import Guard
+from runnel.api.security.access_control import AccessControl
 from runnel.errors import BodyTooLargeError, MalformedBodyError, RunnelError, UnsupportedMediaError
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -27,9 +27,9 @@ _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 class SecurityMiddleware:
     """Refuses a request before any route runs, or passes the request on with its caller."""
 
-    def __init__(self, app: ASGIApp, *, guard: Guard, body_bytes_max: int) -> None:
+    def __init__(self, app: ASGIApp, *, access_control: AccessControl, body_bytes_max: int) -> None:
         self._app = app
-        self._guard = guard
+        self._access_control = access_control
         self._body_bytes_max = body_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,7 +42,9 @@ class SecurityMiddleware:
             client = scope.get("client") or ("unknown", 0)
             path: str = scope["path"]
             is_delivery = scope["method"] == "POST" and path.endswith(_WEBHOOK_SUFFIX)
-            caller = await self._guard.admit(path, headers, client[0], is_delivery=is_delivery)
+            caller = await self._access_control.admit(
+                path, headers, client[0], is_delivery=is_delivery
+            )
             self._check_body(scope, headers, is_delivery=is_delivery)
         except RunnelError as error:
             response = make_problem_response(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
-from runnel.api.security.guard import AccessRules, Guard
+from runnel.api.security.access_control import AccessControl, AccessRules
 from runnel.api.security.tokens import (
     CACHE_AGE_S_MAX,
     REFRESH_INTERVAL_S,
@@ -194,7 +194,9 @@ class GuardHarness:
         backend = MemoryBackend(self.clock, FakeIds())
         self.records = SlowRecords(backend)
         self.tokens = TokenStore(self.records, self.clock)
-        self.guard = Guard(self.tokens, backend.windows, AccessRules(is_open=is_open, per_minute=2))
+        self.guard = AccessControl(
+            self.tokens, backend.windows, AccessRules(is_open=is_open, per_minute=2)
+        )
 
 
 async def test_liveness_is_answered_while_the_store_does_not_respond() -> None:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from runnel.authoring.payloads import check_labels, check_text
 from runnel.core.ids import ExecutionId
-from runnel.core.wording import escape_unprintable
+from runnel.core.message_text import escape_unprintable
 from runnel.errors import NotFoundError
 from runnel.ports.archive import PageCursor
 

@@ -77,7 +77,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a Guard.
+    """The settings of a AccessControl.
 
     `is_open` means that no token existed when the server started. Such a server listens on loopback
     only. `per_minute` is the rate limit of callers without a token.
@@ -90,7 +90,7 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     token_per_minute: int = 6_000
 
 
-class Guard:
+class AccessControl:
     """Checks host, origin, token and rate limit of each request."""
 
     def __init__(self, tokens: TokenStore, windows: RequestWindows, rules: AccessRules) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from runnel.core.ids import ExecutionId
 from runnel.triggers.cron import DueTicks
-from runnel.triggers.planning import (
+from runnel.triggers.due_ticks import (
     TickResult,
     compute_wake_time,
     derive_tick_execution_id,

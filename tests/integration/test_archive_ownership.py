@@ -9,8 +9,8 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.postgres.database import PostgresOptions
 from runnel.backends.redis.options import RedisOptions
+from runnel.backends.redis_postgres.archive_ownership import format_redis_location
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
-from runnel.backends.redis_postgres.pairing import format_redis_location
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, PartitionUnavailableError
 from tests.core_driver import make_node, make_workflow
