@@ -3,51 +3,15 @@
 import importlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from runnel.authoring.decorators.source_location import locate_exception
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.documents.files import read_bytes
 from runnel.authoring.functions import add_import_folder
+from runnel.authoring.python_paths import PythonFile
 from runnel.core.message_text import suggest_or_list_names
 from runnel.errors import InvalidWorkflowError, RunnelError
-
-PYTHON_SUFFIX = ".py"
-
-
-class PythonFile(NamedTuple):
-    """A Python file. `name` is the workflow to load from it; None if no name was given.
-
-    `folder` must be on `sys.path` to import `module`. For a file in a package, `folder` is the
-    folder that contains the package.
-    """
-
-    path: Path
-    name: str | None
-    folder: Path
-    module: str
-
-
-def parse_python_path(text: str) -> PythonFile | None:
-    """Parses `flow.py` or `flow.py:name`; returns None if the file is not a Python file."""
-    file, separator, name = text.rpartition(":")
-    if not separator or not file.endswith(PYTHON_SUFFIX):
-        file, name = text, ""
-    if not file.endswith(PYTHON_SUFFIX):
-        return None
-    path = Path(file)
-    parts, folder = [path.stem], path.resolve().parent
-    while _is_package(folder):
-        parts.append(folder.name)
-        folder = folder.parent
-    return PythonFile(path, name or None, folder, ".".join(reversed(parts)))
-
-
-def _is_package(folder: Path) -> bool:
-    try:
-        return (folder / "__init__.py").is_file()
-    except OSError:
-        return False  # an unreadable folder is reported when the file is opened
 
 
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:

@@ -70,7 +70,7 @@ def make_command_group(
     `first_command` is the example at the end of the help. `commands` maps the name of each
     subcommand to its function and an example.
     """
-    app = typer.Typer(help=help_, epilog=f"Begin with  [bold]{first_command}[/bold]")
+    app = typer.Typer(help=_join_lines(help_), epilog=f"Begin with  [bold]{first_command}[/bold]")
     app.callback(invoke_without_command=True)(_print_help)
     for name, (command, example) in commands.items():
         _add_command(app, name, command, example)
@@ -103,13 +103,18 @@ def adapt_command(command: AnyCommand) -> AnyCommand:
 
         return asyncio.run(result)
 
-    call.__doc__ = command.__doc__
+    call.__doc__ = _join_lines(inspect.getdoc(command) or "")
     keyword_only = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.Signature(
         [parameter.replace(kind=keyword_only) for parameter in parameters]
     )
     vars(call)["__signature__"] = signature
     return call
+
+
+def _join_lines(help_: str) -> str:
+    """Returns the help with one line per paragraph, because Typer keeps the breaks of lines."""
+    return "\n\n".join(" ".join(part.split()) for part in help_.split("\n\n"))
 
 
 class _LazyCommands(Mapping[str, Any]):

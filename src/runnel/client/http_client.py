@@ -15,7 +15,8 @@ from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.documents import load_file
 from runnel.authoring.payloads import encode_payload
-from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.authoring.python_files import load_workflow
+from runnel.authoring.python_paths import parse_python_path
 from runnel.client.definitions import VERSION_KNOWN_S
 from runnel.client.execution_lists import check_execution_id, choose_by_prefix, iter_executions
 from runnel.client.http_resources import (

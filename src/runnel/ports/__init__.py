@@ -1,24 +1,26 @@
 """Ports: the protocols through which the engine uses stores, clocks, secrets and telemetry."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from runnel.ports.archive import Archive
-from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import Mailbox, Store, TaskQueue
+# The settings read one number of `ports.workers`; the other ports take 14 ms to import.
+if TYPE_CHECKING:
+    from runnel.ports.archive import Archive
+    from runnel.ports.feed import Feed
+    from runnel.ports.records import BlobStore, Records, RequestWindows
+    from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class Backend(Protocol):
     """All ports of one store. A process opens and closes these ports together."""
 
-    store: Store
-    mailbox: Mailbox
-    tasks: TaskQueue
-    archive: Archive
-    blobs: BlobStore
-    records: Records
-    windows: RequestWindows
-    feed: Feed
+    store: "Store"
+    mailbox: "Mailbox"
+    tasks: "TaskQueue"
+    archive: "Archive"
+    blobs: "BlobStore"
+    records: "Records"
+    windows: "RequestWindows"
+    feed: "Feed"
 
     async def claim_home_partition(self, owner: str) -> int:
         """Returns the partition that receives the new executions of this process.

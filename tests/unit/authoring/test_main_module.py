@@ -14,7 +14,7 @@ from runnel.authoring.functions import (
     import_function,
     resolve_function_name,
 )
-from runnel.authoring.python_files import parse_python_path
+from runnel.authoring.python_paths import parse_python_path
 from runnel.errors import InputError
 
 

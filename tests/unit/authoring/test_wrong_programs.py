@@ -11,7 +11,8 @@ import pytest
 
 from runnel.app.decorated import workflow
 from runnel.authoring.decorators.task import task
-from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.authoring.python_files import load_workflow
+from runnel.authoring.python_paths import parse_python_path
 from runnel.errors import InputError, InvalidWorkflowError, TraceError
 
 PREAMBLE = """\

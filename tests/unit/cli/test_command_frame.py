@@ -46,6 +46,20 @@ def test_the_help_of_a_command_is_its_docstring() -> None:
     assert adapt_command(command).__doc__ == "Do something."
 
 
+def test_the_lines_of_a_paragraph_of_the_help_are_joined_so_that_the_terminal_wraps_them() -> None:
+    def command() -> None:
+        """Do something.
+
+        A paragraph that
+        has two lines.
+
+        The last one.
+        """
+
+    expected = "Do something.\n\nA paragraph that has two lines.\n\nThe last one."
+    assert adapt_command(command).__doc__ == expected
+
+
 @pytest.mark.parametrize(
     ("location", "expected"),
     [

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS
+from runnel.core.workflow import CORE_HANDLERS
 from runnel.engine.clock import RealClock
 from runnel.handlers import create_builtin_registry
 from tests.unit.engine.worker.worker_harness import WorkerHarness
@@ -41,6 +43,10 @@ def test_the_registry_has_every_handler_that_a_worker_runs() -> None:
         "python",
         "shell",
     ]
+
+
+def test_validation_knows_exactly_the_handlers_that_exist() -> None:
+    assert {*create_builtin_registry().names(), *CORE_HANDLERS} == HANDLER_SETTINGS.keys()
 
 
 async def test_input_merges_the_executions_input_over_its_config(stage: WorkerHarness) -> None:

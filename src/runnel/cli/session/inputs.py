@@ -6,16 +6,15 @@ from pathlib import Path
 
 from runnel.authoring.documents import load_file
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
-from runnel.authoring.functions import NotImportableError, import_function
 from runnel.authoring.input_schema import parse_assignments
-from runnel.authoring.python_files import load_workflow, parse_python_path
+from runnel.authoring.python_paths import parse_python_path
 from runnel.cli.streams import reserve_stdout
 from runnel.core.graph import Graph, compile_canonical
 from runnel.core.validation import find_problems
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS
 from runnel.core.values import Json
-from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
+from runnel.core.workflow import Node, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
-from runnel.handlers import create_builtin_registry
 from runnel.settings.model import Settings
 
 STDIN = "-"
@@ -116,6 +115,9 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
     file = parse_python_path(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
+    # The decorators take 10 ms: only for a Python file.
+    from runnel.authoring.python_files import load_workflow
+
     with reserve_stdout():
         return load_workflow(file).to_workflow(retry=settings.retry)
 
@@ -126,9 +128,9 @@ def check_functions(workflow: Workflow, source: Path, settings: Settings) -> Non
     Functions of mode `process` are not imported, because only their own process may import them.
     Functions that the settings do not allow are not imported either.
     """
-    from runnel.app.wiring import (
-        build_local_functions,
-    )  # imports an engine, which `validate` does not need
+    # `validate` needs neither an engine nor asyncio.
+    from runnel.app.wiring import build_local_functions
+    from runnel.authoring.functions import NotImportableError, import_function
 
     allowed = build_local_functions(settings)
     problems = []
@@ -155,12 +157,12 @@ def make_importable(folders: Iterable[Path | str]) -> None:
 
 def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
     """Yields a problem for each unknown handler: an embedded engine has only built-in handlers."""
-    known = {*create_builtin_registry().names(), *CORE_HANDLERS}
     for node in _iterate_nodes(workflow):
-        if node.handler not in known:
+        if node.handler not in HANDLER_SETTINGS:
             yield (
                 f"node '{node.id}': no handler '{node.handler}'; there are: "
-                f"{', '.join(sorted(known))} (your own functions run by the handler 'python')"
+                f"{', '.join(sorted(HANDLER_SETTINGS))} "
+                "(your own functions run by the handler 'python')"
             )
 
 
