@@ -1,6 +1,7 @@
-"""`runnel dev --with-servers` starts private servers that end with the command."""
+"""`runnel dev`: what it logs, and the private servers of `--with-servers`."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -8,12 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
+from tests.e2e.dev_server import dev_server
 from tests.e2e.program import Program
 from tests.servers import require_binary
 from tests.waiting import wait_until
@@ -35,6 +38,31 @@ def accepts_connections(url: str) -> bool:
     with suppress(ConnectionRefusedError), socket.create_connection((parts.hostname, parts.port)):
         return True
     return False
+
+
+async def test_dev_logs_executions_and_refused_webhooks_and_takes_files_that_are_added_later(
+    tmp_path: Path,
+) -> None:
+    node = {"id": "a", "handler": "python", "config": {"function": "late:work"}}
+    flow = {"name": "late", "nodes": [node]}
+    hook = "/v1/workflows/late/triggers/webhook"
+    with dev_server(tmp_path, RUNNEL_SECRET_HOOK="long enough") as dev:
+        (tmp_path / "late.py").write_text("def work():\n    return 7\n")
+        async with httpx.AsyncClient(base_url=dev.url) as http:
+            stored = await http.post("/v1/workflows", json=flow)
+            started = await http.post("/v1/workflows/late/run")
+            run = await http.get(f"/v1/executions/{started.json()['execution_id']}/wait")
+            put = await http.put(hook, json={"kind": "token", "secret": "hook"})
+            refused = await http.post(hook, json={})
+        dev.end()
+    logged = [json.loads(line) for line in dev.lines if line.startswith("{")]
+    events = {line.get("event"): line for line in logged}
+
+    assert (stored.status_code, put.status_code, refused.status_code) == (201, 200, 401)
+    assert run.json()["output"] == 7
+    assert events["execution.finished"]["workflow"] == "late"
+    assert events["webhook.refused"]["workflow"] == "late"
+    assert [line for line in logged if "color_message" in line] == []
 
 
 async def test_the_demo_runs_on_private_servers_that_end_with_the_command(

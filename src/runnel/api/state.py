@@ -136,15 +136,16 @@ class AppState:
         )
         self.webhooks = WebhookStore(backend, clock_and_ids.clock)
         secrets = load_worker_secrets(settings)
+        metrics = metrics or MetricsTelemetry()
+        telemetry = FanOutTelemetry(LogTelemetry(), metrics)
         self.receiver = WebhookReceiver(
             client,
             backend.archive,
             clock_and_ids.clock,
             secrets,
             check_capacity=self.check_capacity,
+            telemetry=telemetry,
         )
-        metrics = metrics or MetricsTelemetry()
-        telemetry = FanOutTelemetry(LogTelemetry(), metrics)
         self.scheduler = build_scheduler(backend, clock_and_ids, telemetry, client)
         partitions = PartitionMonitor(backend.store, clock_and_ids.clock, lease_s=settings.lease_s)
         self.operations = StoreOperations(backend, clock_and_ids.clock, settings, partitions)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runnel import __version__
@@ -56,17 +57,17 @@ def build_server_handlers(
     *,
     app_module: str | None = None,
     app_tasks: Iterable[str] = (),
-    own_modules: Iterable[str] = (),
+    own_folder: Path | None = None,
 ) -> HandlerRegistry:
     """Builds the handlers of a server, which may do only what the settings allow.
 
     `app_module` is the module that the operator has named with --app. Its functions are allowed,
-    and so are its tasks, even if it imports them. `own_modules` are the patterns of allowed
-    functions if the settings name none.
+    and so are its tasks, even if it imports them. If the settings name no function, the functions
+    of Python files in `own_folder` are allowed.
     """
     environment = _build_handler_environment(settings, clock, default=())
-    if settings.allowed_functions is None:
-        environment = environment.with_functions(own_modules)
+    if settings.allowed_functions is None and own_folder is not None:
+        environment = environment.with_folder(own_folder)
     return create_builtin_registry(
         environment if app_module is None else environment.with_app(app_module, app_tasks)
     )

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -62,8 +63,10 @@ class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         functions = self.functions.with_module(module).with_names(tasks)
         return msgspec.structs.replace(self, functions=functions)
 
-    def with_functions(self, patterns: Iterable[str]) -> "HandlerEnvironment":
-        return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
+    def with_folder(self, folder: Path) -> "HandlerEnvironment":
+        """Returns a copy that also allows the functions of the Python files in a folder."""
+        functions = msgspec.structs.replace(self.functions, folder=folder)
+        return msgspec.structs.replace(self, functions=functions)
 
 
 def check_config(handler: str, config: Json) -> None:

@@ -34,10 +34,12 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
     """The functions that the handler `python` may call.
 
     Entries are `module:name`, `module:*` (functions that the module defines), `package.*` (all
-    modules of the package) or `*` (all).
+    modules of the package) or `*` (all). `folder` also allows each Python file and each package in
+    a folder. A file that is added later is allowed as well.
     """
 
     entries: tuple[str, ...] = (ALLOW_ALL,)
+    folder: Path | None = None
 
     def check_name(self, name: str) -> None:
         """Raises NotAllowedError if the name is not allowed.
@@ -60,13 +62,15 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
             )
 
     def with_names(self, names: Iterable[str]) -> "FunctionPermissions":
-        return FunctionPermissions((*self.entries, *names))
+        return msgspec.structs.replace(self, entries=(*self.entries, *names))
 
     def with_module(self, module: str) -> "FunctionPermissions":
-        return FunctionPermissions((*self.entries, f"{module}:*"))
+        return self.with_names([f"{module}:*"])
 
     def _has_module(self, module: str) -> bool:
-        return any(_is_module_covered(entry, module) for entry in self.entries)
+        if any(_is_module_covered(entry, module) for entry in self.entries):
+            return True
+        return self.folder is not None and _is_module_in_folder(self.folder, module)
 
 
 class ProgramPermissions(msgspec.Struct, frozen=True):
@@ -110,6 +114,14 @@ def _is_module_covered(entry: str, module: str) -> bool:
         return module == entry[:-2]
     package = entry.removesuffix(".*")
     return entry.endswith(".*") and (module == package or module.startswith(f"{package}."))
+
+
+def _is_module_in_folder(folder: Path, module: str) -> bool:
+    first, _, others = module.partition(".")
+    if not first.isidentifier():
+        return False
+    is_file = not others and (folder / f"{first}.py").is_file()
+    return is_file or (folder / first / "__init__.py").is_file()
 
 
 # Workflows may reach public addresses, and addresses that the operator names. Without this rule, a

@@ -46,10 +46,18 @@ class EventBus(FanOutTelemetry):
     def __init__(self) -> None:
         super().__init__()
         self._logs = LogTelemetry()
+        self._logs_executions = False
         self._watchers: list[Watcher] = []
         # An entry disappears when no caller waits for its execution any more, because the values
         # are weak references.
         self._completions: WeakValueDictionary[str, Completion] = WeakValueDictionary()
+
+    def log_executions(self) -> None:
+        """Also logs the ends of executions and, at level debug, their nodes and tasks.
+
+        A command that shows the progress of its executions does not need these lines.
+        """
+        self._logs_executions = True
 
     def event(self, name: str, **fields: object) -> None:
         if name in _RECHECK_EVENTS:
@@ -73,11 +81,15 @@ class EventBus(FanOutTelemetry):
                 completion.notify()
         for watcher in self._watchers:
             watcher(CommittedEvents(execution_id, at, events))
+        if self._logs_executions:
+            self._logs.committed(execution_id, at, events, header, graph)
         super().committed(execution_id, at, events, header, graph)
 
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
         for watcher in self._watchers:
             watcher(StartedTask(task.token, worker, at))
+        if self._logs_executions:
+            self._logs.started(task, worker, at)
         super().started(task, worker, at)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:

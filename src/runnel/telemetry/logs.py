@@ -39,6 +39,7 @@ _WARNING_EVENTS = (
     names.SETTING_UNKNOWN,
     names.SCHEDULE_MISSED,
     names.SCHEDULE_FAILED,
+    names.WEBHOOK_REFUSED,
 )
 _DEBUG_EVENTS = (
     names.TASK_STARTED,
@@ -134,8 +135,17 @@ def _build_id_fields(token: TaskToken) -> dict[str, object]:
 
 
 # The fields that every log record has. All other fields are extras from the caller of the logger.
+# `color_message` is the message of uvicorn again, with colors.
 _STANDARD_RECORD_FIELDS = frozenset(
-    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
+    {
+        *vars(logging.makeLogRecord({})),
+        "message",
+        "asctime",
+        "taskName",
+        "event",
+        "fields",
+        "color_message",
+    }
 )
 
 

@@ -9,9 +9,11 @@ from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.message_text import quote_name
 from runnel.core.values import Json
-from runnel.errors import KeyReusedError
+from runnel.errors import KeyReusedError, RunnelError
+from runnel.ports import telemetry as names
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets
+from runnel.ports.telemetry import NullTelemetry, Telemetry
 from runnel.triggers.webhook import WEBHOOK_LABEL
 from runnel.triggers.webhook_delivery import (
     Delivery,
@@ -54,12 +56,14 @@ class WebhookReceiver:
         secrets: Secrets,
         *,
         check_capacity: CheckCapacity | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._check_capacity = check_capacity
         self._client = client
         self._archive = archive
         self._clock = clock
         self._secrets = secrets
+        self._telemetry = telemetry or NullTelemetry()
 
     async def receive(self, webhook: Webhook, delivery: Delivery) -> DeliveryResult:
         """Starts the execution of a delivery; a repeated delivery returns the first execution.
@@ -67,8 +71,18 @@ class WebhookReceiver:
         The execution is stored when this method returns. Raises WebhookRefusedError for a wrong
         token or signature, before the body is parsed. Raises InvalidInputError if the body does not
         fit the workflow. Raises KeyReusedError if an earlier delivery with the same key had another
-        body, and NotFoundError if the workflow was deleted.
+        body, and NotFoundError if the workflow was deleted. A refusal is also reported to the
+        operator, because the sender often does not show it.
         """
+        try:
+            return await self._receive(webhook, delivery)
+        except RunnelError as error:
+            self._telemetry.event(
+                names.WEBHOOK_REFUSED, workflow=webhook.workflow, problem=str(error)
+            )
+            raise
+
+    async def _receive(self, webhook: Webhook, delivery: Delivery) -> DeliveryResult:
         secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
         verify_delivery(webhook, delivery, self._clock.now(), secret)
         content = parse_content(delivery)

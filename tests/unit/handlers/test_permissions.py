@@ -54,6 +54,29 @@ def test_functions_that_an_allowed_module_imported_are_refused(name: str) -> Non
         planned(FunctionPermissions((f"{HERE}:*",)), f"{HERE}:{name}")
 
 
+def test_the_python_files_of_a_folder_are_allowed_also_those_that_are_added_later(
+    tmp_path: Path,
+) -> None:
+    functions = FunctionPermissions((), folder=tmp_path)
+    names = ["late:work", "later.deep:work", "late.deep:work", "../late:work", "os:system"]
+    before = [name for name in names if is_allowed(functions, name)]
+
+    (tmp_path / "late.py").touch()
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "__init__.py").touch()
+
+    assert before == []
+    assert [name for name in names if is_allowed(functions, name)] == names[:2]
+
+
+def is_allowed(functions: FunctionPermissions, name: str) -> bool:
+    try:
+        functions.check_name(name)
+    except NotAllowedError:
+        return False
+    return True
+
+
 def test_a_module_is_not_imported_before_it_is_allowed() -> None:
     sys.modules.pop("this", None)
 

@@ -24,6 +24,7 @@ from runnel.triggers.webhook import WebhookStore, build_webhook_view, check_webh
 from runnel.triggers.webhook_delivery import Delivery, build_delivery_input, parse_content
 from runnel.triggers.webhook_receiver import DeliveryResult, WebhookReceiver
 from runnel.views.trigger import Webhook, WebhookKind
+from tests.unit.engine.worker.worker_harness import RecordingTelemetry
 from tests.unit.triggers.scheduler_harness import SchedulerHarness
 
 K = WebhookKind
@@ -41,8 +42,13 @@ class ReceiverHarness:
         client = StoreClient(
             stage.backend, stage.clock, stage.ids, get_completion=lambda _id: Completion()
         )
+        self.telemetry = RecordingTelemetry()
         self.receiver = WebhookReceiver(
-            client, stage.backend.archive, stage.clock, KnownSecrets({"hook": SECRET})
+            client,
+            stage.backend.archive,
+            stage.clock,
+            KnownSecrets({"hook": SECRET}),
+            telemetry=self.telemetry,
         )
 
     async def receive(
@@ -85,6 +91,14 @@ async def desk() -> ReceiverHarness:
     made = ReceiverHarness()
     await made.stage.add_workflow()
     return made
+
+
+async def test_a_refused_delivery_is_reported_to_the_operator(desk: ReceiverHarness) -> None:
+    with pytest.raises(WebhookRefusedError) as caught:
+        await desk.receive(GITHUB, {"ref": "main"})
+
+    expected = {"workflow": "report", "problem": str(caught.value)}
+    assert desk.telemetry.named("webhook.refused") == [expected]
 
 
 async def test_a_delivery_starts_an_execution_with_the_mapped_input(

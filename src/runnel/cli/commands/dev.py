@@ -118,6 +118,7 @@ async def _serve_embedded(settings: Settings, app: str | None, server_socket: so
         )
         for sentence in find_misspelled_variables():
             engine.event_bus.event(names.SETTING_UNKNOWN, problem=sentence)
+        engine.event_bus.log_executions()
         engine.event_bus.event(names.STORE_OPENED, data_dir=str(settings.data_dir))
         metrics = MetricsTelemetry()
         engine.event_bus.add_sink(metrics)
@@ -149,15 +150,4 @@ def _load_handlers(app: str | None, settings: Settings) -> HandlerRegistry:
     """
     if app is not None or settings.allowed_functions is not None:
         return load_handlers(app, settings)
-    return build_server_handlers(settings, RealClock(), own_modules=_list_own_modules(Path.cwd()))
-
-
-def _list_own_modules(folder: Path) -> list[str]:
-    """Returns a pattern of function names for each Python file and package of the folder."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise InputError(f"can't read '{folder}': {error.strerror}") from error
-    files = [f"{entry.stem}:*" for entry in entries if entry.suffix == ".py"]
-    packages = [f"{entry.name}.*" for entry in entries if (entry / "__init__.py").is_file()]
-    return files + packages
+    return build_server_handlers(settings, RealClock(), own_folder=Path.cwd())
