@@ -7,7 +7,16 @@ from runnel.core.ids import TaskToken
 from runnel.ports.archive import Archive
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import Commit, InboxEntry, InboxPosition, Lease, Mailbox, Store, TaskQueue
+from runnel.ports.store import (
+    Commit,
+    InboxEntry,
+    InboxPosition,
+    Lease,
+    Mailbox,
+    OwnerFilter,
+    Store,
+    TaskQueue,
+)
 from simulation.network import Network
 from simulation.process import SimulatedProcess
 from simulation.server import SimulatedServer
@@ -29,7 +38,7 @@ class SimulatedBackend:
         self.windows: RequestWindows = cast("RequestWindows", _RemotePort(connection, "windows"))
         self.feed: Feed = cast("Feed", _RemotePort(connection, "feed"))
 
-    async def claim_home_partition(self, owner: str) -> int:
+    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
         """Returns 0, which has no effect: the execution id alone determines the partition."""
         return 0
 

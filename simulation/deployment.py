@@ -68,7 +68,7 @@ class SimulatedDeployment:
         self._stops: dict[int, asyncio.Event] = {}
         self._start_count = 0
         self._policy = EnginePolicy(
-            losses_max=plan.losses_max,
+            crashes_max=plan.crashes_max,
             in_flight_max=WINDOW,
             inline_bytes_max=INLINE_BYTES_MAX,
             shared_bytes_max=SHARED_BYTES_MAX,

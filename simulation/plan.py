@@ -74,7 +74,7 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     faults: frozenset[Fault]
     acts: tuple[PlannedFault, ...]
     orders: tuple[ExecutionOrder, ...]
-    losses_max: int = LOSSES_MAX
+    crashes_max: int = LOSSES_MAX
     keeps_exhausted: bool = False
 
     @property
@@ -124,7 +124,7 @@ def make_plan(seed: int) -> SimulationPlan:
             _plan_order(rng, number, is_fault_free=is_fault_free)
             for number in range(rng.randint(1, 4))
         ),
-        losses_max=rng.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
+        crashes_max=rng.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
         keeps_exhausted=rng.random() < 0.3,
     )
 

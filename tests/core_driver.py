@@ -170,8 +170,18 @@ class CoreDriver:
     def trigger(self, input_: Json) -> None:
         self.send(StartExecution(execution_id=ROOT, input=make_inline_value(input_)))
 
-    def lose(self, node: str, *, item: int = NO_ITEM, was_started: bool = True) -> None:
-        self.send(TaskLost(token=self.token(node, item), reason="gone", was_started=was_started))
+    def lose(
+        self,
+        node: str,
+        *,
+        item: int = NO_ITEM,
+        was_started: bool = True,
+        was_alone: bool = False,
+    ) -> None:
+        token = self.token(node, item)
+        self.send(
+            TaskLost(token=token, reason="gone", was_started=was_started, was_alone=was_alone)
+        )
 
     def lose_token(self, token: TaskToken, *, was_started: bool) -> None:
         self.send(TaskLost(token=token, reason="gone", was_started=was_started))

@@ -69,7 +69,8 @@ class LatenessCheck(InvariantCheck):
 
     def _note_loss(self, execution: Execution, event: TaskWasLost) -> None:
         run = execution.run(execution.graph.index[event.node], event.item)
-        if event.was_started and run is not None and run.losses + 1 >= SUSPECT_LOSSES:
+        is_suspect = event.was_started and not event.was_alone
+        if is_suspect and run is not None and run.losses + 1 >= SUSPECT_LOSSES:
             self._suspects.add((execution.id, event.node, event.item))
 
     def _check_due_time(self, execution: Execution, event: NodeWaits, at: float) -> None:

@@ -1,4 +1,4 @@
-"""Checks that each loss of a started task counts once, and that too many losses fail the task."""
+"""Checks that each loss of a started task counts once, and that too many crashes fail the task."""
 
 from collections import Counter
 
@@ -23,9 +23,13 @@ class LostTaskCheck(InvariantCheck):
     def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._started: dict[TaskToken, str] = {}
-        self._killers: set[TaskToken] = set()
-        """Tasks of workers that were declared dead while they were not draining."""
+        self._killers: dict[TaskToken, bool] = {}
+        """Tasks of workers that were declared dead while they were not draining.
+
+        The value of a task is True if its worker had started no other task.
+        """
         self._losses: Counter[NodePosition] = Counter()
+        self._crashes: Counter[NodePosition] = Counter()
 
     def on_task_started(self, worker: str, token: TaskToken) -> None:
         self._started[token] = worker
@@ -37,21 +41,22 @@ class LostTaskCheck(InvariantCheck):
         for token in held:
             del self._started[token]
         if record.about is None or not record.about.is_draining:
-            self._killers.update(held)
+            self._killers.update(dict.fromkeys(held, lost_count == 1))
 
     def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, TaskWasLost):
             self._losses[execution.id, event.node, event.item] += event.was_started
+            self._crashes[execution.id, event.node, event.item] += event.was_alone
         elif isinstance(event, NodeFailed) and event.error.type == CRASH_LOOP:
             self._check_crash_loop(execution, event)
 
     def _check_crash_loop(self, execution: Execution, event: NodeFailed) -> None:
-        losses = self._losses[execution.id, event.node, event.item]
+        crashes = self._crashes[execution.id, event.node, event.item]
         is_map = execution.graph.index[event.node] in execution.maps and event.item < 0
-        if not is_map and losses != self._losses_max + 1:
+        if not is_map and crashes != self._crashes_max + 1:
             name = f"{execution.id}/{event.node}[{event.item}]"
             raise self.make_violation(
-                f"{name} fails after {losses} losses, the limit is {self._losses_max}"
+                f"{name} fails after {crashes} crashes, the limit is {self._crashes_max}"
             )
 
     def on_commit(self, step: CommitStep) -> None:
@@ -66,32 +71,34 @@ class LostTaskCheck(InvariantCheck):
         token = lost.token
         if not self.truth.was_rolled_back:
             is_killer = lost.reason == _CRASH_REASON and token in self._killers
-            if lost.was_started is not is_killer:
+            was_alone = is_killer and self._killers[token]
+            if (lost.was_started, lost.was_alone) != (is_killer, was_alone):
                 raise self.make_violation(
-                    f"{token} is lost with the wrong was_started {lost.was_started}: {lost}"
+                    f"{token}: started {is_killer}, alone {was_alone}, but it is lost as {lost}"
                 )
         reported = [
-            event.was_started
+            (event.was_started, event.was_alone)
             for id_, event in step.events
             if isinstance(event, TaskWasLost)
             and (id_, event.node, event.item) == (token.execution_id, token.node_id, token.item)
         ]
-        if reported and lost.was_started not in reported:
+        if reported and (lost.was_started, lost.was_alone) not in reported:
             raise self.make_violation(f"{lost} is recorded as {reported}")
 
     def _check_count(self, position: NodePosition) -> None:
         execution = self.truth.executions[position[0]]
         run = execution.run(execution.graph.index[position[1]], position[2])  # type: ignore[index]  # ids are texts
-        counted = self._losses[position]
+        counted = self._losses[position], self._crashes[position]
         if run is None or run.is_final:
             return
-        if run.losses != counted:
+        if (run.losses, run.crashes) != counted:
             raise self.make_violation(
-                f"{position} crashed {counted} workers, the engine counts {run.losses}"
+                f"{position} has {counted} losses and crashes, the engine counts "
+                f"{(run.losses, run.crashes)}"
             )
-        if counted > self._losses_max:
-            raise self.make_violation(f"{position} continues after {counted} losses")
+        if run.crashes > self._crashes_max:
+            raise self.make_violation(f"{position} continues after {run.crashes} crashes")
 
     @property
-    def _losses_max(self) -> int:
-        return self.truth.plan.losses_max
+    def _crashes_max(self) -> int:
+        return self.truth.plan.crashes_max

@@ -13,8 +13,7 @@ from runnel.app.engine import Engine, run_engine
 from runnel.app.process_signals import build_engine_name
 from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RealClock
-from runnel.engine.failure_detector import POLLS_PER_TIMEOUT
-from runnel.engine.services.dead_workers import Reaper
+from runnel.engine.services.dead_workers import POLLS_PER_TIMEOUT, Reaper
 from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter

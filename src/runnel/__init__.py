@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runnel.authoring.documents import load_file
     from runnel.authoring.registry import HandlerRegistry
     from runnel.client.http_client import HttpClient as Client
+    from runnel.client.reruns import RerunSpec as Rerun
     from runnel.client.sync_client import SyncClient
     from runnel.core.retry import RetryPolicy
     from runnel.core.workflow import Cache, RateLimit
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         TraceError,
         WorkflowFailedError,
     )
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.views.trigger import Schedule, Webhook, WebhookKind
 
 
 __version__ = "0.1.0"
@@ -48,11 +51,14 @@ __all__ = [
     "Cache",
     "Client",
     "Context",
+    "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
     "RateLimit",
+    "Rerun",
     "RetryPolicy",
     "RunnelError",
+    "Schedule",
     "Skip",
     "StepContext",
     "StepResult",
@@ -60,6 +66,8 @@ __all__ = [
     "Task",
     "TokenBucketRateLimiter",
     "TraceError",
+    "Webhook",
+    "WebhookKind",
     "WorkflowDAG",
     "WorkflowExecutor",
     "WorkflowFailedError",
@@ -95,15 +103,18 @@ _MODULES = {
     "runnel.authoring.documents": "load_file",
     "runnel.authoring.registry": "HandlerRegistry",
     "runnel.client.http_client": "Client",
+    "runnel.client.reruns": "Rerun",
     "runnel.client.sync_client": "SyncClient",
     "runnel.core.retry": "RetryPolicy",
     "runnel.core.workflow": "Cache RateLimit",
     "runnel.errors": "InvalidWorkflowError RunnelError Skip TraceError WorkflowFailedError",
+    "runnel.ports.archive": "ExecutionFilter",
+    "runnel.views.trigger": "Schedule Webhook WebhookKind",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Public names that differ from the name in their module.
-_CLASSES = {"Client": "HttpClient"}
+_CLASSES = {"Client": "HttpClient", "Rerun": "RerunSpec"}
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,14 @@ async def kill_orchestrator(scene: ChaosDeployment) -> None:
     await asyncio.to_thread(scene.fleet.replace, scene.rng.choice(scene.orchestrators))
 
 
+async def crash_loop_orchestrator(scene: ChaosDeployment) -> None:
+    """Lets one orchestrator die again and again, each time before it has lived for a lease."""
+    name = scene.rng.choice(scene.orchestrators)
+    for _ in range(4):
+        await asyncio.to_thread(scene.fleet.replace, name)
+        await CLOCK.sleep(scene.lease_s * 0.6)
+
+
 async def kill_worker(scene: ChaosDeployment) -> None:
     await asyncio.to_thread(scene.fleet.replace, scene.rng.choice(scene.workers))
 
@@ -90,6 +98,7 @@ Trouble = Callable[[ChaosDeployment], Awaitable[None]]
 
 TROUBLES: Mapping[str, Trouble] = {
     "kill-orchestrator": kill_orchestrator,
+    "crash-loop-orchestrator": crash_loop_orchestrator,
     "kill-worker": kill_worker,
     "kill-all-workers": kill_all_workers,
     "pause-orchestrator": pause_orchestrator,

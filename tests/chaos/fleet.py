@@ -85,15 +85,15 @@ class Fleet:
     def supervise(self) -> None:
         """Restarts processes that ended by themselves, as a process supervisor does.
 
-        A process that starts while its server is down ends with an error.
+        A process that could not reach its server at the start ends with an error.
         """
         for name, process in list(self._processes.items()):
             if process.poll() is not None:
                 self.start(name)
 
-    def tracebacks(self) -> list[str]:
-        """Returns the names of processes with a traceback in their log."""
-        return [name for name in self._roles if "Traceback" in self.log_of(name)]
+    def find_logs(self, text: str) -> list[str]:
+        """Returns the names of processes whose log contains the text."""
+        return [name for name in self._roles if text in self.log_of(name)]
 
     def log_of(self, name: str) -> str:
         return (self._logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")

@@ -16,6 +16,7 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
+from runnel.ports.telemetry import ARCHIVE_GAP
 from runnel.settings import read_settings
 from runnel.views.execution import ExecutionSummary
 from tests.chaos.faults import CLOCK, TROUBLES, ChaosDeployment
@@ -109,7 +110,12 @@ async def _run(plan: ChaosPlan, scene: ChaosDeployment, session: StoreSession) -
     report.ended.update(str(header.status) for header in headers)
     if not report.problems:
         report.problems += await find_problems(session.client, headers)
-    report.problems += [f"{name} has a traceback in its log" for name in scene.fleet.tracebacks()]
+    report.problems += [
+        f"{name} has a traceback in its log" for name in scene.fleet.find_logs("Traceback")
+    ]
+    report.problems += [
+        f"{name} reports a false gap" for name in scene.fleet.find_logs(ARCHIVE_GAP)
+    ]
     codes = await asyncio.to_thread(scene.fleet.end)
     report.problems += [f"{name} ended with {code}" for name, code in codes.items() if code]
     if isinstance(session.backend, RedisBackend):
@@ -173,6 +179,8 @@ def _build_environment(
         "WORKER_HEARTBEAT_INTERVAL": str(plan.lease_s / 4),
         "WORKER_HEARTBEAT_TIMEOUT": str(plan.lease_s),
         "ORCHESTRATOR_LEASE_TIMEOUT": str(plan.lease_s),
+        # Shorter than a pause, so that an alarm of a process that was paused is logged.
+        "ORCHESTRATOR_CHECKPOINT_INTERVAL": "1",
     }
 
 

@@ -22,7 +22,7 @@ def servers(missing_part: MissingPart) -> None:
 @pytest.mark.parametrize(
     "troubles",
     [
-        ("kill-worker", "kill-orchestrator", "kill-all-workers", "kill-orchestrator"),
+        ("kill-worker", "kill-orchestrator", "kill-all-workers", "crash-loop-orchestrator"),
         ("pause-orchestrator", "pause-worker"),
         ("restart-redis", "kill-redis", "restart-postgres"),
         ("wipe-redis", "roll-redis-back"),

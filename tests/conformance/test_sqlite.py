@@ -8,10 +8,11 @@ import pytest
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
+from runnel.testing.conformance.fairness import FairnessRules
 from runnel.testing.harness import Harness, SqliteHarness
 
 
-class TestSqlite(StoreConformance):
+class TestSqlite(StoreConformance, FairnessRules):
     @pytest.fixture
     async def harness(
         self, tmp_path: Path, clock: FakeClock, ids: FakeIds

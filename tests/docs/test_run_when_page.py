@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.run_when import ParentOutcome, RunWhen, SkipReason, apply_run_when
+from runnel.core.run_when import (
+    ParentOutcome,
+    RunWhen,
+    SkipReason,
+    apply_run_when,
+    describe_rule_not_met,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/run-when.md").read_text(encoding="utf-8")
 RULES = list(RunWhen)
@@ -50,4 +56,6 @@ def test_every_single_outcome_and_every_pair_has_a_row() -> None:
 
 def test_every_outcome_and_every_reason_is_explained() -> None:
     assert {row[0] for row in read_table("word in the table")} == set(ParentOutcome)
-    assert {row[0] for row in read_table("reason")} == set(SkipReason)
+    rules = (RunWhen.ALL_COMPLETED, RunWhen.ONE_FAILED)
+    reasons = {*SkipReason, *map(describe_rule_not_met, rules)} - {SkipReason.RULE_NOT_MET}
+    assert {row[0] for row in read_table("reason")} == reasons

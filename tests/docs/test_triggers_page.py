@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.triggers.cron import CATCH_UP_MAX
+from runnel.triggers.due_ticks import CATCH_UP_MAX
 from runnel.triggers.schedule_checks import INPUT_BYTES_MAX, build_tick_document
 from runnel.views.trigger import Schedule, Webhook, WebhookKind
 

@@ -112,7 +112,7 @@ async def test_a_token_is_valid_for_its_scope_until_it_is_revoked(tmp_path: Path
         without_token = await http.get("/v1/executions")
         with_token = await http.get("/v1/executions", headers=_bearer(token))
         without_scope = await http.post("/v1/workflows", json=HELLO, headers=_bearer(token))
-        program.run("token", "revoke", listed[0]["id"])
+        program.run("token", "revoke", "ci")
         after_revocation = await _wait_for_refusal(http, token)
 
     assert [(entry["name"], entry["scopes"]) for entry in listed] == [("ci", ["read"])]
@@ -134,6 +134,21 @@ def test_token_list_creates_no_data_directory(tmp_path: Path) -> None:
     assert not (tmp_path / ".runnel").exists()
 
 
+def test_a_name_of_two_tokens_revokes_none(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    for _ in range(2):
+        program.run("token", "create", "ci")
+    ids = [entry["id"] for entry in program.documents("token", "list")]
+
+    by_name = program.run("token", "revoke", "ci")
+    by_id = program.run("token", "revoke", ids[0])
+
+    assert by_name.returncode == 2
+    assert by_name.stderr.startswith("error: 2 tokens have the name 'ci': ")
+    assert all(token_id in by_name.stderr for token_id in ids)
+    assert (by_id.returncode, by_id.stdout) == (0, f"revoked {ids[0]}\n")
+
+
 async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
     program = Program(tmp_path)
     with socket.socket() as taken:
@@ -145,7 +160,8 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
     two_places = program.run("dev", "--with-servers", "--data-dir", "x")
     scope = program.run("token", "create", "x", "--scope", "write")
     unknown = program.run("token", "revoke", "nope")
-    unreachable = program.run("api", "--redis-url", "redis://127.0.0.1:1/0", "--port", "0")
+    nowhere = ("--redis-url", "redis://127.0.0.1:1/0")
+    unreachable = program.run("api", *nowhere, "--port", "0", RUNNEL_START_TIMEOUT="0")
 
     assert "can't listen on 127.0.0.1" in busy.stderr
     assert "give another --port" in busy.stderr

@@ -76,7 +76,8 @@ async def test_ctrl_c_in_a_terminal_reaches_each_api_process_once(
 
 async def test_an_api_process_that_cannot_start_is_not_restarted(tmp_path: Path) -> None:
     ended = Program(tmp_path).run(
-        "api", "--workers", "2", "--port", "0", "--redis-url", "redis://127.0.0.1:1/0"
+        *("api", "--workers", "2", "--port", "0", "--redis-url", "redis://127.0.0.1:1/0"),
+        RUNNEL_START_TIMEOUT="0",
     )
 
     assert ended.returncode == 1

@@ -148,6 +148,7 @@ def test_a_full_disk_under_the_results_is_reported_in_a_sentence(tmp_path: Path)
 def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1, -2])
     program.run(*CALL)
+    letters = program.run("dlq", "list", "--json").stdout.splitlines()
     again = json.loads(program.run(*CALL, "--json").stdout)
     failing_again = program.run(*CALL, "--retry-failed").returncode
     Path(f"{program.log}.fixed").touch()
@@ -160,6 +161,7 @@ def test_a_batch_runs_once_and_retry_failed_reruns_the_failures(tmp_path: Path) 
     assert (unchanged["completed"], unchanged["done_before"]) == (2, 2)
     assert unchanged["documents_per_hour"] == 0
     assert count_runs(program) == {1: 1, -2: 3}
+    assert (len(letters), program.run("dlq", "list", "--json").stdout) == (1, "")
 
 
 def test_only_documents_that_were_added_run_in_a_second_batch(tmp_path: Path) -> None:
@@ -254,3 +256,20 @@ async def test_two_processes_share_a_batch_and_one_continues_when_the_other_is_k
     assert (code, json.loads(out)["completed"]) == (0, 60)
     assert set(count_runs(program)) == set(numbers)
     assert count_runs(program).total() <= 64
+
+
+async def test_documents_that_wait_for_a_signal_do_not_hold_up_the_others(tmp_path: Path) -> None:
+    program = prepare(tmp_path, list(range(12)))
+    flow = make_flow(program, 0.0)
+    approve = {"id": "approve", "handler": "wait_for_signal", "dependencies": ["work"]}
+    flow["nodes"].append({**approve, "config": {"signal": "approve"}})
+    (tmp_path / "doc.json").write_text(json.dumps(flow))
+
+    async with program.running(*CALL, "--in-flight", "2", "--json") as batch:
+        await wait_until(lambda: len(count_runs(program)) == 12, 3 * DEADLINE_S)
+        hint = await batch.read_until("12 wait for signal 'approve'; no other document is left")
+        batch.send(signal.SIGINT)
+        code, out, _ = await batch.wait()
+
+    assert (code, json.loads(out)["waiting"], json.loads(out)["unfinished"]) == (130, 12, 12)
+    assert "send a signal with: runnel signal " in hint

@@ -120,7 +120,7 @@ def test_a_file_in_a_package_is_imported_with_its_package(program: Program) -> N
     ("arguments", "sentence"),
     [
         (("run", "flow.py"), "flow.py: the file has 2 workflows; choose one of: flow.py:gated, "),
-        (("run", "flow.py:short"), "input: 'words' is a required property"),
+        (("run", "flow.py:short"), "input: the field 'words' is missing"),
     ],
 )
 def test_a_wrong_call_is_reported_in_a_sentence(

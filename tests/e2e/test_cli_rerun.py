@@ -94,3 +94,95 @@ def test_a_wrong_rerun_is_answered_with_a_sentence_and_creates_no_execution(
 
     assert (refused.returncode, sentence in refused.stderr) == (code, True), refused.stderr
     assert len(program.run("list", "--json").stdout.splitlines()) == 1
+
+
+ORDER_STEPS = """
+from pathlib import Path
+
+def note(log, word):
+    with open(log, "a") as file:
+        file.write(word + "\\n")
+
+def ship(log, gate):
+    if not Path(gate).exists():
+        raise ValueError("no truck")
+    note(log, "ship")
+"""
+
+
+def _make_step(node_id: str, function: str, *parents: str, **fields: object) -> dict[str, object]:
+    args = {"log": "{{ input.log }}"}
+    args |= {"gate": "{{ input.gate }}"} if function == "ship" else {"word": node_id}
+    config = {"function": f"order:{function}", "args": args}
+    return {
+        "id": node_id,
+        "handler": "python",
+        "dependencies": parents,
+        "retry": {"max_retries": 0},
+        "config": config,
+        **fields,
+    }
+
+
+ORDER = {
+    "name": "order",
+    "nodes": [
+        _make_step("charge", "note"),
+        _make_step("ship", "ship", "charge"),
+        _make_step("refund", "note", "charge", "ship", run_when="one_failed"),
+    ],
+}
+
+
+@pytest.fixture
+def refunded(tmp_path: Path) -> Program:
+    """Returns a folder with an order that was charged, not shipped and refunded; a truck came."""
+    program = Program(tmp_path)
+    (program.folder / "order.py").write_text(ORDER_STEPS)
+    (program.folder / "order.json").write_text(json.dumps(ORDER))
+    gate = program.folder / "gate"
+    failed = program.run("run", "order.json", "-i", f"log={program.log}", "-i", f"gate={gate}")
+    assert failed.returncode == 1
+    assert "clean-up node refund ran and may have undone charge" in failed.stderr
+    assert "run every node again: runnel rerun " in failed.stderr
+    assert "--all" in failed.stderr
+    assert "run the failed nodes again" not in failed.stderr
+    gate.touch()
+    return program
+
+
+def test_a_rerun_warns_if_clean_up_may_have_undone_reused_results(refunded: Program) -> None:
+    again = refunded.run("rerun", "@last")
+
+    assert again.returncode == 0
+    assert "warning: clean-up node refund ran and may have undone charge" in again.stderr
+    assert refunded.log.read_text().split() == ["charge", "refund", "ship"]
+
+
+def test_a_retry_of_a_letter_warns_if_clean_up_may_have_undone_reused_results(
+    refunded: Program,
+) -> None:
+    again = refunded.run("dlq", "retry", "--all")
+
+    assert again.returncode == 0, again.stderr
+    assert "warning: clean-up node refund ran and may have undone charge" in again.stderr
+
+
+@pytest.mark.parametrize("words", [["--all"], ["--from", "charge"]])
+def test_a_rerun_of_the_undone_node_does_not_warn(refunded: Program, words: list[str]) -> None:
+    again = refunded.run("rerun", "@last", *words)
+
+    assert again.returncode == 0
+    assert "warning" not in again.stderr
+    assert refunded.log.read_text().split() == ["charge", "refund", "charge", "ship"]
+
+
+def test_a_successful_rerun_leaves_no_dead_letter_to_retry(refunded: Program) -> None:
+    before = refunded.run("dlq", "list").stdout
+
+    refunded.run("rerun", "@last", "--all")
+
+    assert "ship" in before
+    assert "ship" not in refunded.run("dlq", "list").stdout
+    refunded.run("dlq", "retry", "--all")
+    assert refunded.log.read_text().split() == ["charge", "refund", "charge", "ship"]

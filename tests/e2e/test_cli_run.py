@@ -46,6 +46,20 @@ def test_a_failed_run_says_why_and_exits_with_one(program: Program) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_missing_secret_is_told_before_anything_runs(program: Program) -> None:
+    node = {"id": "a", "handler": "output", "config": {"key": "{{ secrets.api_key }}"}}
+    (program.folder / "keyed.json").write_text(json.dumps({"name": "keyed", "nodes": [node]}))
+    warning = "warning: this process has no secret 'api_key'; set RUNNEL_SECRET_API_KEY"
+
+    checked = program.run("validate", "keyed.json")
+    done = program.run("run", "keyed.json")
+    given = program.run("validate", "keyed.json", RUNNEL_SECRET_API_KEY="k-123456789")
+
+    assert (checked.returncode, checked.stderr.startswith(warning)) == (0, True)
+    assert done.stderr.startswith(warning)
+    assert given.stderr == ""
+
+
 def test_json_is_one_object_and_nothing_else(program: Program) -> None:
     document = program.documents("run", "chain.json", "--label", "team=red")[0]
 

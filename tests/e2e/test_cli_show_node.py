@@ -61,7 +61,13 @@ def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
     document = json.loads(capsys.readouterr().out)
 
     assert codes == [0, 0, 0]
-    for text in ("✓ one (python)", "info    at 1", '"n": 1', "3 of 3 items settled", "✗ each[2]"):
+    for text in (
+        "✓ one (python)",
+        "info    at 1",
+        '"n": 1',
+        "3 of 3 items settled",
+        "✗ each item 2",
+    ):
         assert text in shown
     assert "ValueError: no three" in shown
     assert "in shout" in shown

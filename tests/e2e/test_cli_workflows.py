@@ -1,6 +1,8 @@
 """`runnel workflows` lists, prints, compares and deletes stored versions."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,48 @@ def test_a_printed_version_runs_as_the_same_version(cli: CommandLine, tmp_path: 
     assert as_json["document"]["nodes"][0]["config"] == {"year": 2025, "by": "Ada"}
 
 
+def test_an_activated_version_is_shown_and_can_be_rolled_back(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    activated = cli.run("workflows", "activate", "report", "1")
+    versions = cli.run("workflows", "report").splitlines()
+    listed = cli.run("workflows").splitlines()
+    as_json = json.loads(cli.run("workflows", "activate", "report", "2", "--json"))
+    run_command(["workflows", "activate", "report", "newest"])
+    newest = capsys.readouterr()
+
+    assert activated == "report: version 1 runs by name\n"
+    assert [line.split()[-1] for line in versions] == ["ACTIVE", versions[1].split()[2], "active"]
+    assert [line.split()[3:] for line in listed] == [["ACTIVE"], [], ["1"]]
+    assert [item["version"] for item in as_json["activations"]] == [2, 1]
+    assert newest.out == "report: version 2 runs by name (the newest, also in future)\n"
+    assert newest.err == "roll back with: runnel workflows activate report 2\n"
+    assert "ACTIVE" not in cli.run("workflows")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["activate", "report", "9"], "version 9 of workflow 'report'"),
+        (["activate", "reprot", "1"], "did you mean 'report'"),
+        (["activate", "report"], "'runnel workflows activate NAME VERSION'"),
+        (["activate", "report", "1", "2"], "'runnel workflows activate NAME VERSION'"),
+        (["report", "activate", "1"], "'runnel workflows activate NAME VERSION'"),
+        (["activate", "report", "one"], "expected a version number or 'newest', got 'one'"),
+        (["activate", "report", "0"], "expected a version number"),
+        (["activate", "report", "1", "--delete"], "no other option"),
+    ],
+)
+def test_a_wrong_activation_is_refused(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    code = run_command(["workflows", *words])
+
+    assert code == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert "ACTIVE" not in cli.run("workflows")
+
+
 def test_two_versions_are_compared_line_by_line(cli: CommandLine) -> None:
     newest = cli.run("workflows", "report", "--diff", "1").splitlines()
     backward = cli.run("workflows", "report", "--diff", "2", "--version", "1").splitlines()
@@ -103,3 +147,62 @@ def test_a_workflow_is_deleted_after_a_confirmation(
     assert deleted == "deleted: 2 versions of 'report'\n"
     assert [line.split()[0] for line in cli.run("workflows").splitlines()] == ["WORKFLOW", "chain"]
     assert "report" in cli.run("show", "@last") + cli.run("list", "--workflow", "report")
+
+
+def test_a_file_is_stored_without_running_and_runs_by_name(
+    cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [{"id": "a", "handler": "output", "config": {"year": "{{ input.year }}"}}]
+    (tmp_path / "next.json").write_text(json.dumps({"name": "report", "nodes": nodes}))
+
+    stored = cli.run("workflows", "store", "next.json")
+    executions = cli.run("list", "--count")
+    newest = Program(tmp_path).run("run", "report", "--input", "year=7").stdout
+    cli.run("workflows", "activate", "report", "1")
+    active = Program(tmp_path).run("run", "report").stdout
+
+    assert stored == "stored: version 3 of 'report'\n"
+    assert executions.split()[-1] == "3"  # those of the fixture
+    assert (json.loads(newest), json.loads(active)["year"]) == ({"year": 7}, 2025)
+    assert [json.loads(line)["version"] for line in cli.run("list", "--json").splitlines()][:2] == [
+        1,
+        3,
+    ]
+    assert run_command(["run", "reprot"]) == 2
+    assert "there is no such file, and no stored workflow" in capsys.readouterr().err
+
+
+def test_a_held_execution_starts_when_it_is_triggered(cli: CommandLine, tmp_path: Path) -> None:
+    nodes = [{"id": "a", "handler": "output", "config": {"year": "{{ input.year }}"}}]
+    (tmp_path / "held.json").write_text(json.dumps({"name": "held", "nodes": nodes}))
+
+    execution_id = cli.run("run", "held.json", "--hold").strip()
+    before = json.loads(cli.run("show", execution_id, "--json"))["status"]
+    triggered = cli.run("trigger", execution_id, "--input", "year=7")
+    resumed = Program(tmp_path).run("resume", execution_id).stdout
+
+    assert before == "PENDING"
+    assert triggered.startswith(f"triggered: {execution_id}\n")
+    assert json.loads(resumed) == {"year": 7}
+    assert run_command(["trigger", execution_id]) == 2
+
+
+def test_an_execution_of_a_workflow_executor_is_not_rerun(
+    cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "steps.py").write_text(
+        "import runnel\n"
+        "def fail(inputs):\n    raise ValueError('broken')\n"
+        "dag = runnel.WorkflowDAG('steps')\n"
+        "dag.add_step('fail', fail, retry=runnel.RetryPolicy(max_retries=0))\n"
+        "print(runnel.WorkflowExecutor(data_dir='.runnel').execute_sync(dag))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "steps.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "FAILED" in ran.stdout + ran.stderr
+
+    code = run_command(["rerun", "@last"])
+
+    assert code == 2
+    assert "its step 'fail' is a function of the program" in capsys.readouterr().err

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from runnel.core.retry import SUSPECT_LOSSES
 from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e
 
 LIMIT = 3
 KILLED = 9
+TRUE_TEXT = f"{LIMIT + 1} processes died while they ran this task and no other task"
 STEPS = """
 import os
 from pathlib import Path
@@ -49,15 +51,17 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def run_and_resume(program: Program, *nodes: dict[str, Any]) -> list[int]:
+def run_and_resume(program: Program, *nodes: dict[str, Any], slots: int = 4) -> list[int]:
     """Runs the nodes, then resumes them until a command survives; returns the exit codes."""
     document = {"name": "crashing", "on_failure": "continue", "nodes": nodes}
     (program.folder / "crashing.json").write_text(json.dumps(document))
-    limit = {"RUNNEL_CRASH_LOOP_LIMIT": str(LIMIT)}
-    codes = [program.run("run", "crashing.json", "-i", f"file={program.log}", **limit).returncode]
+    variables = {"WORKER_CONCURRENCY": str(slots)}
+    codes = [
+        program.run("run", "crashing.json", "-i", f"file={program.log}", **variables).returncode
+    ]
     resumes_max = 1 + (LIMIT + 1) * len(nodes)
     while codes[-1] == KILLED and len(codes) <= resumes_max:
-        codes.append(program.run("resume", **limit).returncode)
+        codes.append(program.run("resume", **variables).returncode)
     return codes
 
 
@@ -74,9 +78,9 @@ def read_error(program: Program, node: str) -> str:
 def test_a_node_that_kills_its_process_fails_at_the_limit(program: Program) -> None:
     codes = run_and_resume(program, make_crashing_node("killer"))
 
-    assert codes == [KILLED] * (LIMIT + 1) + [1]
+    assert codes == [KILLED] * SUSPECT_LOSSES + [1]
     assert read_states(program) == {"killer": "FAILED"}
-    assert f"{LIMIT + 1} processes died while they ran this task" in read_error(program, "killer")
+    assert TRUE_TEXT in read_error(program, "killer")
     assert list((program.folder / ".runnel").glob("*.running")) == []
 
 
@@ -90,7 +94,7 @@ def test_other_nodes_complete_before_a_crashing_node_fails(program: Program) -> 
 
     codes = run_and_resume(program, *nodes)
 
-    assert codes == [KILLED] * (LIMIT + 1) + [1]
+    assert codes == [KILLED] * SUSPECT_LOSSES + [1]
     assert read_states(program) == {
         "early": "COMPLETED",
         "killer": "FAILED",
@@ -116,6 +120,26 @@ def test_two_crashing_nodes_fail_and_the_node_between_them_completes(program: Pr
 
     assert codes[-1] == 1
     assert read_states(program) == {"one": "FAILED", "quick": "COMPLETED", "two": "FAILED"}
+
+
+def test_no_innocent_node_fails_beside_six_crashing_nodes(program: Program) -> None:
+    innocents = [make_working_node(f"innocent{number}") for number in range(93)]
+    poisons = [make_crashing_node(f"poison{number}") for number in range(6)]
+    nodes = [*innocents]
+    for number, poison in enumerate(poisons):
+        nodes.insert(17 * number, poison)
+
+    codes = run_and_resume(program, *nodes, slots=12)
+
+    [shown] = program.documents("show", "@last")
+    states = {name: node["state"] for name, node in shown["nodes"].items()}
+    assert codes[-1] == 1
+    assert states == {
+        **{node["id"]: "COMPLETED" for node in innocents},
+        **{node["id"]: "FAILED" for node in poisons},
+    }
+    for poison in poisons:
+        assert TRUE_TEXT in str(shown["nodes"][poison["id"]]["error"])
 
 
 def test_output_printed_before_the_process_died_is_not_lost(program: Program) -> None:

@@ -65,6 +65,51 @@ async def test_dev_logs_executions_and_refused_webhooks_and_takes_files_that_are
     assert [line for line in logged if "color_message" in line] == []
 
 
+OUTER = """
+import os
+import runnel
+from runnel import task, workflow
+
+@task
+async def double(number: int) -> int:
+    return 2 * number
+
+@workflow
+def inner(number: int):
+    return double(number)
+
+@task
+async def run_inner(number: int) -> list:
+    return [os.environ["REDIS_URL"], await runnel.run(inner, number)]
+
+@workflow
+def outer(number: int):
+    return run_inner(number)
+"""
+
+
+async def test_tasks_of_dev_with_servers_run_executions_on_these_servers(
+    tmp_path: Path, missing_part: MissingPart
+) -> None:
+    require_binary(RedisServer, missing_part)
+    require_binary(PostgresServer, missing_part)
+    program = Program(tmp_path)
+    (tmp_path / "outer.py").write_text(OUTER)
+    arguments = ("--port", "0", "--queues", "python", "--concurrency", "1")
+    async with program.running("dev", "--with-servers", *arguments) as dev:
+        printed = (await dev.read_line()).removeprefix("export ")
+        servers = dict(word.split("=", 1) for word in printed.split())
+        await dev.read_until("process.started")
+        words = ("run", "outer.py:outer", "-i", "number=21")
+        done = await asyncio.to_thread(program.run, *words, **servers)
+        workers = await asyncio.to_thread(program.documents, "workers", **servers)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [servers["REDIS_URL"], 42]
+    assert [worker["queues"] for worker in workers] == [["tasks:python"]]
+    assert not (tmp_path / ".runnel").exists()
+
+
 async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     tmp_path: Path, missing_part: MissingPart
 ) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from runnel.app.private_servers import redis as redis_wire
+from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
 from runnel.settings.variables import VARIABLES
+from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e
 
@@ -51,7 +53,7 @@ WRONG_SETTINGS = [
     (
         "config",
         {"WORKER_HEARTBEAT_INTERVAL": "9"},
-        f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3.5 times {BEAT} (9), got 9",
+        f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3 times {BEAT} (9), got 9",
     ),
     (
         "list --data-dir x --redis-url redis://h",
@@ -75,6 +77,14 @@ WRONG_SETTINGS = [
         "worker --app nowhere:app",
         {},
         f"--app: there is no module 'nowhere'; {SEARCHED}",
+    ),
+    (
+        "dev --queues python",
+        {},
+        (
+            "--queues: a data directory has no other worker for the other queues; use Redis, for "
+            "example with --with-servers"
+        ),
     ),
     (
         "dev --with-servers --redis-url redis://h",
@@ -114,6 +124,7 @@ def test_an_unreachable_server_is_named_without_its_password(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
+    monkeypatch.setenv("RUNNEL_START_TIMEOUT", "0")
 
     code = run_command(command.split())
 
@@ -123,16 +134,49 @@ def test_an_unreachable_server_is_named_without_its_password(
     assert line.endswith(REMEDY)
 
 
+@pytest.mark.parametrize("role", ["orchestrator", "worker"])
+async def test_a_role_that_starts_before_redis_waits_for_it(
+    role: str, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    own_redis.kill()
+
+    async with Program(tmp_path).running(role, REDIS_URL=own_redis.url) as running:
+        await running.read_until("server.awaited")
+        own_redis.start()
+        opened = await running.read_until("store.opened")
+
+    assert f":{own_redis.port}" in opened
+
+
+async def test_an_orchestrator_that_starts_before_postgresql_waits_for_it(
+    own_redis: RedisServer, own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
+    own_postgres.stop()
+
+    async with Program(tmp_path).running("orchestrator", **servers) as running:
+        await running.read_until("server.awaited")
+        own_postgres.start()
+        opened = await running.read_until("store.opened")
+
+    assert f":{own_redis.port}" in opened
+
+
+@pytest.mark.parametrize("command", ["list", "worker"])
 def test_a_wrong_password_is_reported_and_not_shown(
-    shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    shared_redis: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("REDIS_HOST", "127.0.0.1")
     monkeypatch.setenv("REDIS_PORT", str(shared_redis.port))
     monkeypatch.setenv("REDIS_PASSWORD", "geheim")
 
-    assert run_command(["list"]) == 1
+    assert run_command([command]) == 1
     stderr = capsys.readouterr().err
     assert "WRONGPASS" in stderr or "invalid" in stderr
+    assert "server.awaited" not in stderr
     assert "geheim" not in stderr
 
 

@@ -330,17 +330,41 @@ async def test_a_document_may_call_only_functions_of_the_app(
     flow = {"name": "priced", "on_failure": "continue", "nodes": nodes}
     (deployment.program.folder / "priced.json").write_text(json.dumps(flow))
     deployment.environment.pop("RUNNEL_ALLOW_PYTHON")
+    deployment.environment["UNSERVED_TIMEOUT"] = "1"
     async with deployment.run_process("worker", "--app", "shop:handlers"):
         done = await deployment.run("run", "priced.json", "--json")
 
     nodes_shown = json.loads(done.stdout)["nodes"]
     assert nodes_shown["own"]["output"] == 8
-    for name, setting in [("other", "PYTHON"), ("sly", "PYTHON"), ("program", "SHELL")]:
-        assert nodes_shown[name]["attempts"] == 1
-        assert (
-            f"the operator of the worker has to allow it, for example with RUNNEL_ALLOW_{setting}="
-            in nodes_shown[name]["error"]
-        )
+    for name, settings in [
+        ("other", "the option --app steps, or with RUNNEL_ALLOW_PYTHON=steps:echo"),
+        ("sly", "RUNNEL_ALLOW_PYTHON=shop:os.getcwd"),
+        ("program", "RUNNEL_ALLOW_SHELL=ls"),
+    ]:
+        advice = f"the operator of the worker has to allow it, for example with {settings}"
+        assert advice in nodes_shown[name]["error"]
+
+
+async def test_a_task_that_one_worker_cannot_import_runs_on_a_worker_that_can(
+    deployment: Deployment,
+) -> None:
+    folder = deployment.program.folder
+    task = "from runnel import task, workflow\n@task(retries=0)\ndef {0}() -> str:\n"
+    task += "    return '{0}'\n@workflow\ndef {0}_flow():\n    return {0}()\n"
+    for name in ("bread", "fruit"):
+        (folder / f"{name}.py").write_text(task.format(name))
+    deployment.environment.pop("RUNNEL_ALLOW_PYTHON")
+    async with (
+        deployment.run_process("worker", "--app", "bread") as wrong,
+        deployment.run_process("run", "fruit.py") as run,
+    ):
+        handed_back = json.loads(await wrong.read_until("task.handed_back"))
+        async with deployment.run_process("worker", "--app", "bread", "--app", "fruit"):
+            ended = await run.wait()
+            other = await deployment.run("run", "bread.py")
+
+    assert "for example with the option --app fruit, or with" in handed_back["problem"]
+    assert (ended[0], ended[1].strip(), other.stdout.strip()) == (0, '"fruit"', '"bread"')
 
 
 async def test_an_orchestrator_releases_its_partitions_when_it_ends(
@@ -399,3 +423,49 @@ def test_resume_is_refused_on_servers(
         "'runnel resume' is only for a data directory: orchestrators continue executions on a "
         in capsys.readouterr().err
     )
+
+
+NESTED = """
+import runnel
+from runnel import task, workflow
+
+@task
+async def wait_on_loop(level: int) -> int:
+    return 1 if level == 0 else 1 + await runnel.run(on_loop, level - 1)
+
+@task
+def wait_in_thread(level: int) -> int:
+    return 1 if level == 0 else 1 + in_thread.run(level - 1)
+
+@task(mode="process")
+def wait_in_process(level: int) -> int:
+    return 1 if level == 0 else 1 + in_process.run(level - 1)
+
+@workflow
+def on_loop(level: int):
+    return wait_on_loop(level)
+
+@workflow
+def in_thread(level: int):
+    return wait_in_thread(level)
+
+@workflow
+def in_process(level: int):
+    return wait_in_process(level)
+
+@workflow
+def all_modes(four: list[int], two: list[int]):
+    return [on_loop.map(four), in_thread.map(four), in_process.map(two)]
+"""
+
+
+async def test_tasks_that_run_executions_give_their_slots_to_the_tasks_of_these_executions(
+    deployment: Deployment,
+) -> None:
+    (deployment.program.folder / "nested.py").write_text(NESTED)
+    async with deployment.run_process("worker", "--app", "nested", "--concurrency", "2"):
+        done = await deployment.run(
+            "run", "nested.py:all_modes", "-i", "four:=[2,2,2,2]", "-i", "two:=[2,2]"
+        )
+
+    assert json.loads(done.stdout) == [[3] * 4, [3] * 4, [3] * 2]

@@ -61,7 +61,7 @@ CALLS = [
     ),
     Call(
         "run",
-        "missing argument 'FILE'; see 'runnel run --help'",
+        "missing argument 'FILE|NAME'; see 'runnel run --help'",
     ),
     Call(
         "run --bogus good.yaml",
@@ -150,13 +150,13 @@ CALLS = [
     Call(
         "run strict.yaml",
         "the input does not fit workflow 'strict': 1 problem\n"
-        "  - input: 'year' is a required property",
+        "  - input: the field 'year' is missing",
         {"strict.yaml": STRICT},
     ),
     Call(
         "run strict.yaml --input year=soon",
         "the input does not fit workflow 'strict': 1 problem\n"
-        "  - input.year: 'soon' is not of type 'integer'",
+        "  - input.year: expected a whole number, got 'soon'",
         {"strict.yaml": STRICT},
     ),
     Call(
@@ -274,6 +274,10 @@ CALLS = [
     Call(
         "signal @last",
         "missing argument 'NAME'; see 'runnel signal --help'",
+    ),
+    Call(
+        "trigger nope",
+        "no execution 'nope'; 'runnel list' shows the executions",
     ),
     Call(
         "signal nope ok",

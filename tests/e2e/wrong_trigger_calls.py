@@ -77,7 +77,7 @@ TRIGGER_CALLS = [
     Call(
         "schedule add x strict.yaml --every 5m",
         "the input does not fit workflow 'strict': 1 problem\n"
-        "  - input: 'year' is a required property",
+        "  - input: the field 'year' is missing",
         {"strict.yaml": STRICT},
     ),
     Call("schedule show x", "no schedule 'x'; 'runnel schedule list' shows those that exist"),

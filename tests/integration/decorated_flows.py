@@ -119,3 +119,106 @@ def last_letter(url: str) -> str:
 @workflow
 def letters(url: str) -> Any:
     return [first_letter(url), last_letter(url)]
+
+
+@task(concurrency_key="{{ input.tenant }}", cache=Cache(key="{{ input.tenant }}"))
+def greet(tenant: str) -> str:
+    return f"hello {tenant}"
+
+
+@workflow
+def greeting(tenant: str = "acme", note: str = None) -> Any:  # type: ignore[assignment]  # noqa: RUF013  # users write this
+    return {"greeting": greet(tenant), "note": note}
+
+
+# Tasks that run executions.
+
+
+@task
+async def run_level(level: int) -> int:
+    return 1 if level == 0 else 1 + await runnel.run(levels, level - 1)
+
+
+@task
+def run_level_in_thread(level: int) -> int:
+    return 1 if level == 0 else 1 + int(thread_levels.run(level - 1))
+
+
+@task(mode="process")
+def run_level_in_process(level: int) -> int:
+    return 1 if level == 0 else 1 + int(process_levels.run(level - 1))
+
+
+@workflow
+def levels(level: int) -> Any:
+    return run_level(level)
+
+
+@workflow
+def thread_levels(level: int) -> Any:
+    return run_level_in_thread(level)
+
+
+@workflow
+def process_levels(level: int) -> Any:
+    return run_level_in_process(level)
+
+
+@task(timeout=1, retries=0)
+def run_held(notes: str) -> Any:
+    try:
+        return held.run()
+    finally:
+        note(notes, "cleaned up")
+
+
+@workflow
+def held() -> Any:
+    return runnel.wait_for_signal("go")
+
+
+@workflow
+def holding(notes: str) -> Any:
+    return run_held(notes)
+
+
+@task(retries=0)
+def give_up() -> Any:
+    raise runnel.Skip("nothing to do")
+
+
+@workflow
+def skipped_values(url: str) -> Any:
+    page = fetch(url)
+    skipped = give_up()
+    unmet = shout.when(page["size"] < 0)(url)
+    return {
+        "skipped": skipped,
+        "unmet": unmet,
+        "item": skipped["title"],
+        "list": [skipped, unmet],
+        "default": [runnel.default(skipped, "s"), runnel.default(unmet, "u")],
+    }
+
+
+@workflow
+def skipped_alone(url: str) -> Any:
+    fetch(url)
+    return give_up()
+
+
+@task
+def give_null() -> Any:
+    return {"null": None, "zero": 0}
+
+
+@workflow
+def defaults_for_null() -> Any:
+    value = give_null()
+    names = [runnel.default(value[name], "d") for name in ("null", "zero", "missing")]
+    return merge(runnel.default(value["null"], value["zero"]), names)
+
+
+@workflow
+def argument_of_skipped(url: str) -> Any:
+    return merge(fetch(url), give_up())

@@ -287,4 +287,7 @@ async def test_an_input_is_validated_when_it_is_sent(local: ApiUnderTest) -> Non
     answer = await local.http.post("/v1/workflows/checked/run", json={"input": {}})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    [problem] = answer.json()["errors"]
+    assert problem["path"] == "$.input"
+    assert problem["message"].endswith("is missing")
     assert (await local.get("/v1/executions"))["items"] == []

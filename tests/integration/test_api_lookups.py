@@ -78,6 +78,57 @@ async def test_lists_of_workflows_have_documents_on_request(api: ApiUnderTest) -
     assert with_documents["items"][0]["document"] == versions["items"][0]["document"] == WAITING
 
 
+async def test_a_run_by_name_uses_the_activated_version(api: ApiUnderTest) -> None:
+    await api.post("/v1/workflows", WAITING)
+    await api.post("/v1/workflows", {**WAITING, "labels": {"v": "2"}})
+
+    active = await api.post("/v1/workflows/waiting/activate", {"version": 1, "author": "ada"})
+    run = await api.post("/v1/workflows/waiting/run", {})
+    newest = await api.post("/v1/workflows/waiting/activate", {"version": None})
+    run_newest = await api.post("/v1/workflows/waiting/run", {})
+
+    assert (active["version"], active["activations"][0]["activated_by"]) == (1, "ada")
+    assert active["activations"][0]["activated_at"].endswith("Z")
+    assert (run["version"], newest["version"], run_newest["version"]) == (1, 2, 2)
+    assert newest == await api.get("/v1/workflows/waiting/active")
+    assert (await api.get("/v1/workflows"))["items"][0]["active_version"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status"),
+    [
+        ("waiting", {"version": 9}, 404),
+        ("nope", {"version": 1}, 404),
+        ("waiting", {}, 422),
+        ("waiting", {"version": 0}, 422),
+        ("waiting", {"version": 1, "author": "x" * 201}, 422),
+        ("waiting", {"version": 2**63}, 422),
+    ],
+)
+async def test_an_activation_of_an_unknown_version_is_refused(
+    api: ApiUnderTest, name: str, body: dict[str, Any], status: int
+) -> None:
+    await api.post("/v1/workflows", WAITING)
+
+    answer = await api.http.post(f"/v1/workflows/{name}/activate", json=body)
+
+    assert answer.status_code == status, answer.text
+    assert (await api.get("/v1/workflows/waiting/active"))["activations"] == []
+
+
+async def test_the_author_of_an_activation_is_the_name_of_the_token(closed: ApiUnderTest) -> None:
+    operator = {"Authorization": f"Bearer {await closed.token(Scope.OPERATE)}"}
+    runner = {"Authorization": f"Bearer {await closed.token(Scope.RUN)}"}
+    await closed.post("/v1/workflows", WAITING, headers=runner)
+    body = {"version": 1, "author": "mallory"}
+
+    refused = await closed.http.post("/v1/workflows/waiting/activate", json=body, headers=runner)
+    active = await closed.http.post("/v1/workflows/waiting/activate", json=body, headers=operator)
+
+    assert refused.status_code == 403
+    assert active.json()["activations"][0]["activated_by"] not in {"", "mallory"}
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -21,6 +21,8 @@ CHANGING = {
     "store_workflow": Scope.RUN,
     "run_workflow": Scope.RUN,
     "delete_workflow": Scope.OPERATE,
+    "activate_version": Scope.OPERATE,
+    "read_active_version": Scope.READ,
     "trigger_execution": Scope.RUN,
     "cancel_execution": Scope.RUN,
     "signal_execution": Scope.RUN,

@@ -131,6 +131,15 @@ async def test_health_requests_have_no_rate_limit(closed: ApiUnderTest) -> None:
     assert {answer.status_code for answer in answers} == {200}
 
 
+async def test_a_server_without_tokens_has_no_rate_limit(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with open_api("memory", request, tmp_path, settings=FEW) as api:
+        answers = [await api.http.get(LIST) for _ in range(10)]
+
+    assert {answer.status_code for answer in answers} == {200}
+
+
 async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
     usual, special = await closed.token(Scope.READ), await closed.token(Scope.READ, per_minute=2)
     free = await closed.token(Scope.READ, per_minute=0)

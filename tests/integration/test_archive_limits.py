@@ -18,7 +18,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import make_blob_reference
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.archiver import Archiver
-from runnel.errors import ArchiveBehindError, ArchiveGapError, InputError
+from runnel.errors import ArchiveBehindError, ArchiveGapError, FencedError, InputError
 from runnel.notify.event_bus import EventBus
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.journal import JournalEntry
@@ -240,6 +240,21 @@ async def test_a_gap_in_the_journal_is_a_broken_invariant(
     await backend.journal.trim(lease, upto=2)
 
     with pytest.raises(ArchiveGapError, match="ends with commit 0, Redis has only those from 3 on"):
+        await backend.journal.read(lease, after=0, limit=10)
+
+
+async def test_a_former_owner_can_not_read_the_journal(
+    backend: RedisPostgresBackend, lease: Lease
+) -> None:
+    await fill(backend, lease, 3)
+    await backend.store.release(lease)
+    after_release = await backend.journal.read(lease, after=0, limit=10)
+
+    later = await backend.store.acquire(lease.partition, "two")
+    await backend.journal.trim(later, upto=2)
+
+    assert [entry.sequence for entry in after_release] == [1, 2, 3]
+    with pytest.raises(FencedError):
         await backend.journal.read(lease, after=0, limit=10)
 
 

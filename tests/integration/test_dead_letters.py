@@ -20,7 +20,7 @@ from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import OnFailure, Workflow
 from runnel.errors import InputError, NotFoundError, WrongStateError
-from runnel.ports.archive import ALL_DEAD_LETTERS, ExecutionFilter
+from runnel.ports.archive import ALL_DEAD_LETTERS, ALL_EXECUTIONS, ExecutionFilter
 from runnel.testing.conformance.suite import make_dead_letter
 from tests.core_driver import make_node, make_workflow
 from tests.engines import DEADLINE_S, WorkHandler, wait_for_end
@@ -207,6 +207,48 @@ async def test_a_letter_that_can_not_be_retried_gives_the_reason(
     gate.set()
     assert (await client.wait_for_end(execution_id)).state is ExecutionState.FAILED
     assert await archive.count_dead_letters() == 1
+
+
+async def test_a_rerun_deletes_the_letters_of_its_execution(
+    engine: Engine, work: WorkHandler
+) -> None:
+    execution_id, _ = await run_failing(engine, work, "a", "b", definition=TWO)
+
+    again = await wait_for_end(engine, await engine.client.rerun(execution_id))
+
+    assert again.status == "COMPLETED"
+    assert await engine.backend.archive.count_dead_letters() == 0
+
+
+async def test_a_letter_whose_rerun_completed_is_not_retried(
+    engine: Engine, work: WorkHandler
+) -> None:
+    execution_id, (letter,) = await run_failing(engine, work, "parse")
+    again = await wait_for_end(engine, await engine.client.rerun(execution_id))
+    calls = list(work.calls)
+
+    with pytest.raises(WrongStateError, match=f"execution {again.execution_id} is a completed"):
+        await retry_letters(engine.client, engine.backend.archive, [letter])
+
+    assert work.calls == calls
+
+
+async def test_a_letter_that_is_archived_after_a_rerun_is_deleted(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: WorkHandler
+) -> None:
+    async with open_archived_engine(shared_redis, shared_postgres, work, flush_s=0.5) as archived:
+        client, archive = archived.client, archived.backend.archive
+        work.failures["parse"] = [ValueError("broken")]
+        execution_id = await client.submit(PIPELINE, {"text": "t"})
+        await client.wait_for_end(execution_id)
+
+        again = await client.wait_for_end(await client.rerun(execution_id))
+        async with asyncio.timeout(DEADLINE_S):  # these counts are those of PostgreSQL
+            while ExecutionState.COMPLETED not in await archive.count_headers(ALL_EXECUTIONS):
+                await archived.engine.clock.wait(asyncio.Event(), 0.01)
+
+        assert again.state is ExecutionState.COMPLETED
+        assert await archive.count_dead_letters() == 0
 
 
 def test_a_letter_without_a_node_has_a_unique_name() -> None:

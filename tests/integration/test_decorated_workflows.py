@@ -2,13 +2,18 @@
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import runnel
 from runnel import WorkflowDAG, WorkflowFailedError
+from runnel.app.engine import run_engine
+from runnel.app.run import NESTING_LABEL, NESTING_MAX
 from runnel.app.stores import open_store_session
+from runnel.app.wiring import build_engine
+from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
@@ -92,7 +97,9 @@ async def test_a_failure_is_raised_with_the_id_of_the_execution() -> None:
 
 
 async def test_a_wrong_input_is_refused_before_anything_is_stored() -> None:
-    with pytest.raises(InvalidInputError, match=r"input\.least: 'three' is not of type 'integer'"):
+    with pytest.raises(
+        InvalidInputError, match=r"input\.least: expected a whole number, got 'three'"
+    ):
         await runnel.run(flows.diamond, "a", least="three")  # type: ignore[arg-type]
 
     assert await list_summaries() == []
@@ -195,3 +202,127 @@ async def test_functions_and_handlers_are_refused_by_the_wrong_runner() -> None:
         await runnel.run(WorkflowDAG().add_step("a", print))
     with pytest.raises(InputError, match="node 'a' names a handler, but WorkflowExecutor runs"):
         await runnel.WorkflowExecutor().execute(WorkflowDAG().add_node("a", "output"))
+
+
+@pytest.mark.parametrize(
+    ("flow", "count", "depth"),
+    [(flows.levels, 8, 3), (flows.thread_levels, 3, 2), (flows.process_levels, 2, 1)],
+)
+async def test_tasks_that_run_executions_do_not_block_each_other(
+    flow: "TracedWorkflow[[int], int]", count: int, depth: int
+) -> None:
+    narrow = flow.run_options(concurrency=1)  # type: ignore[attr-defined]
+
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*(runnel.run(narrow, depth) for _ in range(count)))
+
+    assert results == [depth + 1] * count
+
+
+async def test_tasks_that_run_executions_are_nested_up_to_a_limit() -> None:
+    with pytest.raises(WorkflowFailedError):
+        await runnel.run(flows.levels, NESTING_MAX + 1)
+    summaries = await list_summaries()
+    result = await runnel.run(flows.levels, NESTING_MAX)
+
+    levels = {int(summary.labels.get(NESTING_LABEL, "0")): summary for summary in summaries}
+    assert sorted(levels) == list(range(NESTING_MAX + 1))
+    assert "InputError: runnel.run: workflow 'levels' would run 21 levels" in str(
+        levels[NESTING_MAX].error
+    )
+    assert result == NESTING_MAX + 1
+
+
+async def test_a_timeout_ends_the_wait_of_a_task_in_a_thread(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+
+    with pytest.raises(WorkflowFailedError, match="TaskTimeoutError"):
+        await runnel.run(flows.holding, str(notes))
+
+    await wait_until(lambda: notes.exists() and notes.read_text() == "cleaned up\n")
+
+
+async def test_a_process_that_serves_the_data_directory_starts_submitted_executions(
+    data_dir: Path,
+) -> None:
+    engine = await build_engine(read_settings(), serves=True)
+    async with run_engine(engine, adopts=True):
+        await engine.recovered.wait()
+        execution_id = ExecutionId(await runnel.submit(flows.diamond, "a/b"))
+        header = await engine.client.wait_for_end(execution_id, timeout_s=30)
+
+    assert header.state is ExecutionState.COMPLETED
+    assert len(list(data_dir.glob("p*.lock"))) == 1  # no partition that the engine must find first
+
+
+async def test_an_execution_is_submitted_beside_an_engine_that_does_not_serve(
+    data_dir: Path,
+) -> None:
+    async with run_engine(await build_engine(read_settings())) as engine:
+        await engine.recovered.wait()
+        await runnel.submit(flows.diamond, "a/b")
+
+    (summary,) = await list_summaries()
+    assert summary.status is ExecutionState.PENDING
+    assert len(list(data_dir.glob("p*.lock"))) == 2
+
+
+async def test_a_value_of_a_skipped_node_is_null_wherever_it_is_returned() -> None:
+    result = await runnel.run(flows.skipped_values, "a b")
+
+    assert result == {
+        "skipped": None,
+        "unmet": None,
+        "item": None,
+        "list": [None, None],
+        "default": ["s", "u"],
+    }
+    assert await runnel.run(flows.skipped_alone, "a b") is None
+
+
+async def test_an_argument_of_a_skipped_node_fails_with_the_way_out() -> None:
+    with pytest.raises(WorkflowFailedError, match=r"was skipped .*runnel\.default\(…\) in Python"):
+        await runnel.run(flows.argument_of_skipped, "a b")
+
+
+async def test_a_default_replaces_null_and_missing_values_only() -> None:
+    assert await runnel.run(flows.defaults_for_null) == [0, ["d", 0, "d"]]
+
+
+def test_outside_of_a_workflow_a_default_replaces_none() -> None:
+    assert [runnel.default(value, 1) for value in (None, 0, "")] == [1, 0, ""]
+
+
+FILE = """
+name: hello
+nodes:
+- {id: a, handler: output, config: {v: "{{ input.user }} {{ input.n }}"}}
+"""
+
+
+async def test_a_workflow_file_takes_its_input_as_an_object_and_as_names() -> None:
+    Path("hello.yaml").write_text(FILE)
+    hello = runnel.load_file("hello.yaml")
+
+    assert await runnel.run(hello, {"user": "Ada", "n": 1}) == {"v": "Ada 1"}
+    assert await runnel.run(hello, {"user": "Ada"}, n=2) == {"v": "Ada 2"}
+    assert await runnel.run(hello, user="Ada", n=3) == {"v": "Ada 3"}
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ((3,), 'such as user="Ada"; got 3'),
+        (({}, {}), 'such as user="Ada"; got 2 values'),
+        (({"user": "Ada"},), "'user' is given twice"),
+    ],
+)
+async def test_a_wrong_input_of_a_workflow_file_is_refused(
+    args: tuple[object, ...], problem: str, data_dir: Path
+) -> None:
+    Path("hello.yaml").write_text(FILE)
+
+    with pytest.raises(InputError, match=re.escape(problem)):
+        await runnel.run(runnel.load_file("hello.yaml"), *args, user="Bob")  # type: ignore[call-overload]  # wrong on purpose
+
+    assert not data_dir.exists()

@@ -275,7 +275,8 @@ async def test_a_mock_answers_without_a_request(
     stage_again = make_worker()
     made_up = await call_service(stage_again, mock={"delay": [0, 0.01]})
 
-    assert mocked == {"status": 200, "headers": {}, "body": {"ok": True}}
+    body = {"ok": True}
+    assert mocked == {"status": 200, "headers": {}, "body": body, "result": body}
     assert made_up["body"] == {"mock": True, "method": "GET", "url": "https://mock"}
     assert not server.requests
 

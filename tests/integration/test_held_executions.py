@@ -34,7 +34,7 @@ async def test_a_trigger_validates_the_submitted_input(
     async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         execution_id = await engine.client.hold(WITH_SCHEMA, value)
 
-        with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):
+        with pytest.raises(InvalidInputError, match=r"input\.n: expected a whole number, got "):
             await engine.client.trigger(execution_id)
 
         await engine.client.trigger(execution_id, {"n": 1})

@@ -91,6 +91,7 @@ async def test_a_prompt_becomes_a_completion_with_its_usage(
 
     [request] = server.requests
     assert output == {
+        "result": "Hello",
         "text": "Hello",
         "message": {"role": "assistant", "content": "Hello"},
         "finish_reason": "stop",

@@ -97,6 +97,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "list_nodes": ("x000007", "", -2, 100),
     "list_dead_letters": ("q", "w7", "x0", "x0\U0010ffff", 1e9, 1e9, b"", 50),
     "delete_letters": (IDS, [b"", b""]),
+    "delete_replaced_letters": (["x1"],),
     "get_blob": ("x000007/a",),
     "get_record": ("one", b"x000007"),
     "list_records": ("one", b"x000007", 50),

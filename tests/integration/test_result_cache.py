@@ -25,6 +25,14 @@ def make_cached_workflow(**fields: object) -> Workflow:
     return make_workflow(make_node("a", **options), make_node("b", "a"))  # type: ignore[arg-type]
 
 
+async def test_a_missing_value_in_a_key_names_the_key(engine: Engine) -> None:
+    node = make_node("a", config={"v": 1}, cache=Cache(key="{{ input.user }}"))
+
+    view = await run_to_end(engine, make_workflow(node), {})
+
+    assert "cache.key: {{ input.user }}: 'input' has no" in (view.nodes["a"].error or "")
+
+
 async def test_a_cached_node_with_the_same_config_runs_once(
     engine: Engine, work: WorkHandler
 ) -> None:

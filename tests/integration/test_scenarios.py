@@ -237,6 +237,18 @@ async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: Engine) -> None:
     assert starts[-1] - starts[0] >= 5 / 50 * 0.8
 
 
+async def test_a_resource_tag_with_a_template_limits_each_value(engine: Engine) -> None:
+    tag = "user-{{ item }}"
+    node = make_node("n", config={"v": 1}, for_each="input.users", resource_tag=tag)
+    limit = {tag: RateLimit(rate_per_second=20, burst=1)}
+    users = [f"{number % 2}" for number in range(6)]
+
+    view = await run_to_end(engine, make_workflow(node, rate_limits=limit), {"users": users})
+
+    assert view.status == "COMPLETED"
+    assert (view.finished_at or 0) - (view.started_at or 0) >= 2 / 20 * 0.8
+
+
 async def test_an_unknown_handler_fails_the_node_with_the_names_that_exist(
     engine: Engine,
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.ports.store import Commit
+from runnel.ports.store import Commit, LossKind
 from runnel.ports.workers import WorkerInfo
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import LeaseOwner, make_completion, make_task, make_token
@@ -65,7 +65,7 @@ async def test_the_next_owner_knows_which_tasks_were_running(open_backend: Open)
 
     unknown = await second.store.unknown_tasks(0, tokens)
 
-    assert unknown == dict(zip(tokens, [None, True, None, None], strict=True))
+    assert unknown == dict(zip(tokens, [None, LossKind.ALONE, None, None], strict=True))
 
 
 async def test_no_task_is_blamed_for_the_end_of_a_draining_process(
@@ -80,7 +80,7 @@ async def test_no_task_is_blamed_for_the_end_of_a_draining_process(
     second = await open_backend("two")
     await second.store.acquire(0, "two")
 
-    assert await second.store.unknown_tasks(0, held) == dict.fromkeys(held, False)
+    assert await second.store.unknown_tasks(0, held) == dict.fromkeys(held, LossKind.NOT_STARTED)
 
 
 async def test_each_partition_has_its_own_file_of_running_tasks(open_backend: Open) -> None:
@@ -93,7 +93,7 @@ async def test_each_partition_has_its_own_file_of_running_tasks(open_backend: Op
     await second.store.acquire(1, "two")
 
     unknown = await second.store.unknown_tasks(1, [make_token("a"), make_token("b")])
-    assert unknown == {make_token("a"): None, make_token("b"): True}
+    assert unknown == {make_token("a"): None, make_token("b"): LossKind.ALONE}
 
 
 async def test_a_released_partition_blames_no_task(open_backend: Open, tmp_path: Path) -> None:

@@ -216,6 +216,6 @@ async def test_an_overlap_is_skipped_or_cancels_the_running_execution(
 
 
 async def store_workflow(backend: Backend) -> None:
-    await WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, WORLD.clock)).store(
-        FLOW
-    )
+    await WorkflowLibrary(
+        backend, DefinitionCache(backend.archive, WORLD.clock), WORLD.clock
+    ).store(FLOW)

@@ -14,10 +14,11 @@ import pytest
 
 from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
-from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
+from runnel.core.commands import TaskCompleted, TaskFailed, TaskLost, TaskSkipped
+from runnel.core.retry import SUSPECT_LOSSES
 from runnel.core.values import make_blob_reference
 from runnel.engine.clock import RealClock
-from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, make_job
+from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, NoteMessage, make_job
 from runnel.errors import Skip
 from tests.integration import child_functions
 from tests.unit.engine.worker.worker_harness import WorkerHarness
@@ -203,14 +204,47 @@ async def test_a_process_that_exits_gives_a_retryable_error(
     assert completed.output.decode() == 25  # type: ignore[union-attr]  # in a new process
 
 
+def make_suspect(stage: WorkerHarness, name: str, args: dict[str, Any] | None = None) -> Any:
+    config = {"function": f"{HERE}:{name}", "args": args or {}}
+    return stage.task("python", config, losses=SUSPECT_LOSSES)
+
+
+async def test_a_suspect_dies_alone_in_a_child_process_and_its_worker_continues(
+    stage: WorkerHarness,
+) -> None:
+    async with stage.working(concurrency=1):
+        await stage.issue(make_suspect(stage, "leave"), make_suspect(stage, "pid"))
+        [completed] = await stage.results(1)
+
+    [died] = [report for report in stage.reports if isinstance(report, TaskLost)]
+    assert (died.was_started, died.was_alone) == (True, True)
+    assert died.reason == "the process that ran the task ended with exit code 7"
+    assert completed.output.decode() != os.getpid()  # type: ignore[union-attr]  # in a child
+
+
+async def test_a_suspect_that_no_other_process_can_import_runs_in_its_worker(
+    stage: WorkerHarness,
+) -> None:
+    stage.handlers.register("nested", lambda _config, _context: os.getpid())
+
+    async with stage.working(concurrency=1):
+        await stage.issue(stage.task("nested", {}, losses=SUSPECT_LOSSES))
+        [completed] = await stage.results(1)
+
+    assert completed.output.decode() == os.getpid()  # type: ignore[union-attr]  # completed
+
+
 async def test_a_process_that_died_while_idle_is_replaced(stage: WorkerHarness) -> None:
     processes, children = ChildProcessPool(), list[ChildProcess]()
     job = make_job(
         FunctionCall(function=child_functions.pid, mode=Mode.PROCESS), stage.task("crunch")
     )
 
+    async def ignore(_note: NoteMessage) -> None:
+        return
+
     async def run_job() -> bytes:
-        done = await processes.run(job, lambda _news: None, children.append)
+        done = await processes.run(job, ignore, children.append)
         return bytes(done.output)
 
     first = await run_job()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from runnel import StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
-from runnel.errors import InputError
+from runnel.errors import InputError, SoftTimeoutError
 from runnel.testing.clock import FakeClock
 from tests.integration.document_pipeline import document
 
@@ -191,3 +191,52 @@ def test_a_burst_of_zero_is_refused() -> None:
         InputError, match="expected burst to be a whole number of at least 1, got 0"
     ):
         TokenBucketRateLimiter(10, 0)
+
+
+async def test_a_limiter_shows_its_free_tokens() -> None:
+    clock = FakeClock()
+    limiter = TokenBucketRateLimiter(rate_per_second=10, burst=3, clock=clock)
+    counts = [limiter.tokens]
+
+    for _ in range(4):  # one more than there are: the last one is reserved
+        limiter.take()
+        counts.append(limiter.tokens)
+    await clock.advance(0.25)
+    counts.append(limiter.tokens)
+
+    assert counts == pytest.approx([3, 2, 1, 0, 0, 1.5])
+
+
+async def test_a_step_is_interrupted_at_its_soft_timeout() -> None:
+    async def save_what_is_done(_ctx: StepContext) -> str:
+        try:
+            await asyncio.Event().wait()
+        except SoftTimeoutError:
+            return "saved"
+        return "never"
+
+    dag = WorkflowDAG().add_step(
+        "extract", save_what_is_done, timeout_seconds=30, soft_timeout_seconds=0.05
+    )
+
+    result = await WorkflowExecutor().execute(dag)
+
+    assert result.outputs == {"extract": "saved"}
+
+
+async def test_a_step_that_executes_a_workflow_of_its_own_executor_does_not_block_it() -> None:
+    executor = WorkflowExecutor(max_concurrency=1)
+
+    async def execute_level(ctx: StepContext) -> int:
+        if not ctx["level"]:
+            return 1
+        inner = await executor.execute(dag, {"level": ctx["level"] - 1})
+        return 1 + int(inner.outputs["level"])
+
+    dag = WorkflowDAG("levels")
+    dag.add_step("level", execute_level)
+
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(*(executor.execute(dag, {"level": 3}) for _ in range(3)))
+
+    assert [result.outputs for result in results] == [{"level": 4}] * 3

@@ -1,6 +1,7 @@
 """Deliberate defects of the engine. The simulation must find each of them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from runnel.engine.orchestrator import orchestrator as orchestrator_module
 from runnel.engine.orchestrator.aggregates import AggregateCache
 from runnel.engine.orchestrator.batch import CommitBatch
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
-from runnel.engine.orchestrator.partition_share import FairShare
+from runnel.engine.orchestrator.partition_share import FairShare, HeartbeatTrail
 from runnel.engine.services.dead_workers import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.slots import Slots
@@ -329,6 +330,10 @@ def dead_orchestrators_keep_their_share(patch: Patch) -> None:
 
     async def everybody(self: FairShare) -> set[str]:
         records = await self._store.heartbeat_orchestrator(self._name)
+        self._heartbeats = {
+            record.owner: HeartbeatTrail(counter=record.counter, seen_at=-inf, has_moved=True)
+            for record in records
+        }
         return {record.owner for record in records}
 
     patch.setattr(FairShare, "_list_alive", everybody)

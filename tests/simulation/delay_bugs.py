@@ -122,13 +122,12 @@ def first_orchestrator_keeps_everything(patch: Patch) -> None:
         me: str,
         seen: Mapping[int, LeaseObservation],
         _living: Collection[str],
-        *,
-        given: Collection[int] = (),
+        **_others: Collection[str] | Collection[int],
     ) -> list[int]:
         return [
             number
             for number, lease in seen.items()
-            if shares._is_owned_by(me, lease) or shares._is_free(lease, is_given_up=number in given)
+            if shares._is_owned_by(me, lease) or lease.can_be_acquired
         ]
 
     patch.setattr(shares, "choose_partitions", choose_all_free)

@@ -114,8 +114,19 @@ def force_is_ignored(patch: Patch) -> None:
 def every_loss_is_a_crash(patch: Patch) -> None:
     """Also counts losses of live workers and of workers that shut down."""
 
-    def lose(self: TaskBoard, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
+    def lose(self: TaskBoard, entry: TaskEntry, reason: str, **_flags: bool) -> None:
         self.finish(entry, TaskLost(token=entry.task.token, reason=reason, was_started=True))
+
+    patch.setattr(TaskBoard, "_lose", lose)
+
+
+def every_task_of_a_dead_worker_was_alone(patch: Patch) -> None:
+    real = TaskBoard._lose
+
+    def lose(
+        self: TaskBoard, entry: TaskEntry, reason: str, *, is_crash: bool, was_alone: bool = False
+    ) -> None:
+        real(self, entry, reason, is_crash=is_crash, was_alone=is_crash or was_alone)
 
     patch.setattr(TaskBoard, "_lose", lose)
 
@@ -306,6 +317,7 @@ ALL: tuple[Bug, ...] = (
     force_spares_children,
     force_is_ignored,
     every_loss_is_a_crash,
+    every_task_of_a_dead_worker_was_alone,
     losses_are_not_counted,
     every_failure_is_a_dead_letter,
     no_dead_letters,

@@ -1,6 +1,7 @@
 """The delay after a single failure, on virtual time: the figures of the failure matrix."""
 
 import re
+from collections.abc import Set as AbstractSet
 
 import pytest
 
@@ -43,6 +44,12 @@ def run_with(
     acts: tuple[PlannedFault, ...] = ()
     if fault is not None and target is not None:
         acts = (PlannedFault(at=FAULT_AT, fault=fault, target=target, lasts_s=lasts_s),)
+    return simulate(make_plan_of_one_chain(acts, frozenset() if fault is None else {fault}))
+
+
+def make_plan_of_one_chain(
+    acts: tuple[PlannedFault, ...], faults: AbstractSet[Fault], *, partitions: int = 1
+) -> SimulationPlan:
     order = ExecutionOrder(
         execution_id=ExecutionId("x"),
         workflow=chain_of_three(),
@@ -50,18 +57,17 @@ def run_with(
         signals_at=(),
         cancel_at=None,
     )
-    plan = SimulationPlan(
+    return SimulationPlan(
         seed=0,
         orchestrators=2,
         workers=2,
-        partitions=1,
+        partitions=partitions,
         concurrency=1,
         cuts_commits=False,
-        faults=frozenset() if fault is None else frozenset({fault}),
+        faults=frozenset(faults),
         acts=acts,
         orders=(order,),
     )
-    return simulate(plan)
 
 
 def when(run: SimulationRun, pattern: str, *, after: float = 0.0) -> float:
@@ -90,6 +96,30 @@ def test_a_dead_owner_is_replaced_within_its_lease() -> None:
 
     assert run.violation is None
     assert LEASE_S / 2 <= taken_over_s <= LEASE_S
+
+
+def test_an_orchestrator_that_dies_after_each_start_gets_no_partition() -> None:
+    first_at, lifetime_s, starts = 8.0, 0.4 * LEASE_S, 6
+    acts = tuple(
+        PlannedFault(
+            at=first_at + number * lifetime_s, fault=Fault.CRASH, target=OWNER + 1, lasts_s=0.1
+        )
+        for number in range(starts)
+    )
+
+    run = simulate(make_plan_of_one_chain(acts, {Fault.CRASH}, partitions=4))
+
+    moves = [line.split() for line in run.trace if " owns partition " in line]
+    taken_over = [
+        float(at)
+        for at, owner, *_ in moves
+        if first_at < float(at) < acts[-1].at + LEASE_S and owner == "o1"
+    ]
+    given_up = [owner for at, owner, *_ in moves if first_at < float(at) < acts[-1].at]
+    assert run.violation is None
+    assert len(taken_over) == 2
+    assert max(taken_over) - first_at <= LEASE_S
+    assert set(given_up) == {"o1"}
 
 
 def test_an_owner_that_shuts_down_is_replaced_at_the_next_poll() -> None:

@@ -34,7 +34,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Run workflows": ("run", "submit", "load_file"),
     "Inside a task": ("Context", "Skip"),
-    "Call a server": ("Client", "SyncClient"),
+    "Call a server": (
+        *("Client", "SyncClient", "ExecutionFilter", "Rerun", "Schedule", "Webhook"),
+        "WebhookKind",
+    ),
     "Add handlers": ("HandlerRegistry",),
     "Run functions in one process": (
         *("WorkflowDAG", "WorkflowExecutor", "WorkflowResult", "StepResult", "StepContext"),
@@ -131,7 +134,9 @@ def _list_fields(kind: type) -> Iterator[tuple[str, str, str]]:
 def _format_default(kind: type, name: str, node: ast.AnnAssign) -> str:
     """Formats the default of a field; for a Struct, the value instead of the constant's name."""
     if issubclass(kind, msgspec.Struct):
-        (default,) = [field.default for field in msgspec.structs.fields(kind) if field.name == name]
+        (field,) = [field for field in msgspec.structs.fields(kind) if field.name == name]
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
         return format_code(repr(default))
     return format_code(ast.unparse(node.value) if node.value is not None else "")
 

@@ -16,6 +16,7 @@ from runnel import errors
 from runnel.core.message_text import escape_unprintable
 from runnel.core.values import Json
 from runnel.errors import (
+    InvalidInputError,
     InvalidTriggerError,
     InvalidWorkflowError,
     RunnelError,
@@ -85,7 +86,7 @@ MEDIA_TYPE = "application/problem+json"
 # The Retry-After of responses during an overload or while the store can't be reached.
 RETRY_AFTER_S = 5
 
-_ERRORS_WITH_PROBLEMS = (InvalidWorkflowError, InvalidTriggerError)
+_ERRORS_WITH_PROBLEMS = (InvalidWorkflowError, InvalidTriggerError, InvalidInputError)
 _CODE_BY_STATUS = {
     HTTPStatus.NOT_FOUND: "no_such_path",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",

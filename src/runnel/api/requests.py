@@ -13,11 +13,13 @@ from runnel.api.security.tokens import NAME_CHARS_MAX as TOKEN_NAME_CHARS_MAX
 from runnel.api.state import AppState
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.files import parse_data, parse_json
+from runnel.client.definitions import AUTHOR_CHARS_MAX
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
+from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
@@ -84,7 +86,8 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
             children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
             continue  # read_document reports the unknown name and its place
-    return read_document(data, resolve=children.get, retry=app_state.settings.retry)
+    workflow = read_document(data, resolve=children.get, retry=app_state.settings.retry)
+    return mock_incomplete_services(workflow) if app_state.settings.mocks_services else workflow
 
 
 def _find_child_workflow_names(data: Json) -> Iterator[str]:
@@ -267,7 +270,20 @@ class RunRequest(RequestBody):
     input: Any = Field(default=None, description="An empty object by default")
     labels: dict[str, str] = Field(default={})
     version: int | None = Field(
-        default=None, ge=1, le=VERSION_MAX, description="The newest version by default"
+        default=None, ge=1, le=VERSION_MAX, description="The active version by default"
+    )
+
+
+class ActivateRequest(RequestBody):
+    """The version that runs by name."""
+
+    version: int | None = Field(
+        ge=1, le=VERSION_MAX, description="null runs the newest version, also in future"
+    )
+    author: str = Field(
+        default="",
+        max_length=AUTHOR_CHARS_MAX,
+        description="Used for a request without a token; else the name of the token is the author",
     )
 
 

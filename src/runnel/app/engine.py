@@ -82,7 +82,7 @@ class Engine:
             graphs,
             policy
             or EnginePolicy(
-                losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
+                crashes_max=settings.crashes_max, keeps_exhausted_tasks=settings.keeps_exhausted
             ),
         )
         self._worker = Worker(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from runnel.core.values import Json
 from runnel.core.workflow import RateLimit, Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.store_retry import StoreRetry
+from runnel.engine.worker.slots import TaskSlot, current_slot
 from runnel.errors import BrokenInvariantError, EngineEndedError, InputError, UnknownExecutionError
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports import Backend
@@ -124,6 +125,11 @@ class StepHost:
     def _run_step_in_thread(self, task: Context) -> Json:
         return self._find_live_execution(task).run_in_thread(task)
 
+    def find_caller(self) -> TaskSlot | None:
+        """Returns the slot of the step that calls `execute`, if this host runs that step."""
+        slot = current_slot.get()
+        return slot if slot is not None and slot.execution_id in self._live_executions else None
+
     def _find_live_execution(self, task: Context) -> LiveExecution:
         live = self._live_executions.get(task.execution_id)
         if live is None:
@@ -212,9 +218,11 @@ class WorkflowExecutor:
     ) -> WorkflowResult:
         host = await shared.wait_until_opened()
         engine = host.engine
-        execution_id = await engine.client.submit(workflow, dict(stored))
-        with host.serve(execution_id, live):
-            await _wait_until_finished(engine, execution_id, live)
+        caller = host.find_caller()
+        async with nullcontext() if caller is None else caller.lend():
+            execution_id = await engine.client.submit(workflow, dict(stored))
+            with host.serve(execution_id, live):
+                await _wait_until_finished(engine, execution_id, live)
         execution = await engine.client.load(execution_id)
         if not execution.is_final:
             raise EngineEndedError(execution_id) from shared.error

@@ -53,12 +53,19 @@ def handle_signals(
 # Names of processes, which appear in lists, logs and lease records.
 
 _ENGINE_PREFIX = "engine"
+_SERVING_SUFFIX = "-serves"
 # Characters of a host name that must not be in the name of a process, which is part of keys.
 _INVALID_CHARS = re.compile(r"[^A-Za-z0-9.]+")
 
 
-def build_engine_name(nonce: str) -> str:
-    return f"{_ENGINE_PREFIX}-{os.getpid()}-{nonce}"
+def build_engine_name(nonce: str, *, serves: bool = False) -> str:
+    """Returns the name of an embedded engine. `serves` marks the engine of `runnel dev`."""
+    return f"{_ENGINE_PREFIX}-{os.getpid()}-{nonce}{_SERVING_SUFFIX if serves else ''}"
+
+
+def is_serving_engine(name: str) -> bool:
+    """Returns True if the engine of that name runs the executions that other processes submit."""
+    return name.endswith(_SERVING_SUFFIX)
 
 
 def build_role_name(role: str, nonce: str) -> str:

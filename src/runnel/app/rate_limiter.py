@@ -31,6 +31,13 @@ class TokenBucketRateLimiter:
         self._full_at = self._clock.monotonic()
         self._lock = threading.Lock()
 
+    @property
+    def tokens(self) -> float:
+        """The number of tokens that can be taken now without waiting, from 0 to `burst`."""
+        with self._lock:
+            until_full_s = max(0.0, self._full_at - self._clock.monotonic())
+        return max(0.0, self.burst - until_full_s * self.rate_per_second)
+
     async def acquire(self) -> None:
         """Waits for a token. A cancelled waiter returns its reservation."""
         wait_s = self.take()

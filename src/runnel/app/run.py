@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from runnel.app.engine import Engine, SharedResource, SharedResourcePool, run_engine
+from runnel.app.process_signals import is_serving_engine
 from runnel.app.stores import StoreSession, open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
@@ -23,11 +24,15 @@ from runnel.authoring.functions import (
     get_main_module_name,
 )
 from runnel.client.idempotency import derive_execution_id
-from runnel.core.ids import ExecutionId
+from runnel.core.ids import ExecutionId, get_root_id
+from runnel.core.message_text import describe_value, quote_name
 from runnel.core.states import ExecutionState
+from runnel.core.validation.handler_settings import mock_incomplete_services
+from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
+from runnel.engine.worker.slots import TaskSlot, current_slot
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
@@ -38,6 +43,11 @@ R = TypeVar("R")
 
 # How often this process checks that the owner of an execution is still alive.
 OWNER_POLL_INTERVAL_S = 0.5
+
+# Nesting: a task runs an execution, whose task runs an execution, and so on. The label counts the
+# levels, because each execution may run in another process.
+NESTING_LABEL = "runnel.nesting"
+NESTING_MAX = CHILD_DEPTH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,28 +68,40 @@ class RunOptions:
 @overload
 async def run(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 @overload
-async def run(workflow: Workflow | WorkflowDAG, /, **kwargs: Any) -> Any: ...
+async def run(
+    workflow: Workflow | WorkflowDAG, input: Mapping[str, Any] | None = None, /, **kwargs: Any
+) -> Any: ...
 async def run(
     workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG, /, *args: Any, **kwargs: Any
 ) -> Any:
     """Runs an execution to its end and returns its result, as decoded from JSON.
 
+    A workflow file takes its input as one object, as names, or both:
+    `run(load_file("flow.yaml"), {"user": "Ada"})` equals `run(load_file("flow.yaml"), user="Ada")`.
     Everything is stored in the data directory (`.runnel`), or on servers if the settings name them.
     Raises WorkflowFailedError; InputError for a wrong input, before anything runs. If this process
     is killed or the call is cancelled, `runnel resume` resumes the execution. So does another run
     with the same key (`workflow.run_options(key=...)`).
+
+    A task that calls `run` gives its worker slot to other tasks, and takes a slot back after the
+    execution has ended. Raises InputError if such tasks are nested too deeply, and
+    TooManyWaitingTasksError if too many tasks of the worker wait.
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
+    slot = current_slot.get()
     async with _get_pool(arguments.settings).use(lambda: _open_context(arguments)) as shared:
         context = await shared.wait_until_opened()
-        execution_id = await _submit(context, arguments)
-        try:
-            header = await _wait_until_final(shared, context, execution_id)
-        except asyncio.CancelledError:
-            # The tasks of a cancelled call run again later: nothing waits for them now.
-            if isinstance(context, Engine) and shared.users == 1:
-                context.stops.abort.set()
-            raise
+        if slot is not None:
+            arguments = await _add_nesting_label(context, arguments, slot)
+        async with nullcontext() if slot is None else slot.lend():
+            execution_id = await _submit(context, arguments)
+            try:
+                header = await _wait_until_final(shared, context, execution_id)
+            except asyncio.CancelledError:
+                # The tasks of a cancelled call run again later: nothing waits for them now.
+                if isinstance(context, Engine) and shared.users == 1:
+                    context.stops.abort.set()
+                raise
         if header.state is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
                 execution_id, header.workflow, status=header.state, error=header.error
@@ -87,10 +109,19 @@ async def run(
         return await _load_output(context, execution_id)
 
 
-async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
+@overload
+async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+@overload
+async def submit(
+    workflow: Workflow | WorkflowDAG, input: Mapping[str, Any] | None = None, /, **kwargs: Any
+) -> str: ...
+async def submit(
+    workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG, /, *args: Any, **kwargs: Any
+) -> str:
     """Stores an execution and returns its id, without waiting for the execution.
 
-    Workers run it if the settings name servers; otherwise the next `runnel resume` does.
+    Workers run it if the settings name servers. Otherwise the process of `runnel dev` on the same
+    data directory runs it at once, or else the next `runnel resume`.
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
     if arguments.settings.has_redis:
@@ -98,7 +129,7 @@ async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.k
             return await _submit(await shared.wait_until_opened(), arguments)
     engine = await build_engine(arguments.settings)
     try:
-        await engine.claim_home_partition()
+        await engine.backend.claim_home_partition(engine.name, joins=is_serving_engine)
         return await _submit(engine, arguments)
     finally:
         await engine.backend.close()
@@ -138,10 +169,27 @@ def _build_run_arguments(
         model = (
             workflow if isinstance(workflow, Workflow) else _build_dag_workflow(workflow, settings)
         )
-        value, labels = dict(kwargs), dict(options.labels)
+        value, labels = _merge_input(model.name, args, kwargs), dict(options.labels)
+        if settings.mocks_services:
+            model = mock_incomplete_services(model)
     return RunArguments(
         workflow=model, input=value, labels=labels, key=options.key, settings=settings
     )
+
+
+def _merge_input(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the input of a workflow without a signature; raises InputError."""
+    given = args[0] if args else {}
+    if len(args) > 1 or not isinstance(given, Mapping | None):
+        found = f"{len(args)} values" if len(args) > 1 else describe_value(given)
+        raise InputError(
+            f"workflow {quote_name(name)}: expected its input as one object, such as "
+            f'{{"user": "Ada"}}, or as names, such as user="Ada"; got {found}'
+        )
+    twice = sorted(str(key) for key in given or () if key in kwargs)
+    if twice:
+        raise InputError(f"workflow {quote_name(name)}: {quote_name(twice[0])} is given twice")
+    return {**(given or {}), **kwargs}
 
 
 def _build_dag_workflow(dag: WorkflowDAG, settings: Settings) -> Workflow:
@@ -214,6 +262,23 @@ async def _find_abandoned_partition(engine: Engine, arguments: RunArguments) -> 
         return frozenset()
     partition = await backend.store.route(execution_id)
     return frozenset() if await backend.store.observe(partition) else frozenset({partition})
+
+
+async def _add_nesting_label(
+    context: RunContext, arguments: RunArguments, slot: TaskSlot
+) -> RunArguments:
+    """Raises InputError if the execution of the calling task is at the last level."""
+    header = await context.backend.archive.get_header(get_root_id(slot.execution_id))
+    # An execution in another store counts as the first level.
+    labels = {} if header is None else header.labels
+    level = int(labels.get(NESTING_LABEL, "0")) + 1
+    if level > NESTING_MAX:
+        raise InputError(
+            f"runnel.run: workflow '{arguments.workflow.name}' would run {level} levels below the "
+            f"first execution; expected at most {NESTING_MAX} levels of tasks that wait for "
+            "executions. For a loop, let a task submit the next execution with runnel.submit"
+        )
+    return replace(arguments, labels={**arguments.labels, NESTING_LABEL: str(level)})
 
 
 async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:

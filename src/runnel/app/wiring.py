@@ -55,22 +55,20 @@ def build_server_handlers(
     settings: Settings,
     clock: Clock,
     *,
-    app_module: str | None = None,
+    app_modules: Sequence[str] = (),
     app_tasks: Iterable[str] = (),
     own_folder: Path | None = None,
 ) -> HandlerRegistry:
     """Builds the handlers of a server, which may do only what the settings allow.
 
-    `app_module` is the module that the operator has named with --app. Its functions are allowed,
-    and so are its tasks, even if it imports them. If the settings name no function, the functions
-    of Python files in `own_folder` are allowed.
+    `app_modules` are the modules that the operator has named with --app. Their functions are
+    allowed, and so are `app_tasks`, which they may import. If the settings name no function, the
+    functions of Python files in `own_folder` are allowed.
     """
     environment = _build_handler_environment(settings, clock, default=())
     if settings.allowed_functions is None and own_folder is not None:
         environment = environment.with_folder(own_folder)
-    return create_builtin_registry(
-        environment if app_module is None else environment.with_app(app_module, app_tasks)
-    )
+    return create_builtin_registry(environment.with_apps(app_modules, app_tasks))
 
 
 def build_local_functions(settings: Settings) -> FunctionPermissions:
@@ -89,6 +87,7 @@ def _build_handler_environment(
         addresses=AddressPermissions(settings.allowed_addresses),
         llm_url=settings.llm_url,
         llm_api_key=settings.llm_api_key,
+        mocks_services=settings.mocks_services,
         clock=clock,
     )
 
@@ -105,8 +104,12 @@ async def build_engine(
     *,
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
+    serves: bool = False,
 ) -> Engine:
-    """Builds a durable engine on SQLite, in the data directory of the settings."""
+    """Builds a durable engine on SQLite, in the data directory of the settings.
+
+    With `serves`, the engine also starts the executions that other processes submit.
+    """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
         await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids),
@@ -114,7 +117,7 @@ async def build_engine(
         clock_and_ids,
         settings,
         rate_limits=rate_limits,
-        name=build_engine_name(clock_and_ids.ids.nonce()),
+        name=build_engine_name(clock_and_ids.ids.nonce(), serves=serves),
         claim_ahead=CLAIM_AHEAD,
     )
 
@@ -169,7 +172,7 @@ def build_orchestrator(
         ids=clock_and_ids.ids,
         telemetry=telemetry,
         policy=EnginePolicy(
-            losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
+            crashes_max=settings.crashes_max, keeps_exhausted_tasks=settings.keeps_exhausted
         ),
         graphs=graphs,
         cached_executions_max=settings.cached_executions_max,
@@ -246,6 +249,7 @@ def build_worker(
             ),
             beat_s=settings.heartbeat_interval_s,
             shutdown_s=settings.shutdown_timeout_s,
+            hand_back_s=settings.unserved_s,
         ),
         secrets=load_worker_secrets(settings),
     )

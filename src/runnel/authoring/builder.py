@@ -98,6 +98,7 @@ class Step:
     resource_tag: str | None = None
     retry: "StepRetry"
     timeout_seconds: float = TIMEOUT_S_DEFAULT
+    soft_timeout_seconds: float | None = None
     run_when: str = RunWhen.DEFAULT
 
     @property
@@ -186,6 +187,7 @@ class WorkflowDAG:
         *,
         max_retries: int | None = None,
         timeout_seconds: float = TIMEOUT_S_DEFAULT,
+        soft_timeout_seconds: float | None = None,
         retry_delay: float | None = None,
         retry: RetryPolicy | None = None,
         run_when: str = RunWhen.DEFAULT,
@@ -195,7 +197,8 @@ class WorkflowDAG:
         `fn` is a sync or async function; `ctx` is its StepContext. `condition(ctx)` is called
         before `fn`. If the condition returns false, the step is SKIPPED; if the condition raises,
         the step fails. `resource_tag` names the rate limit that each attempt counts against.
-        `timeout_seconds` limits one attempt.
+        `timeout_seconds` limits one attempt. After `soft_timeout_seconds`, SoftTimeoutError is
+        raised in an async `fn`; a sync `fn` reads `ctx.task.soft_timeout`.
 
         `retry` is the retry policy; the default is the executor's policy with 3 retries.
         `max_retries` and `retry_delay` (seconds before the first retry) override that policy.
@@ -214,6 +217,7 @@ class WorkflowDAG:
                 resource_tag=resource_tag,
                 retry=StepRetry(policy=retry, max_retries=max_retries, initial_delay=retry_delay),
                 timeout_seconds=timeout_seconds,
+                soft_timeout_seconds=soft_timeout_seconds,
                 run_when=run_when,
             )
         )
@@ -344,6 +348,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
         run_when=_parse_member(RunWhen, step.run_when),
         retry=step.retry.resolve(retry),
         timeout_seconds=step.timeout_seconds,
+        soft_timeout_seconds=step.soft_timeout_seconds,
         resource_tag=step.resource_tag,
     )
 

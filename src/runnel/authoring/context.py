@@ -23,7 +23,8 @@ PENDING_LOG_CHARS_MAX = 10_000
 class Measurement(msgspec.Struct, frozen=True):
     """One measurement of user code.
 
-    `kind` is 'count' (add `value`), 'gauge' (set to `value`) or 'timing' (`value` in seconds).
+    `kind` is 'count' (add `value`), 'gauge' (set to `value`), 'timing' (`value` in seconds) or
+    'value' (one value of a histogram).
     """
 
     kind: str
@@ -67,6 +68,10 @@ class TaskMetrics:
     def timing(self, name: str, seconds: float, **labels: str) -> None:
         """Records a duration in seconds."""
         self._emit(self._task, Measurement("timing", name, seconds, labels))
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Adds a value to a histogram, such as the confidence of an extraction."""
+        self._emit(self._task, Measurement("value", name, value, labels))
 
 
 class Context:

@@ -73,6 +73,21 @@ def get_import_name(function: AnyFunction) -> str:
     return f"{module}:{qualname}"
 
 
+def can_import_elsewhere(function: AnyFunction) -> bool:
+    """Returns True if a child process can import the same function by its name.
+
+    Returns False for lambdas, nested functions, bound methods and functions of an interactive
+    session.
+    """
+    try:
+        name = get_import_name(function)
+        _check_name_finds_function(name, function)
+    except InputError:
+        return False
+    has_file = getattr(sys.modules.get("__main__"), "__file__", None) is not None
+    return has_file or not name.startswith(MAIN_MODULE_PREFIX)
+
+
 def resolve_function_name(function: AnyFunction) -> str:
     """Returns `module:qualname` of a task's function, from which workers import it.
 

@@ -110,7 +110,7 @@ def check_input(workflow: Workflow, value: Json) -> None:
     problems = find_value_problems(workflow.input, value, where="input")
     if problems:
         head = f"the input does not fit workflow {quote_name(workflow.name)}"
-        raise InvalidInputError(_format_problems(head, problems))
+        raise InvalidInputError(_format_problems(head, problems), problems=problems)
 
 
 class CheckedInput(msgspec.Struct, frozen=True):

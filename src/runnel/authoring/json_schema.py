@@ -34,7 +34,8 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     kind = validator_for(schema, default=Draft202012Validator)
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
     problems = sorted(_format_error("", error) for error in errors)
-    return problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
+    problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
+    return problems or list(_find_default_problems(kind(schema, registry=_REGISTRY), schema))
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
@@ -61,9 +62,64 @@ def _is_known_dialect(dialect: Json) -> bool:
 
 
 def _format_error(where: str, error: ValidationError) -> str:
-    message = shorten(error.message, MESSAGE_CHARS_MAX)
+    message = shorten(_describe_problem(error), MESSAGE_CHARS_MAX)
     path = where + "".join(_format_path_step(step) for step in error.absolute_path)
     return f"{path.removeprefix('.')}: {message}" if path else message
+
+
+_TYPE_NAMES = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "a text",
+}
+# The texts of keywords that limit a value. `{limit}` is the keyword's value.
+_LIMIT_TEXTS = {
+    "minimum": "at least {limit}",
+    "maximum": "at most {limit}",
+    "exclusiveMinimum": "more than {limit}",
+    "exclusiveMaximum": "less than {limit}",
+    "multipleOf": "a multiple of {limit}",
+    "minLength": "a text of at least {limit} characters",
+    "maxLength": "a text of at most {limit} characters",
+    "minItems": "a list of at least {limit} items",
+    "maxItems": "a list of at most {limit} items",
+    "pattern": "a text that matches {limit}",
+    "format": "a text in the format {limit}",
+    "const": "{limit}",
+}
+
+
+def _describe_problem(error: ValidationError) -> str:
+    """Returns what was expected and what was found; the library's own text for a rare keyword."""
+    keyword = str(error.validator)
+    limit: Any = error.validator_value
+    found: Any = error.instance
+    if keyword == "required":
+        missing = [name for name in limit if name not in found]
+        # The library reports each missing field on its own, and quotes its name.
+        name = next((name for name in missing if error.message.startswith(repr(name))), missing[0])
+        return f"the field {quote_name(name)} is missing"
+    if keyword == "type":
+        names = [limit] if isinstance(limit, str) else limit
+        expected = " or ".join(_TYPE_NAMES.get(name, str(name)) for name in names)
+    elif keyword == "enum":
+        expected = "one of " + ", ".join(map(describe_value, limit))
+    elif keyword in _LIMIT_TEXTS:
+        shown = describe_value(limit) if isinstance(limit, str | dict | list) else limit
+        expected = _LIMIT_TEXTS[keyword].format(limit=shown)
+    elif keyword == "additionalProperties" and limit is False:
+        schema: Any = error.schema
+        known = set(schema.get("properties", ()))
+        unknown = ", ".join(quote_name(name) for name in found if name not in known)
+        expected_names = ", ".join(map(quote_name, sorted(known))) or "no fields"
+        return f"unknown field {unknown}; expected {expected_names}"
+    else:
+        return error.message
+    return f"expected {expected}, got {describe_value(found)}"
 
 
 def _format_path_step(step: str | int) -> str:
@@ -103,6 +159,30 @@ def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:
                 f"the $ref {quote_name(reference)} can't be resolved; expected a part of this "
                 "schema, such as '#/$defs/name'"
             )
+
+
+def _find_default_problems(validator: Any, schema: dict[str, Json]) -> Iterator[str]:
+    """Yields the problems of defaults that an execution would use although they do not fit."""
+    if "default" in schema:
+        yield "default: the input itself can't have a default; give one to each of its properties"
+    for part in _iterate_properties(schema):
+        if "default" not in part:
+            continue
+        default = part["default"]
+        try:
+            for error in validator.evolve(schema=part).iter_errors(default):
+                shown = describe_value(default)
+                yield f"the default {shown} does not fit its schema: {_format_error('', error)}"
+        except RecursionError:
+            return  # the check of an input reports an endless $ref
+
+
+def _iterate_properties(schema: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """Yields the schema of each property, at any depth. A property may be named `default`."""
+    for part in _iterate_subschemas(schema):
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            yield from (item for item in properties.values() if isinstance(item, dict))
 
 
 def _iterate_subschemas(schema: Json) -> Iterator[dict[str, Json]]:

@@ -1,7 +1,9 @@
 """HandlerRegistry: the handlers of a worker by name. Also loads the user code of `--app`."""
 
 import importlib
+import sys
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import TypeVar
 
 import msgspec
@@ -156,7 +158,8 @@ def _format_source(function: AnyFunction) -> str:
 # `--app MODULE` or `--app MODULE:NAME` names the user code of a worker. The worker adds the
 # handlers of a HandlerRegistry. Tasks and workflows need no registry, because workers import the
 # functions of tasks by name. If `--app` names a module with tasks, the worker imports the module
-# when it starts, and allows the handler `python` to call the functions of the module.
+# when it starts, and allows the handler `python` to call the functions of the module, and the tasks
+# of modules that it imports.
 
 APP_EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
 
@@ -183,23 +186,42 @@ def load_app(name: str) -> HandlerRegistry:
         return _find_registry(module, module_name, attribute)
     values = list(vars(module).values())
     registries = {id(value): value for value in values if isinstance(value, HandlerRegistry)}
-    if not registries and any(isinstance(value, TracedCallable) for value in values):
-        return HandlerRegistry()
-    if len(registries) != 1:
-        advice = f"{len(registries)}; choose one" if registries else "none; create one"
+    if len(registries) > 1:
         raise AppError(
-            f"--app: expected one HandlerRegistry in module '{module_name}', found {advice}, as in "
-            f"{APP_EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON instead of "
-            "--app)"
+            f"--app: expected one HandlerRegistry in module '{module_name}', found "
+            f"{len(registries)}; choose one, as in {APP_EXAMPLE}"
         )
-    return next(iter(registries.values()))
+    if registries:
+        return next(iter(registries.values()))
+    if any(isinstance(value, TracedCallable) for value in (*values, *_list_imported(module))):
+        return HandlerRegistry()
+    raise AppError(
+        f"--app: expected a HandlerRegistry, a task or a workflow in module '{module_name}' or in "
+        f"a module that it imports, found none; create one, as in {APP_EXAMPLE}, or a task with "
+        "@task (for functions without @task, set RUNNEL_ALLOW_PYTHON instead of --app)"
+    )
 
 
 def list_app_tasks(name: str) -> list[str]:
-    """Returns the import names of all tasks in the module's namespace, including imported tasks."""
+    """Returns the import names of all tasks of the module, and of modules that it imports."""
     module = _import_module(name.partition(":")[0])
-    tasks = [value for value in vars(module).values() if isinstance(value, Task)]
+    values = (*vars(module).values(), *_list_imported(module))
+    tasks = [value for value in values if isinstance(value, Task)]
     return sorted({resolve_function_name(task.function) for task in tasks})
+
+
+def _list_imported(module: object) -> list[object]:
+    """Returns the values of all modules that `module` imports as modules.
+
+    `import shop.tasks` binds the package `shop`, so the loaded modules of a package count as well.
+    """
+    imported = {value.__name__ for value in vars(module).values() if isinstance(value, ModuleType)}
+    loaded = [
+        other
+        for name, other in list(sys.modules.items())
+        if name in imported or any(name.startswith(f"{package}.") for package in imported)
+    ]
+    return [value for other in loaded for value in vars(other).values()]
 
 
 def _import_module(module: str) -> object:

@@ -83,6 +83,12 @@ COMMANDS = {
         "Send a signal to an execution, for example an approval.",
         "runnel signal @last approve --payload by=ada",
     ),
+    "trigger": CommandEntry(
+        _OPERATE,
+        "Start a held execution, which was stored without starting it.",
+        "runnel trigger @last --input year=2026",
+        module="signal",
+    ),
     "cancel": CommandEntry(
         _OPERATE,
         "Cancel one execution, or all executions that match the filters.",

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from runnel.client.idempotency import derive_execution_id
 from runnel.client.operations import to_queue_key, to_queue_name
 from runnel.client.reruns import RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
@@ -19,7 +20,7 @@ from runnel.core.message_text import escape_unprintable, format_names
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.errors import InputError, NotFoundError, WrongStateError
-from runnel.ports.archive import Archive, DeadLetterFilter
+from runnel.ports.archive import Archive, DeadLetterFilter, ExecutionFilter
 from runnel.ports.clock import Clock
 from runnel.views import Timestamp
 from runnel.views.dead_letter import (
@@ -215,6 +216,13 @@ async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[De
     return [letter async for letter in letters if get_root_id(letter.token.execution_id) == root]
 
 
+async def delete_execution_letters(archive: Archive, root: ExecutionId) -> None:
+    """Deletes the dead letters of an execution and its children, after a rerun replaced them."""
+    letters = await list_execution_letters(archive, root)
+    if letters:
+        await archive.delete_dead_letters(letters)
+
+
 async def retry_letters(
     client: RerunClient,
     archive: Archive,
@@ -222,7 +230,7 @@ async def retry_letters(
     *,
     configs: Mapping[str, Json] | None = None,
 ) -> ExecutionId:
-    """Reruns the failed nodes of the letters' execution, and deletes the letters.
+    """Reruns the failed nodes of the letters' execution, which deletes the letters.
 
     A repeated or concurrent call returns the same rerun. `configs` replace the configs of nodes. A
     config from an earlier retry is kept unless `configs` replaces it again. Raises WrongStateError
@@ -233,9 +241,8 @@ async def retry_letters(
     kept = _find_replaced_configs(await client.load(root), letters)
     spec = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
     key = f"dead letters {_hash(_encode(spec.configs))}"
-    new_id = await client.rerun(root, spec, idempotency_key=key)
-    await archive.delete_dead_letters(letters)
-    return new_id
+    await _check_not_completed_by_rerun(archive, letters[0], derive_execution_id(root, key))
+    return await client.rerun(root, spec, idempotency_key=key)
 
 
 async def _iter_by_prefix(archive: Archive, prefix: str) -> AsyncIterator[DeadLetter]:
@@ -260,6 +267,25 @@ async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLett
         raise WrongStateError(
             f"dead letter {name}: another attempt completed its execution, so there is nothing to "
             f"retry; 'runnel dlq purge {name}' deletes the dead letter"
+        )
+
+
+async def _check_not_completed_by_rerun(
+    archive: Archive, letter: DeadLetter, retry_id: ExecutionId
+) -> None:
+    """Raises WrongStateError if a rerun other than `retry_id` has done the work of the letter.
+
+    Such a letter remains if the process that started the rerun died before it deleted the letter.
+    """
+    root = get_root_id(letter.token.execution_id)
+    # A filter by state may lack an execution that completed a moment ago.
+    page = await archive.list_headers(ExecutionFilter(rerun_of=root))
+    reruns = [header.execution_id for header in page if header.state is ExecutionState.COMPLETED]
+    if reruns and retry_id not in reruns:
+        name = format_letter_name(letter)
+        raise WrongStateError(
+            f"dead letter {name}: execution {reruns[0]} is a completed rerun, so there is nothing "
+            f"to retry; 'runnel dlq purge {name}' deletes the dead letter"
         )
 
 

@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import msgspec
 from msgspec import structs
 
+from runnel.authoring.payloads import check_text
 from runnel.client.execution_lists import iter_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
@@ -23,12 +25,14 @@ from runnel.core.workflow import (
     hash_workflow,
 )
 from runnel.engine.graph_cache import GraphCache
-from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
+from runnel.errors import ConflictError, InvalidWorkflowError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
+from runnel.views import Timestamp
 
 if TYPE_CHECKING:
-    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+    from runnel.ports import Backend
+    from runnel.views.workflow import Activation, ActiveVersion, StoredWorkflow, WorkflowDocument
 
 # The maximum number of cached definitions, which only programs that generate workflows reach. A
 # definition that the cache has evicted is loaded or validated again when it is needed.
@@ -167,12 +171,37 @@ class StoredVersion(NamedTuple):
     graph: Graph
 
 
+# The activations of a workflow are one record. The newest activation comes first.
+ACTIVATIONS_KIND = "activations"
+ACTIVATIONS_MAX = 20
+AUTHOR_CHARS_MAX = 200
+CONFLICTS_MAX = 10
+
+
+def _encode_activations(activations: Sequence[Activation]) -> bytes:
+    return msgspec.json.encode(
+        [(item.version, item.activated_by, float(item.activated_at)) for item in activations]
+    )
+
+
+def _decode_activations(data: bytes) -> Sequence[Activation]:
+    from runnel.views.workflow import Activation
+
+    rows = msgspec.json.decode(data, type=list[tuple[int | None, str, float]])
+    return [
+        Activation(version=version, activated_by=author, activated_at=Timestamp(at))
+        for version, author, at in rows
+    ]
+
+
 class WorkflowLibrary:
     """The client's `Workflows` over a store."""
 
-    def __init__(self, archive: Archive, definitions: DefinitionCache) -> None:
-        self._archive = archive
+    def __init__(self, backend: Backend, definitions: DefinitionCache, clock: Clock) -> None:
+        self._archive = backend.archive
+        self._records = backend.records
         self._definitions = definitions
+        self._clock = clock
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[StoredWorkflow]:
         """Lists the newest version of each workflow, by name.
@@ -180,30 +209,103 @@ class WorkflowLibrary:
         `after` is the last name of the previous page.
         """
         definitions = await self._archive.list_workflows(after=after, limit=limit)
-        return [build_stored_workflow(definition) for definition in definitions]
+        active = await self.list_active_versions(after=after, limit=limit)
+        return [
+            structs.replace(
+                build_stored_workflow(definition), active_version=active.get(definition.name)
+            )
+            for definition in definitions
+        ]
+
+    async def list_active_versions(self, *, after: str, limit: int) -> dict[str, int]:
+        """Returns the activated versions of the workflows on one page of `list`, by name."""
+        records = await self._records.list(ACTIVATIONS_KIND, after=after, limit=limit)
+        newest = {record.key: _decode_activations(record.data)[0] for record in records}
+        return {
+            name: activation.version
+            for name, activation in newest.items()
+            if activation.version is not None
+        }
 
     async def versions(self, name: str, *, limit: int = 50) -> Sequence[StoredWorkflow]:
         """Lists the versions of a workflow, newest first; raises NotFoundError."""
         definitions = await self.list_definitions(name, limit=limit)
-        return [build_stored_workflow(definition) for definition in definitions]
+        active = await self.find_active_version(name)
+        return [
+            structs.replace(build_stored_workflow(definition), active_version=active)
+            for definition in definitions
+        ]
+
+    async def activate(self, name: str, version: int | None, *, author: str) -> ActiveVersion:
+        """Sets the version that runs by name; None means the newest version, also in future.
+
+        Raises NotFoundError for an unknown version.
+        """
+        from runnel.views.workflow import Activation, ActiveVersion
+
+        check_text(author, "author", chars_max=AUTHOR_CHARS_MAX)
+        if version is None:
+            running = (await self.list_definitions(name, limit=1))[0].version
+        else:
+            running = (await self._find_definition(name, version)).version
+        now = Timestamp(self._clock.now())
+        added = Activation(version=version, activated_by=author, activated_at=now)
+        for _ in range(CONFLICTS_MAX):
+            record = await self._records.get(ACTIVATIONS_KIND, name)
+            former = [] if record is None else _decode_activations(record.data)
+            activations = [added, *former][:ACTIVATIONS_MAX]
+            try:
+                await self._records.put(
+                    ACTIVATIONS_KIND,
+                    name,
+                    _encode_activations(activations),
+                    revision=0 if record is None else record.revision,
+                )
+            except ConflictError:  # another caller activated a version at the same time
+                continue
+            return ActiveVersion(name=name, version=running, activations=activations)
+        raise WrongStateError(
+            f"workflow {quote_name(name)}: other callers activate versions at the same time; try "
+            "again"
+        )
+
+    async def active(self, name: str) -> ActiveVersion:
+        """Returns the version that runs by name, and the last activations; raises NotFoundError."""
+        from runnel.views.workflow import ActiveVersion
+
+        definition = await self._find_definition(name, None)
+        record = await self._records.get(ACTIVATIONS_KIND, name)
+        activations = [] if record is None else _decode_activations(record.data)
+        return ActiveVersion(name=name, version=definition.version, activations=activations)
+
+    async def find_active_version(self, name: str) -> int | None:
+        """Returns the activated version; None if the newest version runs."""
+        record = await self._records.get(ACTIVATIONS_KIND, name)
+        return None if record is None else _decode_activations(record.data)[0].version
 
     async def find(self, name: str, version: int | None = None) -> StoredVersion:
         """Returns a version of a workflow with its graph.
 
-        The default is the newest version. Raises NotFoundError.
+        The default is the active version, or else the newest. Raises NotFoundError.
         """
         definition = await self._find_definition(name, version)
         graph = await self.load_graph(definition.hash)
         return StoredVersion(definition.name, definition.version, graph)
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
-        return build_workflow_view(await self._find_definition(name, version))
+        """Returns a version of a workflow, by default the active one, or else the newest.
+
+        Raises NotFoundError.
+        """
+        view = build_workflow_view(await self._find_definition(name, version))
+        return structs.replace(view, active_version=await self.find_active_version(name))
 
     async def _find_definition(self, name: str, version: int | None) -> Definition:
-        if version is None:
-            return (await self.list_definitions(name, limit=1))[0]
         _check_name(name)
+        if version is None:
+            active = await self.find_active_version(name) if name else None
+            definition = None if active is None else await self._archive.find_version(name, active)
+            return definition or (await self.list_definitions(name, limit=1))[0]
         definition = await self._archive.find_version(name, version)
         if definition is None:
             raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
@@ -235,6 +337,7 @@ class WorkflowLibrary:
             version=version,
             workflow_definition_id=hash_,
             nodes=len(workflow.nodes),
+            active_version=await self.find_active_version(workflow.name),
         )
 
     async def delete(self, name: str) -> int:
@@ -254,6 +357,7 @@ class WorkflowLibrary:
                 name, (await self._archive.count_headers(unfinished)).values()
             )
         deleted = await self._archive.delete_versions(name)
+        await self._records.delete(ACTIVATIONS_KIND, name)
         self._definitions.forget_versions(name)
         used = {header.definition async for header in iter_headers(self._archive, unfinished)}
         for hash_ in used:
@@ -316,7 +420,7 @@ SUGGESTION_CANDIDATES_MAX = 1_000
 async def find_workflow_or_suggest(
     library: WorkflowLibrary, name: str, version: int | None
 ) -> Workflow:
-    """Returns a version of a workflow, by default the newest.
+    """Returns a version of a workflow, by default the active one, or else the newest.
 
     Raises NotFoundError with a hint that suggests a similar name.
     """

@@ -43,6 +43,7 @@ from runnel.views.page import BulkStep, Listing, Page
 from runnel.views.token import NewTokenView, Scope, TokenView
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
 from runnel.views.workflow import (
+    ActiveVersion,
     DeletedWorkflow,
     StoredWorkflow,
     WorkflowDocument,
@@ -236,9 +237,21 @@ class HttpWorkflows(HttpGroup):
         return (await self._transport.get(path, Page[StoredWorkflow], query)).items
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
+        """Returns a version of a workflow, by default the active one, or else the newest."""
         query = [] if version is None else [("version", str(version))]
         return await self._transport.get(self._make_path(name), WorkflowDocument, query)
+
+    async def activate(self, name: str, version: int | None, *, author: str) -> ActiveVersion:
+        """Sets the version that `run`, webhooks and schedules use; None means the newest.
+
+        The server ignores `author` if the request has a token, and uses the token's name.
+        """
+        body = {"version": version, "author": author}
+        return await self._transport.post(self._make_path(name, "activate"), ActiveVersion, body)
+
+    async def active(self, name: str) -> ActiveVersion:
+        """Returns the version that runs by name, and the last activations; raises NotFoundError."""
+        return await self._transport.get(self._make_path(name, "active"), ActiveVersion)
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         """Returns the graph of a stored definition; raises NotFoundError."""
@@ -367,7 +380,7 @@ def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState,
     for name in names:
         if name.upper() not in known:
             expected = ", ".join(known)
-            raise InputError(f"states: expected {expected}; got {describe_value(name)}")
+            raise InputError(f"states: expected one of {expected}; got {describe_value(name)}")
     return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 

@@ -278,9 +278,9 @@ class StoreOperations:
         return [build_worker_view(record, self._settings) for record in records]
 
     async def worker(self, name: str) -> WorkerView:
-        for view in await self.workers():
-            if view.worker == name:
-                return view
+        for record in await self._tasks.workers(with_dead=True):
+            if record.worker == name:
+                return build_worker_view(record, self._settings)
         raise _worker_not_found_error(name)
 
     async def drain(self, worker: str) -> None:

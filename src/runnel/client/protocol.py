@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from runnel.views.page import BulkStep, Page
     from runnel.views.token import NewTokenView, Scope, TokenView
     from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
-    from runnel.views.workflow import StoredWorkflow, WorkflowDocument
+    from runnel.views.workflow import ActiveVersion, StoredWorkflow, WorkflowDocument
 
 # The default number of items of a map in one `NodeDetail`.
 ITEMS_PAGE_SIZE = 50
@@ -55,7 +55,19 @@ class Workflows(Protocol):
         """Lists the versions of a workflow, newest first; raises NotFoundError."""
 
     async def get(self, name: str, version: int | None = None) -> WorkflowDocument:
-        """Returns a version of a workflow, by default the newest; raises NotFoundError."""
+        """Returns a version of a workflow, by default the active one, or else the newest.
+
+        Raises NotFoundError.
+        """
+
+    async def activate(self, name: str, version: int | None, *, author: str) -> ActiveVersion:
+        """Sets the version that `run`, webhooks and schedules use; None means the newest.
+
+        Raises NotFoundError for an unknown version. Over HTTP, the name of the token is the author.
+        """
+
+    async def active(self, name: str) -> ActiveVersion:
+        """Returns the version that runs by name, and the last activations; raises NotFoundError."""
 
     async def load_graph(self, hash_: DefinitionHash) -> Graph:
         """Returns the graph of a stored definition; raises NotFoundError."""

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from runnel.authoring.builder import STEP_HANDLER
 from runnel.authoring.payloads import encode_payload
 from runnel.client.values import PayloadStorage
 from runnel.core.commands import Command, CreateExecution, StartExecution, TakeOver
@@ -65,7 +66,19 @@ class RerunClient(Protocol):
 
 
 def check_rerunnable(former: Execution) -> None:
-    """Raises WrongStateError if the execution is a child or is not final."""
+    """Raises WrongStateError if the execution is a child, is not final, or has steps of a program.
+
+    The steps of a WorkflowExecutor are functions of the process that runs it.
+    """
+    step = next(
+        (item.node.id for item in former.graph.nodes if item.node.handler == STEP_HANDLER), None
+    )
+    if step is not None:
+        raise WrongStateError(
+            f"execution {former.id} can't be rerun: its step '{step}' is a function of the program "
+            "that ran it with WorkflowExecutor, and no other process can call it; run the program "
+            "again, or write the workflow with @workflow"
+        )
     if former.parent is not None:
         raise WrongStateError(
             f"execution {former.id} is a child and can't be rerun on its own; rerun its parent "
@@ -76,6 +89,14 @@ def check_rerunnable(former: Execution) -> None:
             f"execution {former.id} is {former.state}, but only a final execution can be rerun; "
             "wait until it ends, or cancel it"
         )
+
+
+def is_whole_rerun(options: RerunSpec, state: ExecutionState, *, has_input: bool) -> bool:
+    """Returns True if a rerun of an execution in this final state runs every node."""
+    if options.is_whole is not None:
+        return options.is_whole
+    is_selective = bool(options.again or options.configs)
+    return not is_selective and (has_input or state is ExecutionState.COMPLETED)
 
 
 def build_take_overs(
@@ -96,10 +117,7 @@ def build_take_overs(
             f"{suggest_or_list_names(unknown, graph.index)}"
         )
     configs = _validate_configs(graph, options.configs)
-    is_whole = options.is_whole
-    if is_whole is None:
-        is_whole = not again and (has_input or former.state is ExecutionState.COMPLETED)
-    if is_whole:
+    if is_whole_rerun(options, former.state, has_input=has_input):
         return [TakeOver(execution_id=execution_id, configs=configs)] if configs else []
     names = [NodeId(name) for name in again]
     taken = select_reused_results(former, graph, nodes_to_rerun=names, is_same_input=not has_input)

@@ -31,6 +31,7 @@ from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.input_defaults import fill_defaults
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
@@ -126,7 +127,7 @@ class StoreClient:
             listen=None if feed_reader is None else partial(feed_reader.listen, ends_only=True),
         )
         self._definitions = DefinitionCache(backend.archive, clock, graphs)
-        self.library = WorkflowLibrary(backend.archive, self._definitions)
+        self.library = WorkflowLibrary(backend, self._definitions, clock)
         self._payloads = PayloadStorage(backend.blobs, ids)
 
     @cached_property
@@ -196,10 +197,9 @@ class StoreClient:
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
         value = input_.value if isinstance(input_, CheckedInput) else input_
-        is_checked = is_held or (value is not None and isinstance(input_, CheckedInput))
+        is_checked = value is not None and isinstance(input_, CheckedInput)
         data = encode_payload({} if value is None else value, where="input")
-        if not is_checked:
-            _check_input(workflow, data)
+        stored = data if is_held else _complete_input(workflow, data, is_checked=is_checked)
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -216,7 +216,7 @@ class StoreClient:
             known = await find_known()
             if known is not None:
                 return known
-        input_value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
+        input_value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
@@ -251,7 +251,25 @@ class StoreClient:
         The new execution has the same input, unless `input` is given. An execution has one rerun
         for each key. Raises WrongStateError, NotFoundError and InputError. Raises KeyReusedError if
         the rerun of this key has other nodes, configs or another input.
+
+        The rerun replaces the dead letters of the final execution: it runs their tasks.
         """
+        from runnel.client.dead_letters import delete_execution_letters
+
+        new_id = await self._create_rerun(
+            execution_id, options, input=input, idempotency_key=idempotency_key
+        )
+        await delete_execution_letters(self._backend.archive, execution_id)
+        return new_id
+
+    async def _create_rerun(
+        self,
+        execution_id: ExecutionId,
+        options: RerunSpec | None,
+        *,
+        input: Json,
+        idempotency_key: str | None,
+    ) -> ExecutionId:
         from runnel.client import idempotency, reruns
 
         find_known = partial(idempotency.find_execution_of_key, self._backend.archive)
@@ -259,7 +277,7 @@ class StoreClient:
         former = await self.load(execution_id)
         reruns.check_rerunnable(former)
         data = None if input is None else encode_payload(input, where="input")
-        graph = await self._choose_rerun_graph(former, data, is_newest=options.is_newest)
+        graph, stored = await self._choose_rerun_input(former, data, is_newest=options.is_newest)
         new_id = ExecutionId(self._ids.execution_id())
         labels = idempotency.remove_key_labels(former.labels)
         if idempotency_key is not None:
@@ -274,10 +292,10 @@ class StoreClient:
             if known is not None:  # the newest version may have changed since the first call
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
         parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
-        if data is None:
+        if stored is None:
             value, blobs = await self._payloads.copy_value(former.input, new_id)
         else:
-            value, blobs = self._payloads.to_value(data, f"{new_id}/input")
+            value, blobs = self._payloads.to_value(stored, f"{new_id}/input")
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
@@ -299,19 +317,25 @@ class StoreClient:
             await find_known(new_id, idempotency_key, labels)
         return new_id
 
-    async def _choose_rerun_graph(
+    async def _choose_rerun_input(
         self, former: Execution, data: bytes | None, *, is_newest: bool
-    ) -> Graph:
-        """Returns the graph of a rerun.
+    ) -> tuple[Graph, bytes | None]:
+        """Returns the graph of a rerun, and its input with defaults; None for the former input.
 
-        Raises InvalidInputError if the input does not fit the graph.
+        Raises InvalidInputError if a new input does not fit the graph, or if the former input does
+        not fit another graph.
         """
         graph = former.graph
         if is_newest:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
-        if graph.workflow.input is not None and (data is not None or is_newest):
-            _check_input(graph.workflow, data or await self._payloads.load(former.input))
-        return graph
+        workflow = graph.workflow
+        if data is not None:
+            return graph, _complete_input(workflow, data)
+        if workflow.input is None:
+            return graph, None
+        former_data = await self._payloads.load(former.input)
+        stored = _complete_input(workflow, former_data, is_checked=not is_newest)
+        return graph, None if stored is former_data else stored
 
     async def trigger(
         self,
@@ -337,11 +361,13 @@ class StoreClient:
             return
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
+        held_data: bytes | None = None
+        if data is None and workflow.input is not None:
+            held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            _check_input(workflow, data)
-            value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
-        elif workflow.input is not None:
-            _check_input(workflow, await self._load_submitted_input(execution))
+            stored = _complete_input(workflow, data)
+            if stored is not held_data:
+                value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)
         await self._backend.mailbox.send([command], blobs=blobs)
         await guard.confirm(execution, key)
@@ -548,10 +574,16 @@ class StoreClient:
         return header
 
 
-def _check_input(workflow: Workflow, data: bytes) -> None:
-    """Validates the encoded input against the workflow.
+def _complete_input(workflow: Workflow, data: bytes, *, is_checked: bool = False) -> bytes:
+    """Returns the input with the defaults of its schema; the same object if nothing is missing.
 
-    In encoded input, a tuple is a list and a dataclass is an object.
+    Raises InvalidInputError if the input does not fit the workflow, unless `is_checked` is true. In
+    encoded input, a tuple is a list and a dataclass is an object.
     """
-    if workflow.input is not None:
-        check_input(workflow, msgspec.json.decode(data))
+    if workflow.input is None:
+        return data
+    value = msgspec.json.decode(data)
+    if not is_checked:
+        check_input(workflow, value)
+    filled = fill_defaults(workflow.input, value)
+    return data if filled is value else msgspec.json.encode(filled)

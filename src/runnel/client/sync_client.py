@@ -156,6 +156,8 @@ class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
     list = BlockingMethod(HttpWorkflows.list)
     versions = BlockingMethod(HttpWorkflows.versions)
     get = BlockingMethod(HttpWorkflows.get)
+    activate = BlockingMethod(HttpWorkflows.activate)
+    active = BlockingMethod(HttpWorkflows.active)
     load_graph = BlockingMethod(HttpWorkflows.load_graph)
     store = BlockingMethod(HttpWorkflows.store)
     delete = BlockingMethod(HttpWorkflows.delete)

@@ -135,11 +135,13 @@ class TaskSkipped(_TaskCommand, frozen=True, kw_only=True):
 class TaskLost(_TaskCommand, frozen=True, kw_only=True):
     """Reports that no worker holds the task any more.
 
-    If `was_started`, the loss counts towards the crash-loop limit.
+    If `was_started`, a process died while it held the task. If `was_alone` too, that process held
+    no other task, so the loss counts towards the crash-loop limit.
     """
 
     reason: str
     was_started: bool = False
+    was_alone: bool = False
 
 
 class TaskDeferred(_TaskCommand, frozen=True, kw_only=True):

@@ -65,6 +65,13 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
+    place: float = 0.0
+    """The position among the tasks of the workflow in the queue: the lowest place comes first.
+
+    The place is a time in seconds. Tasks that were stored before this field existed come first.
+    """
+    losses: int = 0
+    """The number of processes that died while they held the task."""
 
 
 class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -97,6 +97,7 @@ class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
     """A node or item was skipped.
 
     An item is skipped only if its own code raises Skip; `detail` is the message of that Skip.
+    If the node's `run_when` was not met, `detail` names the rule.
     """
 
     reason: SkipReason
@@ -121,6 +122,7 @@ class RetryPlanned(_NodeEvent, frozen=True, kw_only=True):
 class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
     reason: str
     was_started: bool = False
+    was_alone: bool = False
 
 
 class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
@@ -159,6 +161,18 @@ class SignalReceived(_Event, frozen=True, kw_only=True):
 class SignalConsumed(_Event, frozen=True, kw_only=True):
     signal_id: str
     node: NodeId
+
+
+def describe_closing(outcome: ExecutionState | None, error: ErrorInfo | None) -> str:
+    """Returns why the unsettled nodes of a closing execution are cancelled.
+
+    Names a failed node without its error, because every cancelled node repeats this text.
+    """
+    if error is None:
+        is_cancelled = outcome is ExecutionState.CANCELLED
+        return "the execution was cancelled" if is_cancelled else str(outcome)
+    node, separator, _ = error.message.partition(" failed: ")
+    return f"{node} failed" if error.type == "NodeFailed" and separator else str(error)
 
 
 class ExecutionClosing(_Event, frozen=True, kw_only=True):

@@ -218,7 +218,9 @@ def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -
 def _on_lost(execution: Execution, event: e.TaskWasLost, _at: float) -> None:
     index = execution.graph.index[event.node]
     run = _get_run(execution, index, event.item)
-    changed = replace(run, losses=run.losses + event.was_started)
+    changed = replace(
+        run, losses=run.losses + event.was_started, crashes=run.crashes + event.was_alone
+    )
     _set_run(execution, index, event.item, changed)
 
 
@@ -266,7 +268,7 @@ def _on_signal_consumed(execution: Execution, event: e.SignalConsumed, _at: floa
 
 def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> None:
     """Cancels all nodes that have not begun. A graph of any size needs only this one event."""
-    reason = str(event.error) if event.error else event.outcome
+    reason = e.describe_closing(event.outcome, event.error)
     spares_clean_up = execution.state is X.RUNNING and not event.is_abrupt
     execution.outcome = execution.outcome or event.outcome
     execution.closing_error = execution.closing_error or event.error

@@ -26,8 +26,10 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """The progress of one node, or of one item of a map.
 
     `attempt` grows with each issued task, even if the task never started. `failures` counts against
-    max_retries. `losses` counts against the crash-loop limit. `detail` names the awaited signal or
-    child execution. `key` is the concurrency key that the attempt holds or waits for.
+    max_retries. `losses` counts the processes that died while they held the task, and `crashes`
+    those of them that held no other task. `crashes` counts against the crash-loop limit. `detail`
+    names the awaited signal or child execution. `key` is the concurrency key that the attempt holds
+    or waits for.
     """
 
     state: NodeState = NodeState.PENDING
@@ -35,6 +37,7 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     nonce: Nonce = Nonce("")
     failures: int = 0
     losses: int = 0
+    crashes: int = 0
     wait: Wait | None = None
     due: float | None = None
     detail: str = ""

@@ -116,10 +116,12 @@ class Graph:
         """Returns the nodes whose outputs a task carries: the parents, then other nodes that the
         config names.
         """
-        parents, cache = self.nodes[index].parents, self.nodes[index].node.cache
+        parents, node = self.nodes[index].parents, self.nodes[index].node
         references = config.references
-        if cache is not None and cache.key is not None:
-            references |= compile_tree(cache.key).references
+        if node.cache is not None and node.cache.key is not None:
+            references |= compile_tree(node.cache.key, where="cache.key").references
+        if node.resource_tag is not None:
+            references |= compile_tree(node.resource_tag, where="resource_tag").references
         roots = (NodeId(ref.root) for ref in references)
         named = {self.index[root] for root in roots if root in self.index}
         return (*parents, *sorted(named - set(parents)))

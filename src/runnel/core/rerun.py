@@ -1,6 +1,7 @@
 """Selects the results that a rerun reuses from the previous execution."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
@@ -85,3 +86,49 @@ def _list_reused_items(previous: Execution, index: int, node_id: NodeId) -> Iter
     for item, output in enumerate(map_run.results):
         if output is not None:
             yield ReusedResult(node_id, item, output=output)
+
+
+# A clean-up node may undo what completed nodes did, for example refund a payment. A rerun that
+# reuses the payment would then deliver what nobody has paid for.
+
+
+class UndoneResults(NamedTuple):
+    """Completed nodes (`results`) whose effect the clean-up nodes that ran may have undone."""
+
+    clean_up: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def find_undone_results(
+    parents: Mapping[str, Sequence[str]],
+    *,
+    clean_up: Iterable[str],
+    completed: Container[str],
+    nodes_to_rerun: Iterable[str] = (),
+) -> UndoneResults | None:
+    """Returns the results that a rerun reuses although clean-up may have undone them, or None.
+
+    `parents` has the dependencies of every node, `clean_up` the clean-up nodes whose code ran. Only
+    that code knows what it undoes, so the result is a possibility.
+    """
+    children: dict[str, list[str]] = {node_id: [] for node_id in parents}
+    for node_id, own_parents in parents.items():
+        for parent in own_parents:
+            children[parent].append(node_id)
+    ran = tuple(clean_up)
+    rerun = _find_reachable(nodes_to_rerun, children)
+    undone = _find_reachable(ran, parents).difference(ran, rerun)
+    results = tuple(node_id for node_id in parents if node_id in undone and node_id in completed)
+    return UndoneResults(ran, results) if results else None
+
+
+def _find_reachable(start: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
+    """Returns the `start` nodes and all nodes that the edges lead to."""
+    reached = set(start)
+    unvisited = list(reached)
+    while unvisited:
+        for node_id in edges.get(unvisited.pop(), ()):
+            if node_id not in reached:
+                reached.add(node_id)
+                unvisited.append(node_id)
+    return reached

@@ -12,9 +12,13 @@ NOT_RETRYABLE_ERRORS = frozenset(
 )
 
 
-# If a worker dies, any of its tasks may have killed it. From the second death on, each of these
-# tasks is issued again at a different time within this span, so that they run apart. Every further
-# death doubles the span.
+# If a process dies, any of its tasks may have killed it. After so many deaths, a task is a suspect:
+# a worker runs it alone in a child process.
+SUSPECT_LOSSES = 2
+
+
+# Some code can't run in a child process. The suspects of one death are therefore also issued again
+# at different times within this span, so that they run apart. Every further death doubles the span.
 CRASH_SPREAD_S = 2.0
 
 
@@ -105,13 +109,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def compute_crash_delay(losses: int, token: TaskToken) -> float:
-    """Returns the seconds to wait after `losses` workers have died while they ran this task.
+    """Returns the seconds to wait after `losses` processes have died while they held this task.
 
-    The first death of a worker causes no delay, because the task is almost never its cause.
+    The first death causes no delay, because the task is almost never its cause.
     """
-    if losses <= 1:
+    if losses < SUSPECT_LOSSES:
         return 0.0
-    doublings = min(losses - 2, 10)  # 10 doublings reach the longest delay and can't overflow
+    doublings = min(
+        losses - SUSPECT_LOSSES, 10
+    )  # 10 doublings reach the longest delay and can't overflow
     return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
 
 

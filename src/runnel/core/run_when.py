@@ -25,6 +25,12 @@ class SkipReason(StrEnum):
     BY_ITSELF = "its own code skipped it"
 
 
+def describe_rule_not_met(rule: RunWhen) -> str:
+    """Returns a sentence such as `run_when one_failed was not met: no parent failed`."""
+    cause = "no parent failed" if rule is RunWhen.ONE_FAILED else "a parent was skipped"
+    return f"run_when {rule} was not met: {cause}"
+
+
 class ParentOutcome(StrEnum):
     """The outcome of a settled parent, as the `run_when` rules of its children distinguish it.
 

@@ -154,13 +154,13 @@ def hash_document(document: bytes) -> DefinitionHash:
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that apply to the decisions of all executions.
 
-    `losses_max` is the number of workers that may die with one task before the task goes to the
-    dead letters. `in_flight_max` bounds the issued tasks of one execution, and the running items of
-    one map. A value above `shared_bytes_max` is offloaded to a blob before a map begins, if its
-    copies in all items together exceed `inline_bytes_max`.
+    `crashes_max` is the number of processes that may die while they run one task and no other.
+    After that, the task fails and becomes a dead letter. `in_flight_max` bounds the issued tasks of
+    one execution, and the running items of one map. A value above `shared_bytes_max` is offloaded
+    to a blob before a map begins, if its copies in all items together exceed `inline_bytes_max`.
     """
 
-    losses_max: int = 10
+    crashes_max: int = 3
     in_flight_max: int = 1_000
     inline_bytes_max: int = INLINE_BYTES_MAX
     shared_bytes_max: int = SHARED_BYTES_MAX

@@ -8,9 +8,9 @@ from runnel.ports.clock import Clock
 POLLS_PER_TIMEOUT = 6
 # The observer reads the last change of a counter at most one poll interval after the change. The
 # observer notices that the silence was long enough at most one interval later. The observer
-# therefore detects a death after at most 3.5 + 2 of 6 intervals. Half an interval is left for the
-# time that polling takes.
-POLLS_UNTIL_DEAD = 3.5
+# therefore detects a death two intervals after the silence at the latest. Half an interval is left
+# for the time that polling takes.
+POLLS_AFTER_SILENCE = 2.5
 
 Member = TypeVar("Member", bound=Hashable)
 Observation = TypeVar("Observation")
@@ -23,12 +23,16 @@ class FailureDetector(Generic[Member, Observation]):
     poll is never dead, even if clocks differ or the observer was suspended. Suppose that a member
     changes its value every `poll_s` and is polled every `poll_s`. Such a member counts as dead at
     most `timeout_s` after its last change, and only after three missed changes.
+
+    With more polls per timeout, the silence before a death takes a larger part of the timeout.
     """
 
-    def __init__(self, clock: Clock, timeout_s: float) -> None:
-        self.poll_s = timeout_s / POLLS_PER_TIMEOUT
+    def __init__(
+        self, clock: Clock, timeout_s: float, *, polls_per_timeout: int = POLLS_PER_TIMEOUT
+    ) -> None:
+        self.poll_s = timeout_s / polls_per_timeout
         self._clock = clock
-        self._silence_s = POLLS_UNTIL_DEAD * self.poll_s
+        self._silence_s = (polls_per_timeout - POLLS_AFTER_SILENCE) * self.poll_s
         self._observations: dict[Member, tuple[Observation, float]] = {}
 
     def is_dead(self, member: Member, observation: Observation, *, grace_s: float = 0.0) -> bool:

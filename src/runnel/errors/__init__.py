@@ -90,9 +90,16 @@ class InvalidTriggerError(InputError):
 
 
 class InvalidInputError(InputError):
-    """The execution's input does not fit the workflow's input schema."""
+    """The execution's input does not fit the workflow's input schema.
+
+    `problems` lists each problem with its path; empty if the input can't be parsed at all.
+    """
 
     code = "invalid_input"
+
+    def __init__(self, message: str, *, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class NotFoundError(InputError):
@@ -292,6 +299,13 @@ class TooManyStreamsError(RunnelError):
 
 
 # A task or an execution ended without a result.
+
+
+class TooManyWaitingTasksError(RunnelError):
+    """Too many tasks of a worker wait for executions that they have started."""
+
+    retryable = True
+    code = "too_many_waiting_tasks"
 
 
 class HandlerNotFoundError(RunnelError):

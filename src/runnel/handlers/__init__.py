@@ -71,7 +71,7 @@ class IoHandlers:
         self._http_client = self._http_client or OutboundHttpClient(self._environment)
         if handler == "llm_service":
             return LlmService(self._environment, self._http_client).plan
-        return ExternalService(handler, self._http_client, self._environment.clock).plan
+        return ExternalService(handler, self._http_client, self._environment).plan
 
 
 # The handlers `input` and `output`.

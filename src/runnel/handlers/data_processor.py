@@ -1,6 +1,7 @@
 """The handler `data_processor`: reshapes JSON data between two nodes, without code.
 
-`operation` and `data` are required. `data` is a list; only `pick` also accepts an object. A field
+Without `operation`, the output is the config: the handler passes its values on. An operation
+requires `data`. `data` is a list; only `pick` also accepts an object. A field
 is a path such as `total` or `customer.address.city`; numbers are positions in lists. A path that
 does not exist is an error, unless `missing` is `null` or `omit`.
 
@@ -448,7 +449,7 @@ OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, OperationSettings], Json]] = {
 def plan(config: Json) -> FunctionCall:
     """Plans the call of one task; raises InputError for an unknown operation or missing data."""
     check_config(DATA_PROCESSOR, config)
-    data = config["data"]
+    data = config.get("data")
     is_small = not isinstance(data, list | dict) or len(data) <= ITEMS_ON_LOOP_MAX
     mode = Mode.LOOP if is_small else Mode.THREAD
     return FunctionCall(function=process, mode=mode, positional=(config,))
@@ -459,6 +460,8 @@ def process(config: Mapping[str, Json]) -> Json:
 
     Raises InputError for settings or data that do not fit the operation.
     """
+    if "operation" not in config:
+        return config
     name = config["operation"]
     settings = {key: value for key, value in config.items() if key not in {"operation", "data"}}
     for key in settings:

@@ -1,8 +1,8 @@
 """The handler `llm_service`: requests a chat completion from a service with OpenAI's API.
 
-The output is an object with `text`, `message`, `finish_reason`, `model` and `usage`. If
-response_format requests JSON, the output also has `json`. docs/reference/handlers.md lists the
-settings.
+The output is an object with `result`, `text`, `message`, `finish_reason`, `model` and `usage`. If
+response_format requests JSON, the output also has `json`, and `result` is the same value.
+docs/reference/handlers.md lists the settings.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from runnel.authoring.context import Context
 from runnel.core.message_text import shorten
 from runnel.core.values import Json
 from runnel.errors import ServiceBusyError, ServiceError, ServiceRefusedError
-from runnel.handlers.environment import HandlerEnvironment, check_config
+from runnel.handlers.environment import HandlerEnvironment, check_config, convert_texts
 from runnel.handlers.http import OutboundHttpClient
 from runnel.handlers.http.request import (
     HttpRequest,
@@ -50,6 +50,7 @@ def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str,
     if text is not None and not isinstance(text, str):
         raise _build_format_error(where, "the content of its message is not a text")
     output: dict[str, Json] = {
+        "result": text or "",
         "text": text or "",
         "message": message,
         "finish_reason": choice.get("finish_reason"),
@@ -57,7 +58,7 @@ def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str,
         "usage": parse_usage(completion.get("usage")),
     }
     if wants_json:
-        output["json"] = _parse_json(text or "", where)
+        output["result"] = output["json"] = _parse_json(text or "", where)
     return output
 
 
@@ -181,6 +182,9 @@ class LlmService:
 
     def plan(self, config: Json) -> FunctionCall:
         """Plans the call of one task; raises InputError with every problem of the config."""
+        if self._environment.mocks_services:
+            config = {"mock": True, **config}
+        config = convert_texts(config, ("prompt", "system"))
         check_config(HANDLER_NAME, config)
         return FunctionCall(
             function=self._complete,

@@ -48,7 +48,7 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
         """
         module = name.partition(":")[0]
         if name not in self.entries and not self._has_module(module):
-            raise NotAllowedError("the function", name, setting=_PYTHON_SETTING)
+            raise NotAllowedError("the function", name, setting=_name_python_settings(name))
 
     def check_function(self, name: str, function: AnyFunction) -> None:
         """Raises NotAllowedError if the function is defined in a module that is not allowed.
@@ -63,9 +63,6 @@ class FunctionPermissions(msgspec.Struct, frozen=True):
 
     def with_names(self, names: Iterable[str]) -> "FunctionPermissions":
         return msgspec.structs.replace(self, entries=(*self.entries, *names))
-
-    def with_module(self, module: str) -> "FunctionPermissions":
-        return self.with_names([f"{module}:*"])
 
     def _has_module(self, module: str) -> bool:
         if any(_is_module_covered(entry, module) for entry in self.entries):
@@ -105,6 +102,10 @@ class ProgramPermissions(msgspec.Struct, frozen=True):
                 raise NotAllowedError(
                     "a program with the variable", name, setting=_SHELL_SETTING, example="all"
                 )
+
+
+def _name_python_settings(name: str) -> str:
+    return f"the option --app {name.partition(':')[0]}, or with {_PYTHON_SETTING}"
 
 
 def _is_module_covered(entry: str, module: str) -> bool:

@@ -22,7 +22,7 @@ from runnel.core.message_text import ELLIPSIS
 from runnel.core.values import Json
 from runnel.errors import InputError, ProgramFailedError, ProgramRefusedError, TaskTimeoutError
 from runnel.handlers import shell_guardian as guardian
-from runnel.handlers.environment import HandlerEnvironment, check_config
+from runnel.handlers.environment import HandlerEnvironment, check_config, convert_texts
 from runnel.handlers.permissions import ProgramPermissions
 
 TAIL_BYTES = 2_000
@@ -277,6 +277,7 @@ class ShellHandler:
         Raises InputError for an invalid config, NotAllowedError for a program that the operator
         does not allow, and ProgramNotFoundError for a program that does not exist.
         """
+        config = convert_texts(config, ("stdin",))
         check_config(HANDLER_NAME, config)
         cwd = Path(config.get("cwd", "."))
         if not cwd.is_dir():

@@ -37,8 +37,8 @@ class Journal(Protocol):
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         """Returns the commits after sequence `after`, in order and without a gap.
 
-        Raises BrokenInvariantError if the next commit is missing. Raises FencedError if the store
-        has restarted since the lease was acquired.
+        Raises ArchiveGapError if the next commit is missing. Raises FencedError if the partition
+        has a later owner, or if the store has restarted since the lease was acquired.
         """
 
     async def trim(self, lease: Lease, *, upto: int) -> None:

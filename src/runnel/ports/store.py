@@ -7,8 +7,9 @@ nonce and expected sequence are those of the current owner. Workers claim, start
 they write nothing else.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NewType, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NewType, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,6 +30,14 @@ from runnel.ports.workers import (
 InboxPosition = NewType("InboxPosition", str)
 
 NO_BLOBS: Mapping[str, bytes] = {}
+
+
+class LossKind(StrEnum):
+    """How a task was lost: before its code began, or with its process, alone or with others."""
+
+    NOT_STARTED = "not started"
+    TOGETHER = "together"
+    ALONE = "alone"
 
 
 class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +76,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     epoch: int
     counter: int
+
+
+OwnerFilter: TypeAlias = Callable[[str], bool]
+"""Returns True for the names of some owners."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,12 +316,12 @@ class Store(Protocol):
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
-    ) -> Mapping[TaskToken, bool | None]:
+    ) -> Mapping[TaskToken, LossKind | None]:
         """Returns the given tokens whose task is neither queued nor claimed and has no unread
         report.
 
-        The value of a token is True if its task may have killed the process that ran it, and False
-        if it has not. The value is None if the store can't tell.
+        The value of a token says whether its task may have killed the process that ran it. The
+        value is None if the store can't tell.
         """
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:

@@ -12,10 +12,9 @@ import msgspec
 
 from runnel.core.ids import TaskToken
 
-# The failure detector may count a worker as dead after 7/12 of the timeout
-# (`engine.failure_detector`). With fewer heartbeats per timeout, a single late heartbeat would make
-# a worker count as dead.
-BEATS_PER_TIMEOUT_MIN = 3.5
+# A worker may count as dead after 11/16 of the timeout (`engine.services.dead_workers`). With fewer
+# heartbeats per timeout, a single lost heartbeat would make a worker count as dead.
+BEATS_PER_TIMEOUT_MIN = 3.0
 
 
 class OrchestratorRecord(msgspec.Struct, frozen=True, kw_only=True):

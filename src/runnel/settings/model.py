@@ -52,8 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     repair_after_s: float = 60.0
     # The age at which an unread inbox entry is logged as `inbox.stale`.
     unread_s: float = 30.0
-    # How often a task may be lost with its worker before it becomes a dead letter.
-    losses_max: int = 10
+    # How many processes may die while they run a task alone before it becomes a dead letter.
+    crashes_max: int = 3
     # Whether tasks that used up their retries become dead letters, too.
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000
@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_addresses: tuple[str, ...] = ()
     llm_url: str = "https://api.openai.com/v1"
     llm_api_key: str | None = None
+    # Whether services are mocked where a config has no `mock`.
+    mocks_services: bool = False
     secrets: Mapping[str, str] = {}
     secrets_file: Path | None = None
 
@@ -91,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     postgres_schema: str = "runnel"
     postgres_connections_max: int = 10
     postgres_timeout_s: float = 10.0
+    # How long a role waits at its start for Redis and PostgreSQL.
+    start_timeout_s: float = 60.0
     # The delay of the archive at which `archive.late` is logged.
     archive_alarm_s: float = 10.0
     # How many commits of a partition may wait for the archive.

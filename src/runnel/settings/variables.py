@@ -284,7 +284,7 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "RUNNEL_DATA_DIR": Variable("data_dir", Path),
     "RUNNEL_DURABILITY": Variable("durability", _text_choice_parser("process", "power")),
-    "RUNNEL_CRASH_LOOP_LIMIT": Variable("losses_max", int_parser(1)),
+    "RUNNEL_CRASH_LOOP_LIMIT": Variable("crashes_max", int_parser(1)),
     "RUNNEL_CACHED_EXECUTIONS": Variable("cached_executions_max", int_parser(1)),
     "RUNNEL_PARTITIONS": Variable(
         "partitions", int_parser(1, 4_096), _format_or_default("16 for a new store")
@@ -306,6 +306,7 @@ VARIABLES: Mapping[str, Variable] = {
         "llm_url", url_parser(("http", "https"), "https://api.openai.com/v1"), _format_url
     ),
     "RUNNEL_LLM_API_KEY": Variable("llm_api_key", parse_secret, format_secret),
+    "RUNNEL_MOCK_SERVICES": Variable("mocks_services", parse_bool),
     "RUNNEL_SECRETS_FILE": Variable("secrets_file", Path),
     "RUNNEL_API_HOST": Variable("api_host", parse_trimmed_text),
     "RUNNEL_API_PORT": Variable("api_port", int_parser(0, PORT_MAX)),
@@ -365,6 +366,7 @@ VARIABLES: Mapping[str, Variable] = {
     "ORCHESTRATOR_STALE_CLAIM_INTERVAL": Variable("sweep_s", seconds_parser(0.1)),
     "ORCHESTRATOR_RECOVERY_TIMEOUT": Variable("repair_after_s", seconds_parser(1)),
     "ORCHESTRATOR_STALE_RESULT_TIMEOUT": Variable("unread_s", seconds_parser(1)),
+    "RUNNEL_START_TIMEOUT": Variable("start_timeout_s", seconds_parser(0)),
     "ORCHESTRATOR_CHECKPOINT_INTERVAL": Variable("archive_alarm_s", seconds_parser(1)),
     "ORCHESTRATOR_JOURNAL_MAX": Variable("journal_entries_max", int_parser(100)),
     "RETRY_MAX_RETRIES": Variable("retry.max_retries", int_parser(0)),

@@ -27,11 +27,15 @@ _WARNING_EVENTS = (
     names.MESSAGE_UNREADABLE,
     names.PARTITION_LOST,
     names.STORE_FAILED,
+    names.SERVER_AWAITED,
     names.THREAD_ABANDONED,
+    # The task ran twice, or it ended after its execution had ended.
+    names.REPORT_REFUSED,
     names.ARCHIVE_LATE,
     names.WORKER_DEAD,
     names.ORCHESTRATOR_DEAD,
     names.TASKS_UNSERVED,
+    names.TASK_HANDED_BACK,
     names.WORKERS_MISSING,
     names.EXECUTION_REPAIRED,
     names.INBOX_STALE,
@@ -44,7 +48,6 @@ _WARNING_EVENTS = (
 _DEBUG_EVENTS = (
     names.TASK_STARTED,
     names.TASK_LOST,
-    names.REPORT_REFUSED,
     names.HANDLER_METRIC,
     names.NODE_SETTLED,
     names.EXECUTION_STARTED,

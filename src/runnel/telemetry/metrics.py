@@ -31,6 +31,11 @@ DURATION_BUCKETS_S = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 """Upper bounds of histogram buckets, in seconds: from a handoff in one process to a long task."""
+VALUE_BUCKETS = (
+    *(0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
+    *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 1e4, 1e5, 1e6),
+)
+"""Upper bounds of histogram buckets of any other value: a ratio, a price or a number of bytes."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -134,11 +139,13 @@ class Histogram:
 
 
 def build_histogram_samples(
-    buckets: Sequence[float], labels: Mapping[str, str]
+    buckets: Sequence[float],
+    labels: Mapping[str, str],
+    bounds: Sequence[float] = DURATION_BUCKETS_S,
 ) -> Iterator[Sample]:
     """Yields the samples of a histogram; Prometheus buckets are cumulative."""
     cumulative = 0.0
-    for bound, count in zip((*DURATION_BUCKETS_S, inf), buckets[:-1], strict=True):
+    for bound, count in zip((*bounds, inf), buckets[:-1], strict=True):
         cumulative += count
         text = "+Inf" if bound == inf else f"{bound:g}"
         yield Sample("_bucket", {**labels, "le": text}, cumulative)
@@ -169,8 +176,9 @@ _USER_METRIC_KINDS: Mapping[str, MetricKind] = {
     "count": "counter",
     "gauge": "gauge",
     "timing": "histogram",
+    "value": "histogram",
 }
-_USER_METRIC_SUFFIXES = {"count": "", "gauge": "", "timing": "_seconds"}
+_USER_METRIC_BUCKETS = {"timing": DURATION_BUCKETS_S, "value": VALUE_BUCKETS}
 
 
 class UserMetrics:
@@ -181,7 +189,8 @@ class UserMetrics:
     """
 
     def __init__(self) -> None:
-        self._families: dict[str, tuple[MetricKind, dict[LabelKey, list[float]]]] = {}
+        # The kind of the user's measurements, and the values of each series.
+        self._families: dict[str, tuple[str, dict[LabelKey, list[float]]]] = {}
         self._series_count = 0
         self._dropped = LabeledCounter(
             "runnel_user_metrics_dropped", "Measurements of user code dropped because of limits."
@@ -189,14 +198,13 @@ class UserMetrics:
 
     def record(self, fields: Mapping[str, object]) -> None:
         """Records a HANDLER_METRIC event: metric, kind, value, labels and handler."""
-        user_kind = str(fields.get("kind"))
-        kind = _USER_METRIC_KINDS.get(user_kind)
+        kind = str(fields.get("kind"))
         value = fields.get("value")
-        if kind is None or not isinstance(value, int | float):
+        if kind not in _USER_METRIC_KINDS or not isinstance(value, int | float):
             self._dropped.add()
             return
         metric = _sanitize_name(str(fields.get("metric")))
-        name = f"runnel_user_{metric}{_USER_METRIC_SUFFIXES[user_kind]}"
+        name = f"runnel_user_{metric}{'_seconds' if kind == 'timing' else ''}"
         labels = {
             "handler": fields.get("handler", ""),
             **cast("dict[str, object]", fields["labels"]),
@@ -204,8 +212,8 @@ class UserMetrics:
         series = self._get_series(name, kind, _build_label_key(labels))
         if series is None:
             self._dropped.add()
-        elif kind == "histogram":
-            _observe(series, float(value))
+        elif kind in _USER_METRIC_BUCKETS:
+            _observe(series, float(value), _USER_METRIC_BUCKETS[kind])
         else:
             series[0] = float(value) if kind == "gauge" else series[0] + float(value)
 
@@ -215,7 +223,7 @@ class UserMetrics:
             *(self._build_family(name) for name in self._families),
         ]
 
-    def _get_series(self, name: str, kind: MetricKind, key: LabelKey) -> list[float] | None:
+    def _get_series(self, name: str, kind: str, key: LabelKey) -> list[float] | None:
         """Returns the values of a series; None at a limit, or if the metric has another kind."""
         family = self._families.get(name)
         if family is None:
@@ -236,19 +244,23 @@ class UserMetrics:
         samples: list[Sample] = []
         for key, values in series.items():
             labels = dict(zip(key[::2], key[1::2], strict=True))
-            if kind == "histogram":
-                samples += build_histogram_samples(values, labels)
+            if kind in _USER_METRIC_BUCKETS:
+                samples += build_histogram_samples(values, labels, _USER_METRIC_BUCKETS[kind])
             else:
                 samples.append(Sample("", labels, values[0]))
-        return MetricFamily(name=name, kind=kind, about="Measured by user code.", samples=samples)
+        return MetricFamily(
+            name=name,
+            kind=_USER_METRIC_KINDS[kind],
+            about="Measured by user code.",
+            samples=samples,
+        )
 
 
-def _observe(buckets: list[float], seconds: float) -> None:
-    histogram = Histogram("", "")
-    if len(buckets) > 1:
-        histogram.buckets[()] = buckets
-    histogram.add(seconds)
-    buckets[:] = histogram.buckets[()]
+def _observe(buckets: list[float], value: float, bounds: Sequence[float]) -> None:
+    if len(buckets) == 1:  # a new series
+        buckets[:] = [0.0] * (len(bounds) + 2)
+    buckets[bisect_left(bounds, value)] += 1
+    buckets[-1] += value
 
 
 def _build_label_key(labels: Mapping[str, object]) -> LabelKey:

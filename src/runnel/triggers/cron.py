@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import islice
 from math import floor
-
-import msgspec
 
 from runnel.core.message_text import find_closest_name, quote_name
 from runnel.views.trigger import Schedule
@@ -148,60 +146,17 @@ def _suggest_zone(name: str) -> str:
     return f", did you mean {suggestion}?"
 
 
-# A tick that is late by more than this time was missed: no process ran, or the store was down.
-MISSED_AFTER_S = 60.0
-CATCH_UP_MAX = 100
-# Up to this number, ticks are computed one by one, which takes 20 ms.
-COUNTED_TICKS_MAX = 500
-# More ticks are never due: those to catch up, and at most 61 ticks within a minute.
-LATEST_TICKS_MAX = CATCH_UP_MAX + 61
-
-
-class DueTicks(msgspec.Struct, frozen=True):
-    """The ticks to fire, in order, and the number of missed ticks that are not fired."""
-
-    ticks: tuple[float, ...] = ()
-    missed: int = 0
-
-
 def compute_next_ticks(schedule: Schedule, after: float, count: int) -> Sequence[float]:
     """Returns the first `count` ticks after `after`, even if the schedule is paused.
 
     Returns fewer ticks if the schedule ends earlier. Raises CronError or UnknownZoneError for a
     schedule that `check_schedule` would refuse.
     """
-    return list(islice(_iterate_ticks(schedule, after), count))
+    return list(islice(iterate_ticks(schedule, after), count))
 
 
-def compute_due_ticks(schedule: Schedule, *, cursor: float, now: float) -> DueTicks:
-    """Returns the ticks after the cursor and up to `now` that are due.
-
-    Ticks that are late by more than a minute are missed; only the last `catch_up` of them are due.
-    All other ticks are due, however many there are per second.
-    """
-    pending = takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, cursor))
-    ticks = list(islice(pending, COUNTED_TICKS_MAX + 1))
-    count = len(ticks)
-    if count > COUNTED_TICKS_MAX:
-        ticks = _find_latest_ticks(schedule, cursor, now)
-    late = [tick for tick in ticks if tick < now - MISSED_AFTER_S]
-    fresh = ticks[len(late) :]
-    caught_up = late[max(0, len(late) - schedule.catch_up) :]
-    return DueTicks((*caught_up, *fresh), count - len(caught_up) - len(fresh))
-
-
-def _find_latest_ticks(schedule: Schedule, cursor: float, now: float) -> list[float]:
-    """Returns the last ticks up to `now`, at least as many as can be due; searches back in time."""
-    back_s = float(LATEST_TICKS_MAX)
-    while True:
-        after = max(cursor, now - back_s)
-        ticks = list(takewhile(lambda tick: tick <= now, _iterate_ticks(schedule, after)))
-        if len(ticks) >= LATEST_TICKS_MAX or after == cursor:
-            return ticks[-LATEST_TICKS_MAX:]
-        back_s *= 4
-
-
-def _iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
+def iterate_ticks(schedule: Schedule, after: float) -> Iterator[float]:
+    """Yields the ticks of a schedule after a time, in order."""
     if schedule.interval_s is not None:
         ticks = _iterate_intervals(schedule.interval_s, schedule.starts_at or 0.0, after)
     else:

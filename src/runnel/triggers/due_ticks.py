@@ -5,18 +5,33 @@ can carry out a stored decision; derived execution ids ensure that each executio
 """
 
 from collections.abc import Sequence
+from itertools import islice, takewhile
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.triggers.cron import DueTicks, compute_due_ticks, compute_next_ticks
+from runnel.triggers.cron import compute_next_ticks, iterate_ticks
 from runnel.triggers.schedule import PlannedTick, ScheduleProgress, ScheduleRecord
 from runnel.triggers.trigger import derive_execution_id
-from runnel.views.trigger import Overlap
+from runnel.views.trigger import Overlap, Schedule
 
 # No other kind of execution id begins with this letter.
 _ID_PREFIX = "t"
 ERROR_CHARS_MAX = 1_000
+# A tick that is late by more than this time was missed: no process ran, or the store was down.
+MISSED_AFTER_S = 60.0
+CATCH_UP_MAX = 100
+# Up to this number, ticks are computed one by one, which takes 20 ms.
+COUNTED_TICKS_MAX = 500
+# More ticks are never due: those to catch up, and at most 61 ticks within a minute.
+LATEST_TICKS_MAX = CATCH_UP_MAX + 61
+
+
+class DueTicks(msgspec.Struct, frozen=True):
+    """The ticks to fire, in order, and the number of missed ticks that are not fired."""
+
+    ticks: tuple[float, ...] = ()
+    missed: int = 0
 
 
 class TickResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +66,34 @@ def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
     if record.schedule.is_paused:
         return DueTicks()
     return compute_due_ticks(record.schedule, cursor=record.progress.cursor, now=now)
+
+
+def compute_due_ticks(schedule: Schedule, *, cursor: float, now: float) -> DueTicks:
+    """Returns the ticks after the cursor and up to `now` that are due.
+
+    Ticks that are late by more than a minute are missed; only the last `catch_up` of them are due.
+    All other ticks are due, however many there are per second.
+    """
+    pending = takewhile(lambda tick: tick <= now, iterate_ticks(schedule, cursor))
+    ticks = list(islice(pending, COUNTED_TICKS_MAX + 1))
+    count = len(ticks)
+    if count > COUNTED_TICKS_MAX:
+        ticks = _find_latest_ticks(schedule, cursor, now)
+    late = [tick for tick in ticks if tick < now - MISSED_AFTER_S]
+    fresh = ticks[len(late) :]
+    caught_up = late[max(0, len(late) - schedule.catch_up) :]
+    return DueTicks((*caught_up, *fresh), count - len(caught_up) - len(fresh))
+
+
+def _find_latest_ticks(schedule: Schedule, cursor: float, now: float) -> list[float]:
+    """Returns the last ticks up to `now`, at least as many as can be due; searches back in time."""
+    back_s = float(LATEST_TICKS_MAX)
+    while True:
+        after = max(cursor, now - back_s)
+        ticks = list(takewhile(lambda tick: tick <= now, iterate_ticks(schedule, after)))
+        if len(ticks) >= LATEST_TICKS_MAX or after == cursor:
+            return ticks[-LATEST_TICKS_MAX:]
+        back_s *= 4
 
 
 def plan_ticks(

@@ -12,13 +12,13 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.errors import InvalidTriggerError, PayloadError
 from runnel.triggers.cron import (
-    CATCH_UP_MAX,
     CronError,
     UnknownZoneError,
     check_cron,
     compute_next_ticks,
     load_zone,
 )
+from runnel.triggers.due_ticks import CATCH_UP_MAX
 from runnel.triggers.trigger import RootScope, find_label_problems, find_target_problems
 from runnel.views.trigger import Schedule
 

@@ -40,7 +40,7 @@ class ScheduleStore:
 
     def __init__(self, backend: Backend, clock: Clock, ids: IdGenerator) -> None:
         self._records = backend.records
-        self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
+        self._library = WorkflowLibrary(backend, DefinitionCache(backend.archive, clock), clock)
         self._clock = clock
         self._ids = ids
 

@@ -96,7 +96,7 @@ class WebhookStore:
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
-        self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
+        self._library = WorkflowLibrary(backend, DefinitionCache(backend.archive, clock), clock)
         self._clock = clock
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> WebhookView:

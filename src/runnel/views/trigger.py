@@ -8,8 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from runnel.core.ids import ExecutionId
+from runnel.core.message_text import describe_value
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
+from runnel.errors import InputError
 from runnel.views import Timestamp
 
 TOKEN_HEADER = "x-webhook-token"
@@ -54,6 +56,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     own_labels: dict[str, str] = {}
     """Labels that Runnel itself sets, on the command line only: one of them names the folder from
     which the embedded engine imports functions."""
+
+    def __post_init__(self) -> None:
+        _read_choice(self, "overlap", Overlap)
 
 
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +150,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     format: int = WEBHOOK_FORMAT
 
+    def __post_init__(self) -> None:
+        _read_choice(self, "kind", WebhookKind)
+
 
 class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook, with the name of its secret."""
@@ -172,3 +180,17 @@ class ChallengeReply(msgspec.Struct, frozen=True, kw_only=True):
     """The response to the challenge that Slack sends to a new address."""
 
     challenge: str
+
+
+def _read_choice(holder: msgspec.Struct, field: str, choices: type[StrEnum]) -> None:
+    """Replaces the text of a field by the member of `choices`; raises InputError for others."""
+    value = getattr(holder, field)
+    if type(value) is choices:
+        return
+    try:
+        msgspec.structs.force_setattr(holder, field, choices(value))
+    except ValueError:
+        raise InputError(
+            f"{type(holder).__name__}: {field}: expected one of {', '.join(choices)}, got "
+            f"{describe_value(value)}"
+        ) from None

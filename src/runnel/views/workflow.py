@@ -10,6 +10,7 @@ from runnel.core.graph import CompiledNode, Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.values import Json
 from runnel.core.workflow import WAIT_FOR_SIGNAL
+from runnel.views import Timestamp
 
 
 class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,31 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     workflow_definition_id: DefinitionHash
     nodes: int
+    active_version: Annotated[
+        int | None,
+        Meta(description="The version that runs by name; null if the newest version runs"),
+    ] = None
+
+
+class Activation(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice of the version that runs by name; without a version, the newest runs."""
+
+    version: int | None
+    activated_by: str
+    activated_at: Timestamp
+
+
+class ActiveVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of a workflow that `run`, webhooks and schedules use, with earlier choices.
+
+    `activations` is empty if no version was ever activated; then the newest version runs.
+    """
+
+    name: str
+    version: Annotated[int, Meta(description="The version that runs by name")]
+    activations: Annotated[
+        Sequence[Activation], Meta(description="The last 20 activations, newest first")
+    ]
 
 
 class ListedWorkflow(StoredWorkflow, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ FILES = {
     "tasks_app": "from runnel import task\n@task\ndef one(): ...",
     "flow_app": "import tasks_app\nfrom runnel import task\nfrom tasks_app import one\n"
     "@task\ndef two(): ...\nagain = two",
+    "importing_app": "import os\nimport tasks_app as shop",
     "needing_app": "import something_that_is_not_there",
 }
 
@@ -59,6 +60,22 @@ def test_the_tasks_of_an_app_include_imported_tasks() -> None:
     assert list_app_tasks("flow_app") == ["flow_app:two", "tasks_app:one"]
 
 
+def test_an_app_may_only_import_the_modules_of_its_tasks() -> None:
+    assert load_app("importing_app").names() == []
+    assert list_app_tasks("importing_app") == ["tasks_app:one"]
+
+
+def test_an_app_may_import_a_module_of_a_package(tmp_path: Path) -> None:
+    package = tmp_path / "package_of_app"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "tasks.py").write_text("from runnel import task\n@task\ndef one(): ...")
+    (tmp_path / "package_app.py").write_text("import package_of_app.tasks")
+
+    assert load_app("package_app").names() == []
+    assert list_app_tasks("package_app") == ["package_of_app.tasks:one"]
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -70,7 +87,10 @@ def test_the_tasks_of_an_app_include_imported_tasks() -> None:
         ("leaving_app", "--app: importing 'leaving_app' raised SystemExit: 3"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
         ("one_app:not_a_registry", "to be a HandlerRegistry, a task or a workflow, got a int"),
-        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; create one"),
+        (
+            "no_app",
+            "a task or a workflow in module 'no_app' or in a module that it imports",
+        ),
         ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; choose one"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_result_that_may_be_skipped_has_the_default_none() -> None:
     assert traced.output == {
         "alarm": "{{ parse | default(none) }}",
         "late": "{{ parse_2.x | default(none) }}",
-        "news": '{{ scan | default("none") }}',
+        "news": '{{ "none" if (scan | default(none)) is none else scan }}',
         "page": "{{ fetch }}",
         "tidied": "{{ clean }}",
     }
@@ -263,7 +263,9 @@ def test_secrets_stay_names_in_the_workflow() -> None:
     assert nodes["fetch"].config["args"] == {
         "url": "{{ input.url }}?token={{ secrets.shop_token }}"
     }
-    assert nodes["output"].config == {"password": '{{ secrets.none | default("") }}'}
+    assert nodes["output"].config == {
+        "password": '{{ "" if (secrets.none | default(none)) is none else secrets.none }}'
+    }
     assert nodes["merge"].dependencies == ("fetch", "output")
 
 
@@ -327,3 +329,38 @@ def test_functions_for_workflows_explain_a_call_elsewhere(call: Any, sentence: s
 async def test_running_from_async_code_without_await_is_refused() -> None:
     with pytest.raises(InputError, match=r"write 'await runnel.run\(diamond, ...\)'"):
         flows.diamond.run("x")
+
+
+@pytest.mark.parametrize("flow", [flows.diamond, flows.maps], ids=["own task", "task of a child"])
+def test_a_task_that_a_test_replaces_does_not_stay_in_the_cache(
+    flow: DecoratedWorkflow[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = flow.to_workflow()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows, "scan", flows.scan.options(name="stub"))
+        stubbed = flow.to_workflow()
+
+    assert stubbed != before
+    assert flow.to_workflow() == before
+    assert flow.to_workflow() is flow.to_workflow()
+
+
+def test_a_task_behind_a_helper_and_a_module_can_be_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = flow_with_helper.to_workflow()
+
+    monkeypatch.setattr(flows, "fetch", flows.fetch.options(name="stub"))
+
+    assert [node.id for node in before.nodes] == ["fetch"]
+    assert [node.id for node in flow_with_helper.to_workflow().nodes] == ["stub"]
+
+
+def fetch_with_helper(url: str) -> Any:
+    return flows.fetch(url)
+
+
+@runnel.workflow
+def flow_with_helper(url: str) -> Any:
+    return fetch_with_helper(url)

@@ -30,13 +30,15 @@ def report(url: str, year: int = 2026) -> int:
     assert_type(page, Page)
     assert_type(page["title"], str)
     assert_type(fetch.map(page["links"]), list[Page])
-    assert_type(fetch.options(retries=1).when(page["title"] != "").after(page)(url), Page)
+    assert_type(fetch.options(retries=1).after(page)(url), Page)
+    assert_type(fetch.when(page["title"] != "").after(page)(url), Page | None)
     return count(page, least=year)
 
 
 @workflow(name="both", on_failure="continue")
 def both(url: str) -> list[int]:
     assert_type(report(url), int)
+    assert_type(report.when(url != "")(url), int | None)
     return report.map([url])
 
 

@@ -106,8 +106,20 @@ WORKFLOWS = [
     ),
     case(
         head("input: {required: x, properties: {y: {minimum: z}}}"),
-        "input: properties.y.minimum: 'z' is not of type 'number'",
-        "input: required: 'x' is not of type 'array'",
+        "input: properties.y.minimum: expected a number, got 'z'",
+        "input: required: expected a list, got 'x'",
+    ),
+    case(
+        head("input: {default: {x: 1}, properties: {x: {type: integer}}}"),
+        "input: default: the input itself can't have a default; give one to each of its properties",
+    ),
+    case(
+        head("input: {properties: {user: {properties: {age: {type: integer, default: old}}}}}"),
+        "input: the default 'old' does not fit its schema: expected a whole number, got 'old'",
+    ),
+    case(
+        head("input: {properties: {note: {type: string, default: null}}}"),
+        "input: the default null does not fit its schema: expected a text, got null",
     ),
 ]
 

@@ -16,7 +16,8 @@ GRAPHS = [
     case(
         workflow(node("input")),
         "node 'input': the id is a reserved name of templates; choose another, such as "
-        "'input_node'",
+        "'input_node'; only a node with the handler 'input', without config and for_each, may "
+        "have the id 'input'",
     ),
     case(of_a("dependencies: [a]"), "node 'a': the node depends on itself; remove that dependency"),
     case(

@@ -44,12 +44,12 @@ TEMPLATES = [
     case(
         of_a("for_each: input.list", "condition: item.x"),
         "node 'a': condition refers to 'item.x', but an item exists only in config, "
-        "concurrency_key, cache.key; refer to the list itself",
+        "concurrency_key, resource_tag, cache.key; refer to the list itself",
     ),
     case(
         of_a("for_each: item.list"),
         "node 'a': for_each refers to 'item.list', but an item exists only in config, "
-        "concurrency_key, cache.key; refer to the list itself",
+        "concurrency_key, resource_tag, cache.key; refer to the list itself",
     ),
     case(
         of_a("config: {key: '{{ secrets }}'}"),
@@ -71,8 +71,18 @@ TEMPLATES = [
     ),
     case(
         of_a("cache: {key: '{{ secrets.x }}', ttl_seconds: 9}"),
-        "node 'a': cache.key refers to 'secrets.x', but a cache key is stored, and secrets are "
+        "node 'a': cache.key refers to 'secrets.x', but the store sees cache.key, and secrets are "
         "never stored; use another value",
+    ),
+    case(
+        of_a("resource_tag: 'key-{{ secrets.x }}'"),
+        "node 'a': resource_tag refers to 'secrets.x', but the store sees resource_tag, and "
+        "secrets are never stored; use another value",
+    ),
+    case(
+        of_a("resource_tag: 'user-{{ inputs.user }}'"),
+        "node 'a': resource_tag refers to 'inputs.user', but there is no node 'inputs' (did you "
+        "mean 'input'?)",
     ),
     case(
         of_a("condition: secrets.on"),
@@ -117,8 +127,8 @@ TEMPLATES = [
     ),
     case(
         of_a("config: {x: \"{{ nodes['input'].x }}\"}"),
-        "node 'a': config.x: {{ nodes['input'].x }}: no node can be named 'input', the name is "
-        "reserved; write input alone",
+        "node 'a': config refers to 'nodes['input'].x', but there is no node 'input'; there are: "
+        "'a'",
     ),
     case(
         workflow(node("x-y"), node("b", "config: {x: '{{ x-y.z }}'}")),

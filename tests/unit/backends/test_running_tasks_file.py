@@ -13,6 +13,7 @@ from runnel.backends.sqlite.running_tasks_file import (
     RunningTasksFile,
 )
 from runnel.core.ids import TaskToken
+from runnel.ports.store import LossKind
 from runnel.testing.conformance.suite import make_token
 
 A, B, C = make_token("a"), make_token("b"), make_token("c")
@@ -31,9 +32,9 @@ def after_a_kill(path: Path, *tokens: TaskToken) -> RunningTasksFile:
     return RunningTasksFile(path)
 
 
-def blamed(path: Path, *tokens: TaskToken) -> list[bool | None]:
+def blamed(path: Path, *tokens: TaskToken) -> list[LossKind | None]:
     file = RunningTasksFile(path)
-    return [file.was_running_at_crash(token) for token in tokens]
+    return [file.find_loss(token) for token in tokens]
 
 
 def test_the_next_process_finds_tasks_that_started_and_did_not_end(path: Path) -> None:
@@ -43,7 +44,11 @@ def test_the_next_process_finds_tasks_that_started_and_did_not_end(path: Path) -
 
     file = RunningTasksFile(path)
 
-    assert [file.was_running_at_crash(token) for token in (A, B, C)] == [True, None, True]
+    assert [file.find_loss(token) for token in (A, B, C)] == [
+        LossKind.TOGETHER,
+        None,
+        LossKind.TOGETHER,
+    ]
 
 
 def test_there_is_no_file_before_the_first_start_or_after_a_regular_end(path: Path) -> None:
@@ -73,7 +78,7 @@ def test_a_token_of_any_length_is_recorded(path: Path) -> None:
 
     after_a_kill(path, long)
 
-    assert blamed(path, long, A) == [True, None]
+    assert blamed(path, long, A) == [LossKind.ALONE, None]
 
 
 def test_no_task_is_blamed_for_the_end_of_a_process_that_was_asked_to_stop(path: Path) -> None:
@@ -84,8 +89,11 @@ def test_no_task_is_blamed_for_the_end_of_a_process_that_was_asked_to_stop(path:
     file = RunningTasksFile(path)
     file.add(C)
 
-    assert [file.was_running_at_crash(token) for token in (A, B)] == [False, False]
-    assert blamed(path, C) == [True]
+    assert [file.find_loss(token) for token in (A, B)] == [
+        LossKind.NOT_STARTED,
+        LossKind.NOT_STARTED,
+    ]
+    assert blamed(path, C) == [LossKind.ALONE]
 
 
 def test_marking_a_clean_shutdown_creates_no_file(path: Path) -> None:
@@ -109,11 +117,11 @@ def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> Non
     path.write_bytes(content)
 
     file = RunningTasksFile(path)
-    before = file.was_running_at_crash(A)
+    before = file.find_loss(A)
     file.add(A)
 
     assert before is None
-    assert blamed(path, A) == [True]
+    assert blamed(path, A) == [LossKind.ALONE]
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 16, b"\xff" * 7])
@@ -125,9 +133,9 @@ def test_a_partially_written_slot_matches_no_task(path: Path, torn: bytes) -> No
 
     file = RunningTasksFile(path)
 
-    assert (file.was_running_at_crash(A), file.was_running_at_crash(B)) == (
-        True,
-        None if torn else True,
+    assert (file.find_loss(A), file.find_loss(B)) == (
+        LossKind.TOGETHER,
+        None if torn else LossKind.TOGETHER,
     )
     assert [file.add(B), file.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
 

@@ -123,7 +123,7 @@ def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) 
 
     assert str(caught.value).splitlines() == [
         f"--inputs {file}: 4 problems",
-        "  - line 2: input: 'n' is a required property",
+        "  - line 2: input: the field 'n' is missing",
         "  - line 3: id is 'a', as in line 1",
         "  - line 4: expected id to be a text or a whole number, got null",
         "  - line 5: expected id to be a text or a whole number, got 1.5",
@@ -166,3 +166,16 @@ def test_pace_and_quantiles_count_only_documents_of_this_run() -> None:
     assert (document["p50_s"], document["p95_s"]) == (51.0, 96.0)
     assert (document["completed"], document["failed"], document["unfinished"]) == (100, 1, 99)
     assert (document["done_before"], document["documents_per_hour"]) == (1, 6000)
+
+
+def test_the_time_left_does_not_count_documents_that_wait_for_a_signal() -> None:
+    tally = BatchTally(10, started_at=100.0)
+    tally.add(make_outcome(1, ExecutionState.COMPLETED))
+    tally.waiting = {ExecutionId(f"x{n}"): "signal 'approve'" for n in range(4)}
+
+    # 5 of 10 documents have ended or wait after 10 s.
+    assert tally.remaining_s(110.0) == 10.0
+    assert describe_pace(tally, 110.0).endswith("10 s left, 4 wait for signal 'approve'")
+
+    tally.waiting = {ExecutionId(f"x{n}"): "signal 'approve'" for n in range(9)}
+    assert tally.remaining_s(110.0) is None

@@ -2,13 +2,16 @@
 
 import pytest
 
-from runnel.cli.render.overview import Overview
+from runnel.cli.render.overview import Overview, build_worker_row
 from runnel.cli.render.text import STATE_STYLES
 from runnel.cli.render.top_screen import allocate_rows, build_screen
 from runnel.client.execution_views import build_execution_summary
+from runnel.client.operations import build_worker_view
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import ExecutionHeader
+from runnel.ports.workers import WorkerInfo, WorkerRecord
+from runnel.settings.model import Settings
 from runnel.views.operations import QueueView
 
 
@@ -72,3 +75,13 @@ def test_a_screen_shows_the_rows_that_fit_and_counts_the_hidden_ones() -> None:
     assert f"under way  ({40 - len(shown)} more)" in lines
     assert "  none; start one with: runnel worker" in lines
     assert any(line.startswith("python") and "no worker is alive" in line for line in lines)
+
+
+@pytest.mark.parametrize(("holds", "shown"), [(0, "0/8"), (8, "8/8"), (28, "8/8 +20")])
+def test_a_worker_is_never_busier_than_its_slots(holds: int, shown: str) -> None:
+    about = WorkerInfo(host="h", concurrency=8)
+    record = WorkerRecord(worker="w", counter=1, holds=holds, about=about, silent_s=0.0)
+
+    row = build_worker_row(build_worker_view(record, Settings()), 0.0)
+
+    assert row[2].text == shown

@@ -88,7 +88,7 @@ async def test_a_map_whose_items_all_wait_shows_the_next_item(
     lose_twice(driver, "m", 0, 1)
 
     [line] = capture_progress(driver, capsys)
-    [stuck] = list_node_waits(await load_view(driver), [])
+    [stuck] = list_node_waits(await load_view(driver), [], is_owned=True)
 
     first = min(driver.root.maps[0].active.items(), key=lambda entry: entry[1].due or 0.0)
     text = f"item {first[0]} (and 1 more): its next attempt ({DIED})"
@@ -100,9 +100,11 @@ async def test_a_map_with_a_running_item_does_not_wait() -> None:
     driver = start_map(2)
     lose_twice(driver, "m", 1)
 
-    [stuck] = list_node_waits(await load_view(driver), [])
+    [stuck] = list_node_waits(await load_view(driver), [], is_owned=True)
 
     assert stuck.waits_for == "its own code"
+    [stuck] = list_node_waits(await load_view(driver), [], is_owned=False)
+    assert stuck.waits_for == "a process that runs it again"
     assert summarize_waiting_items(driver.root.maps[0]) is None
 
 

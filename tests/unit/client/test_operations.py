@@ -29,8 +29,8 @@ def worker(
         (worker(), "alive"),
         (worker(is_draining=True), "draining"),
         (worker(silent_s=10.0), "silent"),
-        (worker(silent_s=10.0, beat_s=3.0), "alive"),
-        (worker(silent_s=11.0, beat_s=3.0), "silent"),
+        (worker(silent_s=11.0, beat_s=4.0), "alive"),
+        (worker(silent_s=13.0, beat_s=4.0), "silent"),
         (worker(silent_s=10.0, is_dead=True), "dead"),
     ],
 )

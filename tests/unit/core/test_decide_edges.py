@@ -128,7 +128,7 @@ def test_a_forced_cancel_ends_the_clean_up_too() -> None:
 def test_an_orderly_shutdown_is_not_a_crash() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
-    for _ in range(driver.policy.losses_max + 5):
+    for _ in range(driver.policy.crashes_max + 5):
         driver.start_task("a")
         driver.lose("a", was_started=False)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, RetryPolicy
+from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, ErrorInfo, RetryPolicy
 from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
@@ -137,6 +137,33 @@ def test_fail_fast_cancels_running_nodes_and_runs_the_clean_up() -> None:
     driver.finish_all()
     assert driver.root.state is X.FAILED
     assert "node 'a' failed: ValueError: bad" in str(driver.root.error)
+    assert driver.root.nodes[1].reason == driver.root.nodes[2].reason == "node 'a' failed"
+
+
+def test_a_skipped_node_names_the_rule_that_was_not_met() -> None:
+    skipping = make_workflow(
+        make_node("a"),
+        make_node("undo", "a", run_when=RunWhen.ONE_FAILED),
+        make_node("then", "undo", run_when=RunWhen.ALL_COMPLETED),
+    )
+    driver = CoreDriver(skipping).start()
+    driver.finish_all()
+
+    assert [run.reason for run in driver.root.nodes[1:]] == [
+        "run_when one_failed was not met: no parent failed",
+        "run_when all_completed was not met: a parent was skipped",
+    ]
+
+
+def test_a_failed_map_has_the_traceback_of_its_item() -> None:
+    driver = CoreDriver(make_workflow(make_node("m", for_each="[1, 2]"))).start()
+    error = ErrorInfo(type="ValueError", message="bad", traceback="line 4")
+
+    driver.fail("m", item=1, error=error)
+
+    assert driver.root.nodes[0].error == ErrorInfo(
+        type="ValueError", message="item 1: bad", traceback="line 4"
+    )
 
 
 def test_continue_skips_the_dependents_of_a_failed_node_and_runs_all_others() -> None:
@@ -240,13 +267,28 @@ def test_a_lost_task_is_issued_again_and_its_late_report_is_refused() -> None:
 def test_a_task_that_keeps_killing_its_workers_goes_to_the_dead_letters() -> None:
     driver = CoreDriver(make_workflow(make_node("a"))).start()
 
-    for _ in range(driver.policy.losses_max + 1):
+    for _ in range(driver.policy.crashes_max + 1):
+        assert driver.states()["a"] is S.QUEUED
+        driver.lose("a", was_alone=True)
+
+    assert driver.root.state is X.FAILED
+    assert str(driver.root.nodes[0].error) == (
+        "CrashLoop: 4 processes died while they ran this task and no other task"
+    )
+    assert len(driver.dead_letters) == 1
+
+
+def test_a_task_that_was_never_alone_when_its_process_died_does_not_fail() -> None:
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
+
+    for _ in range(5 * driver.policy.crashes_max):
         driver.lose("a", was_started=True)
         driver.advance(CRASH_SPREAD_S_MAX)
 
-    assert driver.root.state is X.FAILED
-    assert "processes died" in str(driver.root.nodes[0].error)
-    assert len(driver.dead_letters) == 1
+    assert driver.states()["a"] is S.QUEUED
+    assert driver.tasks[driver.token("a")].losses == 5 * driver.policy.crashes_max
+    driver.finish("a")
+    assert driver.root.state is X.COMPLETED
 
 
 def test_tasks_whose_workers_died_twice_are_issued_again_at_different_times() -> None:

@@ -6,7 +6,7 @@ from msgspec import Raw
 from runnel.core.commands import StartExecution, TakeOver
 from runnel.core.execution import Execution
 from runnel.core.ids import NodeId
-from runnel.core.rerun import select_reused_results
+from runnel.core.rerun import find_undone_results, select_reused_results
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
@@ -232,3 +232,38 @@ def test_a_config_may_be_replaced_and_name_any_ancestor() -> None:
     assert bytes(task.config) == bytes(config)
     assert set(task.inputs) == {"a", "b"}
     assert task.parents == 1
+
+
+ORDER = {
+    "reserve": [],
+    "charge": ["reserve"],
+    "ship": ["charge"],
+    "refund": ["charge", "ship"],
+    "report": ["refund"],
+}
+
+
+@pytest.mark.parametrize(
+    ("clean_up", "completed", "again", "undone"),
+    [
+        ("refund report", "reserve charge refund report", "", "reserve charge"),
+        ("refund", "reserve charge refund", "", "reserve charge"),
+        ("report", "reserve charge report", "", "reserve charge"),
+        ("refund", "reserve charge refund", "charge", "reserve"),
+        ("refund", "reserve charge refund", "reserve", ""),  # charge depends on it
+        ("", "reserve charge", "", ""),  # no clean-up ran
+        ("refund report", "refund report", "", ""),  # no other node completed
+    ],
+)
+def test_results_may_be_undone_if_clean_up_nodes_that_ran_depend_on_them(
+    clean_up: str, completed: str, again: str, undone: str
+) -> None:
+    found = find_undone_results(
+        ORDER,
+        clean_up=clean_up.split(),
+        completed=completed.split(),
+        nodes_to_rerun=again.split(),
+    )
+
+    assert list(found.results if found else ()) == undone.split()
+    assert list(found.clean_up if found else ()) == (clean_up.split() if undone else [])

@@ -7,7 +7,7 @@ import pytest
 
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
-from runnel.core.templates.nodes import RESERVED_NAMES
+from runnel.core.templates.nodes import INPUT_NODE, RESERVED_NAMES
 from runnel.core.validation import (
     PROBLEMS_SHOWN_MAX,
     DefinitionLimits,
@@ -58,7 +58,7 @@ def test_any_printable_id_is_allowed_and_can_be_referenced(name: str) -> None:
     assert find_problems(workflow(node(name), reader)) == []
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES - {INPUT_NODE}))
 def test_reserved_names_are_refused_as_ids(name: str) -> None:
     (problem,) = find_problems(workflow(node(name)))
 
@@ -66,6 +66,39 @@ def test_reserved_names_are_refused_as_ids(name: str) -> None:
         f"node '{name}': the id is a reserved name of templates; choose another, such as "
         f"'{name}_node'"
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"operaton": "map"}, "config.operaton: the handler 'data_processor' has no such setting"),
+        ({"data": [], "fields": ["a"]}, "config.operation: 'fields' beside data is a setting of"),
+    ],
+)
+def test_a_forgotten_operation_is_refused(config: dict[str, Any], problem: str) -> None:
+    (found,) = find_problems(workflow(node("a", handler="data_processor", config=config)))
+
+    assert found.startswith(f"node 'a': {problem}")
+
+
+@pytest.mark.parametrize(
+    ("provider", "is_valid"),
+    [
+        (node("input", handler="input"), True),
+        (node("input", handler="input", config={"default": 1}), False),
+        (node("input", handler="input", for_each="{{ input.items }}"), False),
+        (node("input", handler="output"), False),
+    ],
+)
+def test_only_a_node_that_provides_the_input_is_called_input(
+    provider: Node, is_valid: bool
+) -> None:
+    reader = node("a", "input", config={"x": "{{ input.x }}", "y": "{{ nodes['input'].y }}"})
+
+    problems = find_problems(workflow(provider, reader))
+
+    assert (problems == []) is is_valid
+    assert is_valid or "only a node with the handler 'input'" in problems[0]
 
 
 @pytest.mark.parametrize(

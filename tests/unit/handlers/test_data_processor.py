@@ -62,6 +62,7 @@ GOOD: list[tuple[dict[str, Any], Any]] = [
         {"a": {"x": 1, "y": 2}},
     ),
     ({"operation": "merge", "data": [[1], [], [2, 3]]}, [1, 2, 3]),
+    ({"b": {"x": 1}, "c": [2]}, {"b": {"x": 1}, "c": [2]}),
     ({"operation": "merge", "data": []}, {}),
     ({"operation": "aggregate", "data": ORDERS, "function": "sum", "field": "total"}, 60),
     ({"operation": "aggregate", "data": [1, 2], "function": "avg"}, 1.5),
@@ -103,13 +104,6 @@ def test_an_operation_returns_the_documented_result(config: dict[str, Any], expe
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    (
-        {},
-        (
-            "config.operation: the handler 'data_processor' needs this setting; expected one of "
-            "pick, map"
-        ),
-    ),
     ({"operation": "explode", "data": []}, "got 'explode'"),
     (
         {"operation": "pick", "fields": ["a"]},

@@ -41,7 +41,8 @@ def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
 
     assert str(caught.value) == (
         f"this worker may not use the function '{HERE}:answer': the operator of the worker has to "
-        f"allow it, for example with RUNNEL_ALLOW_PYTHON={HERE}:answer"
+        f"allow it, for example with the option --app {HERE}, or with "
+        f"RUNNEL_ALLOW_PYTHON={HERE}:answer"
     )
     assert caught.value.retryable is False
 
@@ -117,7 +118,7 @@ async def test_on_servers_nothing_is_allowed_by_default(
 
 
 def test_functions_of_the_app_module_are_allowed() -> None:
-    plan = build_server_handlers(Settings(), RealClock(), app_module=HERE).get("python").plan
+    plan = build_server_handlers(Settings(), RealClock(), app_modules=[HERE]).get("python").plan
 
     assert plan({"function": f"{HERE}:answer"}).function() == 42
     with pytest.raises(NotAllowedError):
@@ -126,7 +127,7 @@ def test_functions_of_the_app_module_are_allowed() -> None:
 
 def test_tasks_that_the_app_imported_are_allowed() -> None:
     handlers = build_server_handlers(
-        Settings(), RealClock(), app_module="flows", app_tasks=[f"{HERE}:answer"]
+        Settings(), RealClock(), app_modules=["flows"], app_tasks=[f"{HERE}:answer"]
     )
     plan = handlers.get("python").plan
 

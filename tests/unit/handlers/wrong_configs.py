@@ -10,7 +10,7 @@ MOCK = (
 AT = "https://example.org/"
 
 HTTP: list[tuple[dict[str, Any], str]] = [
-    ({}, f"config.url: {URL}; without one, set mock: true"),
+    ({}, f"config.url: {URL}; without one, set mock: true, or RUNNEL_MOCK_SERVICES=true"),
     ({"url": "example.org"}, f"config.url: {URL}, got 'example.org'"),
     ({"url": "file:///etc/passwd"}, f"config.url: {URL}, got 'file:///etc/passwd'"),
     ({"url": "http://a:b@example.org"}, f"config.url: {URL}, got 'http://a:b@example.org'"),
@@ -105,7 +105,10 @@ LLM: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"prompt": "x"},
-        "config.model: expected a text that is not empty; without one, set mock: true",
+        (
+            "config.model: expected a text that is not empty; without one, set mock: true, or "
+            "RUNNEL_MOCK_SERVICES=true"
+        ),
     ),
     (
         {"model": "m", "messages": [{"content": "x"}]},

@@ -28,7 +28,7 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "RUNNEL_LOG_LEVEL": ("debug", {"log_level": "debug"}),
     "RUNNEL_DATA_DIR": ("/tmp/x", {"data_dir": Path("/tmp/x")}),
     "RUNNEL_DURABILITY": ("power", {"durability": "power"}),
-    "RUNNEL_CRASH_LOOP_LIMIT": ("9", {"losses_max": 9}),
+    "RUNNEL_CRASH_LOOP_LIMIT": ("9", {"crashes_max": 9}),
     "RUNNEL_CACHED_EXECUTIONS": ("10", {"cached_executions_max": 10}),
     "RUNNEL_PARTITIONS": ("64", {"partitions": 64}),
     "RUNNEL_SERVER": ("https://runnel.internal", {"server_url": "https://runnel.internal"}),
@@ -57,6 +57,7 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "RUNNEL_LLM_URL": ("http://models:8000/v1", {"llm_url": "http://models:8000/v1"}),
     "RUNNEL_LLM_API_KEY": ("sk-geheim", {"llm_api_key": "sk-geheim"}),
+    "RUNNEL_MOCK_SERVICES": ("true", {"mocks_services": True}),
     "RUNNEL_SECRETS_FILE": ("/run/secrets", {"secrets_file": Path("/run/secrets")}),
     "REDIS_PORT": ("6380", {"redis_port": 6380}),
     "REDIS_DB": ("3", {"redis_db": 3}),
@@ -74,6 +75,7 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "POSTGRES_PASSWORD": ("geheim", {"postgres_password": "geheim"}),
     "POSTGRES_SCHEMA": ("s", {"postgres_schema": "s"}),
     "POSTGRES_MAX_CONNECTIONS": ("3", {"postgres_connections_max": 3}),
+    "RUNNEL_START_TIMEOUT": ("0", {"start_timeout_s": 0.0}),
     "POSTGRES_TIMEOUT": ("2", {"postgres_timeout_s": 2.0}),
     "ORCHESTRATOR_CHECKPOINT_INTERVAL": ("9", {"archive_alarm_s": 9.0}),
     "ORCHESTRATOR_JOURNAL_MAX": ("500", {"journal_entries_max": 500}),
@@ -243,9 +245,15 @@ def test_contradicting_settings_are_reported_at_once() -> None:
         read_settings(beats | delays)
 
     assert raised.value.problems == (
-        f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3.5 times {BEAT} (2), got 3",
+        f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3 times {BEAT} (2), got 3",
         "RETRY_MAX_DELAY: expected at least RETRY_INITIAL_DELAY (90), got 60",
     )
+
+
+def test_three_heartbeats_per_timeout_are_accepted() -> None:
+    settings = read_settings({"WORKER_HEARTBEAT_INTERVAL": "5", "WORKER_HEARTBEAT_TIMEOUT": "15"})
+
+    assert (settings.heartbeat_interval_s, settings.heartbeat_timeout_s) == (5.0, 15.0)
 
 
 def test_a_shorter_heartbeat_timeout_alone_shortens_the_interval() -> None:

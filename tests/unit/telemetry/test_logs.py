@@ -112,6 +112,15 @@ def test_the_end_of_an_execution_is_logged_and_a_failure_is_a_warning(
     assert failed["error"] == "ValueError: it broke"
 
 
+def test_a_duplicate_run_is_logged_as_a_warning(captured: CapturedLog) -> None:
+    LogTelemetry().event(
+        names.REPORT_REFUSED, worker="w", execution_id="e1", node_id="a", attempt=1
+    )
+
+    (line,) = captured.documents
+    assert (line["event"], line["level"], line["node_id"]) == ("report.refused", "warning", "a")
+
+
 def test_every_settled_node_is_logged_at_debug_level(captured: CapturedLog) -> None:
     error = ErrorInfo(type="ValueError", message="it broke")
     events: list[AnyEvent] = [

@@ -250,6 +250,21 @@ def test_metrics_of_user_code_appear_under_their_name() -> None:
     assert "runnel_events_total" not in values
 
 
+def test_observed_values_become_a_histogram_with_bounds_for_any_value() -> None:
+    metrics = MetricsTelemetry()
+
+    for value in (-1.0, 0.93, 0.97, 2_000_000.0):
+        user(metrics, "value", "confidence", value)
+
+    values = read(metrics)
+    buckets = values["runnel_user_confidence_bucket"]
+    assert buckets["python", "0"] == 1
+    assert buckets["python", "0.95"] == 2
+    assert buckets["python", "1e+06"] == 3
+    assert values["runnel_user_confidence_count"] == {("python",): 4}
+    assert values["runnel_user_confidence_sum"][("python",)] == pytest.approx(2_000_000.9)
+
+
 def test_the_number_of_user_metrics_is_limited() -> None:
     metrics = MetricsTelemetry()
 

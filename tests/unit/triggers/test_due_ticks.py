@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from runnel.core.ids import ExecutionId
-from runnel.triggers.cron import DueTicks
 from runnel.triggers.due_ticks import (
+    DueTicks,
     TickResult,
     compute_wake_time,
     derive_tick_execution_id,

@@ -4,12 +4,12 @@ from datetime import datetime
 
 import pytest
 
-from runnel.triggers.cron import (
+from runnel.triggers.cron import compute_next_ticks
+from runnel.triggers.due_ticks import (
     CATCH_UP_MAX,
     COUNTED_TICKS_MAX,
     DueTicks,
     compute_due_ticks,
-    compute_next_ticks,
 )
 from runnel.views.trigger import Schedule
 

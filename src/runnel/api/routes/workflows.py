@@ -1,6 +1,6 @@
 """Routes of workflows: submit, run by name, list, read, draw, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,6 +8,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from runnel.api.requests import (
+    ActivateRequest,
     AfterParam,
     IdempotencyKeyHeader,
     LimitParam,
@@ -18,6 +19,7 @@ from runnel.api.requests import (
 from runnel.api.requests import read_workflow as read_workflow_body
 from runnel.api.resource_router import BODY_STATUSES, OtherAnswer, ResourceRouter
 from runnel.api.responses import WORKFLOW_REQUEST_BODY
+from runnel.api.security.access_control import Caller
 from runnel.api.security.middleware import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
 from runnel.client.definitions import build_stored_workflow, build_workflow_view
@@ -32,6 +34,7 @@ from runnel.views.execution import HeldExecution, NewExecution
 from runnel.views.page import Page
 from runnel.views.token import Scope
 from runnel.views.workflow import (
+    ActiveVersion,
     DeletedWorkflow,
     GraphView,
     ListedWorkflow,
@@ -105,8 +108,9 @@ async def list_workflows(
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
     definitions = await app_state.backend.archive.list_workflows(after=after or "", limit=limit)
+    active = await app_state.client.library.list_active_versions(after=after or "", limit=limit)
     return Page(
-        items=_build_listed_workflows(definitions, with_documents=documents),
+        items=_build_listed_workflows(definitions, active, with_documents=documents),
         next=definitions[-1].name if len(definitions) == limit else None,
     )
 
@@ -163,8 +167,42 @@ async def list_versions(
     limit: LimitParam = 50,
     documents: WithDocumentsParam = False,
 ) -> Page[ListedWorkflow]:
-    definitions = await app_state.client.library.list_definitions(name, limit=limit)
-    return Page(items=_build_listed_workflows(definitions, with_documents=documents), next=None)
+    library = app_state.client.library
+    definitions = await library.list_definitions(name, limit=limit)
+    active = {name: await library.find_active_version(name)}
+    return Page(
+        items=_build_listed_workflows(definitions, active, with_documents=documents), next=None
+    )
+
+
+@routes.operation(
+    "GET /workflows/{name:path}/active",
+    Scope.READ,
+    "Get the version that runs by name, and who activated it",
+    404,
+)
+async def read_active_version(
+    name: WorkflowNameParam, app_state: AppStateDependency
+) -> ActiveVersion:
+    return await app_state.client.library.active(name)
+
+
+@routes.operation(
+    "POST /workflows/{name:path}/activate",
+    Scope.OPERATE,
+    "Set the version that runs by name: for runs, webhooks and schedules without a version",
+    404,
+    409,
+)
+async def activate_version(
+    name: WorkflowNameParam,
+    request: Request,
+    body: ActivateRequest,
+    app_state: AppStateDependency,
+) -> ActiveVersion:
+    caller: Caller = request.state.caller
+    author = body.author if caller.token_id is None else caller.name
+    return await app_state.client.library.activate(name, body.version, author=author or caller.name)
 
 
 @routes.operation(
@@ -215,7 +253,15 @@ async def _read_body(request: Request, app_state: AppState) -> Workflow:
 
 
 def _build_listed_workflows(
-    definitions: Sequence[Definition], *, with_documents: bool
+    definitions: Sequence[Definition],
+    active: Mapping[str, int | None],
+    *,
+    with_documents: bool,
 ) -> list[ListedWorkflow]:
     build = build_workflow_view if with_documents else build_stored_workflow
-    return [ListedWorkflow(**msgspec.structs.asdict(build(item))) for item in definitions]
+    return [
+        ListedWorkflow(
+            **msgspec.structs.asdict(build(item)) | {"active_version": active.get(item.name)}
+        )
+        for item in definitions
+    ]

@@ -20,6 +20,7 @@ from runnel.authoring.decorators.placeholders import (
     get_trace,
     get_value_and_default,
     is_identifier,
+    replaces_null,
     split_path,
 )
 from runnel.authoring.decorators.source_location import (
@@ -166,7 +167,11 @@ class TemplateWriter:
             if isinstance(inner, ResultPlaceholder | ItemPlaceholder)
             else self._write_operand(inner)
         )
-        return f"{source} | default({self.write_expression(fallback)})"
+        if fallback is None or not replaces_null(value):
+            return f"{source} | default({self.write_expression(fallback)})"
+        is_missing = f"({source} | default(none)) is none"
+        part = fallback if isinstance(fallback, Placeholder) else Constant(fallback)
+        return f"{self._write_operand(part)} if {is_missing} else {source}"
 
     def _write_path(self, value: Placeholder) -> tuple[str, bool]:
         holder = split_path(value)[0]

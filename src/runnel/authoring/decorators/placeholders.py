@@ -152,12 +152,13 @@ class ExpressionPlaceholder(Placeholder):
 
 
 class DefaultPlaceholder(Placeholder):
-    """A placeholder with a default, which replaces a missing value."""
+    """A placeholder with a default, which replaces a missing value, or also null."""
 
-    __slots__ = ("_default", "_value")
+    __slots__ = ("_default", "_replaces_null", "_value")
 
-    def __init__(self, value: Placeholder, default: object) -> None:
+    def __init__(self, value: Placeholder, default: object, *, replaces_null: bool = False) -> None:
         super().__init__(get_trace(value))
+        object.__setattr__(self, "_replaces_null", replaces_null)
         object.__setattr__(self, "_value", value)
         object.__setattr__(self, "_default", default)
 
@@ -187,6 +188,10 @@ def get_value_and_default(placeholder: DefaultPlaceholder) -> tuple[Placeholder,
     return value, object.__getattribute__(placeholder, "_default")
 
 
+def replaces_null(placeholder: DefaultPlaceholder) -> bool:
+    return bool(object.__getattribute__(placeholder, "_replaces_null"))
+
+
 def get_root(placeholder: ResultPlaceholder) -> str:
     return str(object.__getattribute__(placeholder, "_root"))
 
@@ -213,9 +218,20 @@ def describe_placeholder(placeholder: Placeholder) -> str:
         if root == "secrets" and path:
             return f"the secret '{path[0]}'"
         return f"the result '{root}{''.join(map(_format_key, path))}'"
-    return (
-        "a text that contains results" if isinstance(holder, Text) else "an expression of results"
-    )
+    if isinstance(holder, Text):
+        return "a text that contains results"
+    return "an expression of inputs" if _has_only_inputs(holder) else "an expression of results"
+
+
+def _has_only_inputs(placeholder: Placeholder) -> bool:
+    """Returns True if an expression reads the input of the workflow, and no result of a task."""
+    holder = split_path(placeholder)[0]
+    if isinstance(holder, DefaultPlaceholder):
+        return _has_only_inputs(get_value_and_default(holder)[0])
+    if isinstance(holder, ExpressionPlaceholder):
+        parts = [part for part in get_parts(holder) if isinstance(part, Placeholder)]
+        return all(map(_has_only_inputs, parts))
+    return isinstance(holder, ResultPlaceholder) and get_root(holder) == "input"
 
 
 def _format_key(key: PathKey) -> str:

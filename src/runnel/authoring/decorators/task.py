@@ -72,13 +72,7 @@ class TracedCallable:
         """
         return self._copy_with(_after=(*self._after, *results))
 
-    def when(self, condition: object) -> Self:
-        """Returns a copy that runs only if the condition holds: `parse.when(page["size"] > 3)`.
-
-        If the condition is false, the node is skipped, and its result is None. The condition is a
-        comparison of results, or a text in the expression language of workflow files, such as
-        "'x' in fetch.tags". Raises InputError for any other type.
-        """
+    def _add_condition(self, condition: object) -> Self:
         if isinstance(condition, Text) or not isinstance(condition, Placeholder | str | bool):
             raise _build_error(
                 f"has an invalid condition: {self.label}.when: expected a comparison of results, "
@@ -160,6 +154,10 @@ class TracedHandler(TracedCallable):
         super().__init__(name, name, options)
         self._check_mode(self._options)
 
+    def when(self, condition: object) -> Self:
+        """Returns a copy that runs only if the condition holds, like `Task.when`."""
+        return self._add_condition(condition)
+
     def __call__(self, **config: Any) -> Any:
         """Adds a node with this config, and returns a placeholder for its result.
 
@@ -221,6 +219,15 @@ class Task(TracedCallable, Generic[P, R]):
         if trace is None:
             return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # the type of the user's function
         return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # a placeholder for the result
+
+    def when(self, condition: object) -> "Task[P, R | None]":
+        """Returns a copy that runs only if the condition holds: `parse.when(page["size"] > 3)`.
+
+        If the condition is false, the node is skipped, and its result is None. The condition is a
+        comparison of results, or a text in the expression language of workflow files, such as
+        "'x' in fetch.tags". Raises InputError for any other type.
+        """
+        return self._add_condition(condition)  # type: ignore[return-value]  # R | None is the result of a node that may be skipped
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """Adds a node that runs the task once per item of a list: `parse.map(page["links"])`.
@@ -295,10 +302,12 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
 
     - `retries`: how often a failed attempt is repeated (default 3), or a RetryPolicy
     - `timeout`: limit of one attempt, in seconds or as timedelta
-    - `soft_timeout`: after which time SoftTimeoutError is raised inside the attempt, for clean-up
+    - `soft_timeout`: after which time SoftTimeoutError is raised inside the attempt, for clean-up;
+      a plain function in a thread can't be interrupted, and reads `ctx.soft_timeout` instead
     - `cache`: reuses the result of an equal task: True, seconds, a timedelta, or a Cache
     - `run_when`: which states of its parents start the node, for example "one_failed"
-    - `resource_tag`: the name of the workflow's rate limit that each attempt counts against
+    - `resource_tag`: the name of the workflow's rate limit that each attempt counts against; each
+      value of a template, such as "user-{{ input.user }}", has a rate of its own
     - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time
     - `queue`: the queue of the tasks; the default is the queue of the handler
     - `mode`: where the function runs: "auto", "loop", "thread" or "process"
@@ -354,14 +363,15 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
 
 
 def default(result: Any, value: Any) -> Any:
-    """Replaces a missing result by `value`: `default(page["title"], "no title")`.
+    """Replaces a missing result or None by `value`: `default(page["title"], "no title")`.
 
     A result is missing if its task was skipped, or if the result has no such item. Returns a
-    placeholder. Outside of a workflow, `default` returns the result unchanged.
+    placeholder. Outside of a workflow, `default` returns `value` for None, and any other result
+    unchanged.
     """
-    if not isinstance(result, Placeholder):
-        return result
-    return DefaultPlaceholder(result, value)
+    if isinstance(result, Placeholder):
+        return DefaultPlaceholder(result, value, replaces_null=True)
+    return value if result is None else result
 
 
 def item() -> Any:

@@ -2,8 +2,11 @@
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 import msgspec
@@ -25,6 +28,7 @@ from runnel.authoring.decorators.source_location import (
 from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
 from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
 from runnel.authoring.decorators.untraceable_code import check_untraceable_code
+from runnel.authoring.input_schema import is_surely_valid
 from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
@@ -55,7 +59,7 @@ def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | N
     return {
         "type": "object",
         "properties": {
-            name: schema | _build_default(parameter)
+            name: _add_default(schema, parameter)
             for schema, (name, parameter) in zip(schemas, parameters.items(), strict=True)
         },
         **({"required": required} if required else {}),
@@ -126,8 +130,17 @@ def _build_schema_components(hints: list[Any]) -> tuple[Sequence[dict[str, Json]
     return msgspec.json.schema_components(hints, ref_template="#/$defs/{name}")
 
 
-def _build_default(parameter: inspect.Parameter) -> dict[str, Json]:
-    return {} if parameter.default is _NO_DEFAULT else {"default": _to_json(parameter.default)}
+def _add_default(schema: dict[str, Json], parameter: inspect.Parameter) -> dict[str, Json]:
+    """Returns the schema of a parameter with its default.
+
+    The default is stored in the input, so `name: str = None` also accepts null.
+    """
+    if parameter.default is _NO_DEFAULT:
+        return schema
+    default = _to_json(parameter.default)
+    if default is None and not is_surely_valid(schema, None):
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    return schema | {"default": default}
 
 
 def _to_json(value: object) -> Json:
@@ -181,7 +194,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         self._fields = _parse_options(options, label)
         self._parameters = FunctionParameters(function, label=label, has_context=False)
         check_parameters(self._parameters.signature.parameters.values(), label)
-        self._traced: dict[RetryPolicy, Workflow] = {}
+        self._traced: dict[RetryPolicy, tuple[Workflow, list[object]]] = {}
 
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
         """Traces the function and returns the model that the engine runs.
@@ -192,14 +205,14 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         graph that can't run.
         """
         policy = retry or RetryPolicy()
-        workflow = self._traced.get(policy)
+        workflow = self._find_traced(policy)
         if workflow is None:
             workflow = self._trace(policy, get_current_trace())
             problems = find_problems(workflow)
             if problems:
                 source = f"{self._location.display_path}: workflow {describe_value(self.name)}"
                 raise InvalidWorkflowError(problems, source=source)
-            self._traced[policy] = workflow
+            self._traced[policy] = workflow, collect_used_objects(self.function)
         return workflow
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
@@ -222,6 +235,10 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             )
         arguments = self._parameters.bind(args, kwargs)
         return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for the result
+
+    def when(self, condition: object) -> "TracedWorkflow[P, R | None]":
+        """Returns a copy that runs only if the condition holds, like `Task.when`."""
+        return self._add_condition(condition)  # type: ignore[return-value]  # R | None is the result of a node that may be skipped
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """Adds a node that runs one child execution per item: `crawl.map(sites)`.
@@ -250,7 +267,16 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
                     "inside a task, or use map"
                 )
             ancestor = ancestor.caller
-        return self._traced.get(trace.retry) or self._trace(trace.retry, trace)
+        return self._find_traced(trace.retry) or self._trace(trace.retry, trace)
+
+    def _find_traced(self, retry: RetryPolicy) -> Workflow | None:
+        """Returns the cached workflow; None if a test has replaced a task since it was traced."""
+        if retry not in self._traced:
+            return None
+        workflow, former = self._traced[retry]
+        used = collect_used_objects(self.function)
+        is_same = len(used) == len(former) and all(map(operator.is_, used, former))
+        return workflow if is_same else None
 
     def _trace(self, retry: RetryPolicy, caller: Trace | None) -> Workflow:
         check_untraceable_code(self.function)
@@ -279,6 +305,8 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
 
     def _placeholders(self, trace: Trace) -> dict[str, Placeholder]:
         workflow_input = ResultPlaceholder(trace, "input")
+        # The client stores the defaults in the input. The templates name them too, so that a
+        # definition keeps its hash, which keys of earlier runs and pinned versions refer to.
         defaults = collect_defaults(self.function)
         placeholders: dict[str, Placeholder] = {}
         for name in self._parameters.signature.parameters:
@@ -286,6 +314,45 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             if name in defaults:
                 placeholders[name] = DefaultPlaceholder(placeholders[name], defaults[name])
         return placeholders
+
+
+def collect_used_objects(function: AnyFunction) -> list[object]:
+    """Returns the objects that the names in a function and in its helpers refer to now.
+
+    Includes attributes of modules, and follows functions and workflows that the function names.
+    """
+    found: list[object] = []
+    pending: list[object] = [function]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        current = current.function if isinstance(current, TracedWorkflow) else current
+        if not isinstance(current, FunctionType) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        used = _list_named_objects(current)
+        found += used
+        pending += used
+    return found
+
+
+def _list_named_objects(function: FunctionType) -> list[object]:
+    variables = function.__globals__
+    names = _list_names(function.__code__)
+    used = [variables[name] for name in names if name in variables]
+    modules = [item for item in used if isinstance(item, ModuleType)]
+    used += [vars(item)[name] for item in modules for name in names if name in vars(item)]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # an empty cell
+            used.append(cell.cell_contents)
+    return used
+
+
+@functools.cache
+def _list_names(code: CodeType) -> tuple[str, ...]:
+    """Returns the global names and attributes in the code, also in functions inside it."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return (*code.co_names, *(name for part in inner for name in _list_names(part)))
 
 
 def _check_function(function: Any, label: str) -> None:

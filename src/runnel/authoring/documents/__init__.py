@@ -299,9 +299,9 @@ def _iterate_named_entry(
 
 
 def load_file(
-    path: Path, *, resolve: ResolveWorkflow | None = None, retry: RetryPolicy | None = None
+    path: Path | str, *, resolve: ResolveWorkflow | None = None, retry: RetryPolicy | None = None
 ) -> Workflow:
-    """Loads a workflow from a YAML or JSON file: `load_file(Path("flow.yaml"))`.
+    """Loads a workflow from a YAML or JSON file: `load_file("flow.yaml")`.
 
     `resolve` returns a stored workflow by name, for nodes that refer to a child workflow by name.
     `retry` provides the retry settings that nodes leave out.
@@ -309,5 +309,5 @@ def load_file(
     Returns the Workflow. Raises InvalidWorkflowError with every problem of keys and values. The
     graph is checked later, when the workflow is run or submitted.
     """
-    data = read_data(path)
-    return read_document(data, source=str(path), file=path, resolve=resolve, retry=retry)
+    file = Path(path)
+    return read_document(read_data(file), source=str(path), file=file, resolve=resolve, retry=retry)

@@ -39,7 +39,8 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "version": "A note for readers. Runnel does not store it, and numbers versions by content",
         "nodes": "The steps of the workflow: a list of nodes, or an object of nodes by id",
         "input": (
-            "JSON Schema that the input of every execution must match. Without a schema, any input "
+            "JSON Schema that the input of every execution must match. The `default` of a missing "
+            "property is stored in the input. Without a schema, any input "
             "is valid"
         ),
         "on_failure": (
@@ -83,9 +84,13 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "timeout_seconds": "Time limit of one attempt. An attempt that exceeds it has failed",
         "soft_timeout_seconds": (
             "Time after which SoftTimeoutError is raised inside an attempt, so that the code can "
-            "clean up before timeout_seconds"
+            "clean up before timeout_seconds. Code in a thread can't be interrupted, and reads "
+            "ctx.soft_timeout instead"
         ),
-        "resource_tag": "Entry of the workflow's rate_limits that each attempt counts against",
+        "resource_tag": (
+            "Entry of the workflow's rate_limits that each attempt counts against. Each value of a "
+            "template has a rate of its own"
+        ),
         "concurrency_key": (
             "Template. At most concurrency_limit tasks with an equal key run at a time"
         ),

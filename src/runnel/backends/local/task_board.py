@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -60,10 +61,74 @@ class Waiter:
     event: asyncio.Event
 
 
+# Sorts the tasks of one workflow: the place of the task, its execution, whether it is a first
+# attempt, and the order of arrival.
+SortKey: TypeAlias = tuple[float, str, bool, int]
+
+
+class ReadyQueue:
+    """The waiting tasks of one queue.
+
+    Workflows take turns. Within a workflow, tasks are sorted by place and execution, so the oldest
+    execution comes first. A task that is issued again comes first within its execution.
+    """
+
+    def __init__(self) -> None:
+        # All waiting tasks, in the order of arrival.
+        self.entries: OrderedDict[TaskToken, TaskEntry] = OrderedDict()
+        # A heap per workflow, in the order of turns. A discarded task stays in its heap until it
+        # comes first or until `_compact` removes it.
+        self._heaps: OrderedDict[str, list[tuple[SortKey, TaskEntry]]] = OrderedDict()
+        self._arrivals = count()
+        self._discarded = 0
+
+    def push(self, entry: TaskEntry) -> None:
+        task, token = entry.task, entry.task.token
+        self.entries[token] = entry
+        key = (task.place, token.execution_id, token.attempt == 1, next(self._arrivals))
+        heap = self._heaps.get(task.workflow)
+        if heap is None:
+            self._heaps[task.workflow] = [(key, entry)]
+        else:
+            heappush(heap, (key, entry))
+
+    def pop(self) -> TaskEntry:
+        """Removes and returns the next task of the workflow whose turn it is."""
+        heaps, entries = self._heaps, self.entries
+        while True:
+            workflow = next(iter(heaps))
+            heap = heaps[workflow]
+            while heap:
+                _, entry = heappop(heap)
+                if entries.pop(entry.task.token, None) is not None:
+                    if heap:
+                        heaps.move_to_end(workflow)
+                    else:
+                        del heaps[workflow]
+                    return entry
+                self._discarded -= 1
+            del heaps[workflow]
+
+    def discard(self, entry: TaskEntry) -> None:
+        if self.entries.pop(entry.task.token, None) is not None:
+            self._discarded += 1
+            if self._discarded > len(self.entries):
+                self._compact()
+
+    def _compact(self) -> None:
+        """Removes discarded tasks from the heaps, so that they use at most half of the memory."""
+        for workflow, heap in list(self._heaps.items()):
+            heap[:] = [pair for pair in heap if pair[1].task.token in self.entries]
+            heapify(heap)
+            if not heap:
+                del self._heaps[workflow]
+        self._discarded = 0
+
+
 class ReadyQueues:
     def __init__(self) -> None:
         # Only non-empty queues, in the order in which they are served.
-        self._queues: dict[str, OrderedDict[TaskToken, TaskEntry]] = {}
+        self._queues: dict[str, ReadyQueue] = {}
         # The waiters are in a dict, because the iteration order of a set of objects differs between
         # runs.
         self._waiters: dict[Waiter, None] = {}
@@ -72,8 +137,8 @@ class ReadyQueues:
         name = entry.task.queue
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = OrderedDict()
-        queue[entry.task.token] = entry
+            queue = self._queues[name] = ReadyQueue()
+        queue.push(entry)
         for waiter in self._waiters:
             if waiter.queues is None or name in waiter.queues:
                 waiter.event.set()
@@ -98,8 +163,8 @@ class ReadyQueues:
         """Removes the task from its queue, so that no worker can claim it."""
         queue = self._queues.get(entry.task.queue)
         if queue is not None:
-            queue.pop(entry.task.token, None)
-            if not queue:
+            queue.discard(entry)
+            if not queue.entries:
                 del self._queues[entry.task.queue]
 
     def names(self) -> list[str]:
@@ -107,10 +172,12 @@ class ReadyQueues:
         return sorted(self._queues)
 
     def list_waiting(self, queue: str) -> list[TaskEntry]:
-        return list(self._queues.get(queue, {}).values())
+        """Returns the waiting tasks of the queue in the order of arrival."""
+        ready = self._queues.get(queue)
+        return [] if ready is None else list(ready.entries.values())
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(len(queue.entries) for queue in self._queues.values())
 
     @contextmanager
     def subscribe(self, queues: Collection[str] | None) -> Iterator[asyncio.Event]:
@@ -125,15 +192,15 @@ class ReadyQueues:
     def _pop_many(self, name: str, limit: int) -> list[TaskEntry]:
         """Removes and returns up to `limit` tasks from the only queue that the caller serves."""
         queue = self._queues[name]
-        taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
-        if not queue:
+        taken = [queue.pop() for _ in range(min(limit, len(queue.entries)))]
+        if not queue.entries:
             del self._queues[name]
         return taken
 
     def _pop_one(self, name: str) -> TaskEntry:
         queue = self._queues.pop(name)
-        _, entry = queue.popitem(last=False)
-        if queue:
+        entry = queue.pop()
+        if queue.entries:
             self._queues[name] = queue
         return entry
 
@@ -331,8 +398,9 @@ class TaskBoard:
         if worker is None:
             return 0
         held = list(worker.held.values())
+        was_alone = is_crash and sum(entry.is_started for entry in held) == 1
         for entry in held:
-            self._lose(entry, reason, is_crash=is_crash)
+            self._lose(entry, reason, is_crash=is_crash, was_alone=was_alone)
         worker.wakeup.set()
         return len(held)
 
@@ -366,9 +434,17 @@ class TaskBoard:
             if entry.beats_missed >= BEATS_MISSED_MAX:
                 self._lose(entry, "its worker is alive but does not hold it", is_crash=False)
 
-    def _lose(self, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
+    def _lose(
+        self, entry: TaskEntry, reason: str, *, is_crash: bool, was_alone: bool = False
+    ) -> None:
         was_started = is_crash and entry.is_started
-        self.finish(entry, TaskLost(token=entry.task.token, reason=reason, was_started=was_started))
+        lost = TaskLost(
+            token=entry.task.token,
+            reason=reason,
+            was_started=was_started,
+            was_alone=was_started and was_alone,
+        )
+        self.finish(entry, lost)
 
     def _remove(self, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.pop(token, None)

@@ -25,6 +25,7 @@ from runnel.ports.store import (
     InboxEntry,
     Lease,
     LeaseRecord,
+    LossKind,
     TimerRecord,
     make_pending_header,
 )
@@ -208,7 +209,7 @@ class MemoryStore(LocalStore):
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
-    ) -> Mapping[TaskToken, bool | None]:
+    ) -> Mapping[TaskToken, LossKind | None]:
         reported = self._state.partitions[partition].inbox.list_reported_tokens()
         board = self._state.board
         return {

@@ -338,6 +338,8 @@ async def write_batch(connection: Connection, batch: Projection) -> None:
         await connection.copy_records_to_table(
             "dead_letters", records=batch.letters, columns=_LETTER_COLUMNS
         )
+        ids = list({str(row[_LETTER_COLUMNS.index("execution_id")]) for row in batch.letters})
+        await connection.execute(SQL["delete_replaced_letters"], ids)
     await write_applied(connection, batch)
 
 

@@ -367,6 +367,16 @@ WHERE rejected_at < $5::float8
     ))
     AND execution_id >= $3::text AND execution_id < $4::text;
 
+-- delete_replaced_letters: deletes the dead letters of executions that were rerun before the
+-- archiver stored the letters
+DELETE FROM dead_letters
+WHERE execution_id = ANY($1::text[])
+    AND EXISTS (
+        SELECT 1 FROM executions AS rerun
+        WHERE rerun.rerun_of = split_part(dead_letters.execution_id, '.', 1)
+            AND rerun.created_at >= dead_letters.rejected_at
+    );
+
 -- delete_letters: deletes dead letters by their content
 DELETE FROM dead_letters
 USING unnest($1::text[], $2::bytea[]) AS given (execution_id, body)

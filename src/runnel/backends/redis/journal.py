@@ -35,12 +35,15 @@ class RedisJournal:
 
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         key = f"{self._keys.journal}{lease.partition}"
-        with RestartFence(lease):
-            stream = await self._pool.call(
-                *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
-                expected_run_id=parse_run_id(lease),
-                is_large=True,
-            )
+        (stream,) = await run_fenced_script(
+            self._pool,
+            self._keys,
+            lease,
+            "read_journal",
+            keys=[key],
+            args=[f"{after + 1}-0", limit],
+            is_large=True,
+        )
         entries = [decode_journal_entry(entry_id, fields) for entry_id, fields in stream]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:

@@ -268,20 +268,23 @@ decode_timer_key = _timer_key_decoder.decode
 _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))
 
 
-def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
+def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, ...]:
     """Splits the message TaskLost at its token.
 
-    Returns the text before the token, the text after the token for a started task, and the text
-    after the token for a task that was not started. A Lua script inserts the token between these
-    texts, so the script need not know the format. Without `is_crash` both endings are equal,
-    because a regular shutdown does not count towards a crash loop.
+    Returns the text before the token, and three texts after the token: for the only started task of
+    a worker, for one of several started tasks, and for a task that was not started. A Lua script
+    inserts the token between these texts, so the script need not know the format. Without
+    `is_crash` all endings are equal, because a regular shutdown does not count towards a crash
+    loop.
     """
-    not_started = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason))
-    started = encode_message(
-        TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason, was_started=is_crash)
+    token = encode(_PLACEHOLDER_TOKEN)
+    before = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason)).partition(token)[0]
+    flags = ((is_crash, is_crash), (is_crash, False), (False, False))
+    lost = (
+        TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason, was_started=started, was_alone=alone)
+        for started, alone in flags
     )
-    before, _, after = not_started.partition(encode(_PLACEHOLDER_TOKEN))
-    return before, started.partition(encode(_PLACEHOLDER_TOKEN))[2], after
+    return before, *(encode_message(message).partition(token)[2] for message in lost)
 
 
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:

@@ -138,6 +138,7 @@ async def run_fenced_script(
     *,
     keys: Sequence[str] = (),
     args: Sequence[Arg] = (),
+    is_large: bool = False,
 ) -> Sequence[Any]:
     """Runs a script whose first result says whether the lease is held; returns the other results.
 
@@ -151,6 +152,7 @@ async def run_fenced_script(
             [f"{key_names.partition}{lease.partition}", *keys],
             [lease.epoch, lease.nonce, *args],
             expected_run_id=parse_run_id(lease),
+            is_large=is_large,
         )
     if not is_held:
         raise build_fenced_error(lease, epoch=int(reply[0]))

@@ -35,6 +35,7 @@ from runnel.ports.store import (
     InboxPosition,
     Lease,
     LeaseRecord,
+    LossKind,
     TimerRecord,
 )
 from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
@@ -239,7 +240,7 @@ class RedisStore:
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
-    ) -> Mapping[TaskToken, bool | None]:
+    ) -> Mapping[TaskToken, LossKind | None]:
         """Returns those of the tokens that are neither queued nor claimed nor reported.
 
         Reads the task locations before the reports. In the other order, a task that is reported

@@ -31,7 +31,7 @@ from runnel.ports.archive import Archive, Retention
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
 
@@ -95,8 +95,8 @@ class SqliteBackend:
         writer.start()
         return backend
 
-    async def claim_home_partition(self, owner: str) -> int:
-        return await self.leases.claim_home_partition()
+    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
+        return await self.leases.claim_home_partition(joins)
 
     async def close(self) -> None:
         self._writer.close()

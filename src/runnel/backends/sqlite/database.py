@@ -33,7 +33,7 @@ SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 Durability: TypeAlias = Literal["process", "power"]
 
 FILE_NAME = "runnel.db"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 OPEN_BUSY_TIMEOUT_MS = 5_000
 CACHED_STATEMENTS_MAX = 256
 # The log file keeps up to this size when it restarts (see `Checkpointer`), because overwriting

@@ -20,7 +20,7 @@ from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.store import Lease, LeaseRecord, TimerRecord
+from runnel.ports.store import Lease, LeaseRecord, OwnerFilter, TimerRecord
 
 # -- kernel locks of partitions, which the kernel frees when their process ends -----------------
 
@@ -160,12 +160,19 @@ class SqliteLeases:
         # The nonce of each acquisition that is in progress, by partition.
         self._acquiring: dict[int, str] = {}
 
-    async def claim_home_partition(self) -> int:
+    async def claim_home_partition(self, joins: OwnerFilter | None = None) -> int:
         """Locks a partition for the new executions of this process, and returns its number.
 
         The lock is held until `close`, even if the lease is lost, so no other process can use the
-        partition as its home.
+        partition as its home. If `joins` is True for a living owner, uses the partition of that
+        owner and locks nothing.
         """
+        if joins is not None:
+            for (partition,) in self._reader.rows("list_partitions"):
+                lease = self.observe(partition)
+                if lease is not None and joins(lease.owner):
+                    self._state.routes.home = int(partition)
+                    return self._state.routes.home
         if self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
             self._state.routes.home = await self._find_home()
         return self._state.routes.home

@@ -244,13 +244,14 @@ SELECT full_at FROM buckets WHERE tag = ?;
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
--- list_finished: lists root executions that ended in a state before a time, without active children
+-- list_finished: lists root executions that ended in a state before a time, without active children.
+-- The plus keeps SQLite from reading all active executions by their state for each root.
 SELECT id FROM executions AS root
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
         SELECT 1 FROM executions AS child
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
-            AND child.state IN ('PENDING', 'RUNNING')
+            AND +child.state IN ('PENDING', 'RUNNING')
     )
 ORDER BY created_at
 LIMIT :limit;

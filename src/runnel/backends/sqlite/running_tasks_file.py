@@ -21,6 +21,7 @@ import msgspec
 
 from runnel.backends.local.task_board import NO_SLOT
 from runnel.core.ids import TaskToken
+from runnel.ports.store import LossKind
 
 # The last character is the format version: a file with another version is not read.
 MAGIC = b"runnel running 3"
@@ -49,19 +50,22 @@ class RunningTasksFile:
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
         self._can_create = True
+        self._has_old_slots = False
         if (existing := _map_existing(path)) is not None:
             self._memory = existing
             self._read(existing)
 
-    def was_running_at_crash(self, token: TaskToken) -> bool | None:
-        """Returns True if the attempt was running when the previous owner died.
+    def find_loss(self, token: TaskToken) -> LossKind | None:
+        """Returns how the attempt was lost when the previous owner of the partition died.
 
-        Returns False for every attempt if that owner was asked to stop, because then no attempt
-        killed it. Returns None if the file does not list the attempt.
+        Returns NOT_STARTED for every attempt if that owner was asked to stop, because then no
+        attempt killed it. Returns None if the file does not list the attempt.
         """
         if self._was_clean_shutdown:
-            return False
-        return True if _compute_digest(token) in self._running_at_crash else None
+            return LossKind.NOT_STARTED
+        if _compute_digest(token) not in self._running_at_crash:
+            return None
+        return LossKind.ALONE if len(self._running_at_crash) == 1 else LossKind.TOGETHER
 
     def add(self, token: TaskToken) -> int:
         """Records a running attempt and returns its slot.
@@ -72,6 +76,10 @@ class RunningTasksFile:
             return NO_SLOT
         slot = self._free.pop()
         memory = self._memory
+        if self._has_old_slots:
+            # A second crash must not count the tasks of the first crash as company.
+            self._has_old_slots = False
+            memory[SLOT_BYTES:] = bytes(FILE_BYTES - SLOT_BYTES)
         memory[slot + 1 : slot + 1 + DIGEST_BYTES] = _compute_digest(token)
         memory[slot] = _STARTED
         return slot
@@ -117,6 +125,7 @@ class RunningTasksFile:
             for slot in SLOT_OFFSETS
             if memory[slot] != _FREE
         )
+        self._has_old_slots = bool(self._running_at_crash)
         self._free.extend(reversed(SLOT_OFFSETS))
 
 

@@ -76,6 +76,9 @@ CREATE TABLE dead_letters (
 ) STRICT;
 
 CREATE INDEX dead_letters_by_age ON dead_letters (rejected_at, id);
+CREATE INDEX dead_letters_by_execution ON dead_letters (
+    json_extract(CAST(body AS TEXT), '$.token[0]')
+);
 
 -- Cached outputs by the hash of their inputs, for nodes that have a cache.
 CREATE TABLE results (

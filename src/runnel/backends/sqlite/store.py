@@ -35,6 +35,7 @@ from runnel.ports.store import (
     InboxEntry,
     Lease,
     LeaseRecord,
+    LossKind,
     TimerRecord,
 )
 
@@ -275,11 +276,11 @@ class SqliteStore(LocalStore):
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
-    ) -> Mapping[TaskToken, bool | None]:
+    ) -> Mapping[TaskToken, LossKind | None]:
         owned = self._state.owned.by_number.get(partition)
         reported = set[TaskToken]() if owned is None else owned.inbox.list_reported_tokens()
         return {
-            token: None if owned is None else owned.running_tasks.was_running_at_crash(token)
+            token: None if owned is None else owned.running_tasks.find_loss(token)
             for token in tokens
             if token not in reported and not self._state.board.has_task(token)
         }

@@ -17,6 +17,7 @@ from runnel.cli.options import (
     configure,
     read_labels,
 )
+from runnel.cli.render.text import join_names
 from runnel.cli.session.batch_documents import read_documents
 from runnel.cli.session.batch_feeder import DocumentBatch
 from runnel.cli.session.batch_output import check_output
@@ -29,7 +30,9 @@ from runnel.cli.session.inputs import (
     load_graph,
     make_importable,
 )
-from runnel.cli.streams import reserve_stdout
+from runnel.cli.streams import print_to_stderr, reserve_stdout
+from runnel.core.run_when import CLEAN_UP_RULES
+from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.settings.model import Settings
 
@@ -124,12 +127,23 @@ def batch(
         in_flight_max=in_flight or _choose_in_flight_max(settings),
         retries_failed=is_retried,
     )
+    if is_retried:
+        _warn_about_clean_up(workflow)
     with reserve_stdout() as out:
         reporting = ReportOptions(CommandHints(location, settings.is_remote), out, output, as_json)
         if settings.is_remote:
             return asyncio.run(run_batch_on_server(documents, settings, reporting))
         check_functions(workflow, file, settings)
         return asyncio.run(run_batch_locally(documents, settings, reporting))
+
+
+def _warn_about_clean_up(workflow: Workflow) -> None:
+    clean_up = [node.id for node in workflow.nodes if node.run_when in CLEAN_UP_RULES]
+    if clean_up:
+        print_to_stderr(
+            "warning: --retry-failed reuses the results of completed nodes, which the clean-up of "
+            f"{join_names(clean_up, 3)} may have undone; 'runnel rerun --all' runs every node"
+        )
 
 
 def _choose_name(given: str | None, inputs: str) -> str:

@@ -1,6 +1,7 @@
 """`runnel dev`"""
 
 import asyncio
+import os
 import socket
 import sys
 from functools import partial
@@ -24,6 +25,7 @@ from runnel.cli.session.server_roles import (
     build_orchestrator_role,
     build_worker_role,
     load_handlers,
+    parse_queues,
     serve,
 )
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -46,6 +48,13 @@ def dev(
         ),
     ] = False,
     app: AppOption = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="With Redis: the queues to take tasks from. [dim]\\[default: every queue][/dim]",
+        ),
+    ] = None,
     concurrency: Concurrency = None,
     host: HostOption = None,
     port: PortOption = None,
@@ -67,10 +76,15 @@ def dev(
         raise InputError(f"--with-servers and {other} name two stores; give only one of them")
     settings = configure(location, concurrency=concurrency)
     settings = override_settings(settings, api_host=host, api_port=port)
+    if queues is not None and not (with_servers or settings.has_redis):
+        raise InputError(
+            "--queues: a data directory has no other worker for the other queues; use Redis, for "
+            "example with --with-servers"
+        )
     listening = listen(settings.api_host, settings.api_port)
     if not with_servers:
         if settings.has_redis:
-            return _serve_on_servers(settings, app, listening)
+            return _serve_on_servers(settings, app, queues, listening)
         return asyncio.run(_serve_embedded(settings, app, listening))
     # Without --with-servers, the packages for Redis and PostgreSQL need not be installed.
     from runnel.app.private_servers.postgres import PostgresServer
@@ -80,21 +94,26 @@ def dev(
         print("in another terminal:", file=sys.stderr)
         print(f"export REDIS_URL={redis.url} POSTGRES_URL={postgres.url}", flush=True)
         servers = override_settings(settings, redis_url=redis.url, postgres_url=postgres.url)
-        return _serve_on_servers(servers, app, listening, is_private=True)
+        # Tasks that call runnel.run or runnel.submit read these variables.
+        os.environ.update(REDIS_URL=redis.url, POSTGRES_URL=postgres.url)
+        return _serve_on_servers(servers, app, queues, listening, is_private=True)
 
 
 def _serve_on_servers(
     settings: Settings,
-    app: str | None,
+    app: list[str] | None,
+    queues: str | None,
     server_socket: socket.socket,
     *,
     is_private: bool = False,
 ) -> int:
     handlers = load_handlers(app, settings, is_private=is_private)
+    queue_keys = None if queues is None else parse_queues(queues, handlers, settings, app)
 
     async def build_roles(dependencies: RoleDependencies) -> Role:
         engine = PairedRole(
-            build_orchestrator_role(dependencies), first=build_worker_role(dependencies, handlers)
+            build_orchestrator_role(dependencies),
+            first=build_worker_role(dependencies, handlers, queue_keys),
         )
         api = await build_api_role(dependencies, settings, server_socket)
         return PairedRole(engine, first=api)
@@ -102,13 +121,15 @@ def _serve_on_servers(
     return asyncio.run(serve(settings, "dev", build_roles, uses_archive=True, serves_http=True))
 
 
-async def _serve_embedded(settings: Settings, app: str | None, server_socket: socket.socket) -> int:
+async def _serve_embedded(
+    settings: Settings, app: list[str] | None, server_socket: socket.socket
+) -> int:
     """Runs an engine and its HTTP API on a data directory until a signal; returns the exit code.
 
     The engine resumes unfinished executions of dead processes in the directory.
     """
     make_importable([])
-    engine = await build_engine(settings, handlers=_load_handlers(app, settings))
+    engine = await build_engine(settings, handlers=_load_handlers(app, settings), serves=True)
     try:
         configure_logging(
             format_=settings.log_format,
@@ -142,12 +163,12 @@ async def _serve_embedded(settings: Settings, app: str | None, server_socket: so
     return await RoleProcess(role, engine.backend, engine.event_bus).run()
 
 
-def _load_handlers(app: str | None, settings: Settings) -> HandlerRegistry:
+def _load_handlers(app: list[str] | None, settings: Settings) -> HandlerRegistry:
     """Returns the handlers that workflows submitted over HTTP may call.
 
     Without an app and RUNNEL_ALLOW_PYTHON, workflows may call the Python files of the working
     directory.
     """
-    if app is not None or settings.allowed_functions is not None:
+    if app or settings.allowed_functions is not None:
         return load_handlers(app, settings)
     return build_server_handlers(settings, RealClock(), own_folder=Path.cwd())

@@ -19,7 +19,7 @@ from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli.command_group import make_command_group
-from runnel.cli.commands.rerun import run_many
+from runnel.cli.commands.rerun import run_many, warn_about_undone_results
 from runnel.cli.errors import FAILED, OK
 from runnel.cli.options import (
     AsJson,
@@ -437,6 +437,7 @@ class LetterRetries:
             )
             workflow = await load_workflow(client, retried.execution_id)
             started.append(StartedExecution(retried.execution_id, workflow))
+            await warn_about_undone_results(client, started[-1])
         return started
 
 

@@ -33,7 +33,7 @@ async def queues(*, as_json: AsJson = False, location: ServerLocation) -> None:
 async def workers(*, as_json: AsJson = False, location: ServerLocation) -> None:
     """List workers with their state, load and queues.
 
-    A [bold]silent[/bold] worker has sent no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or for 3.5 of
+    A [bold]silent[/bold] worker has sent no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or for 3 of
     its own heartbeat intervals if that is longer.
 
     The tasks of a [bold]dead[/bold] worker went to other workers. A worker that shut down cleanly

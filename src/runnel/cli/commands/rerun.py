@@ -21,6 +21,8 @@ from runnel.cli.options import (
     confirm,
 )
 from runnel.cli.render.printer import print_json_lines
+from runnel.cli.render.progress import ExecutionProgress
+from runnel.cli.render.sentences import describe_undone
 from runnel.cli.render.text import format_count
 from runnel.cli.selection import ExecutionSelection, build_filter, check_selection
 from runnel.cli.session.follow import submit_and_follow
@@ -37,8 +39,9 @@ from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
 from runnel.client.execution_lists import iter_executions
 from runnel.client.protocol import Client
-from runnel.client.reruns import RerunSpec
+from runnel.client.reruns import RerunSpec, is_whole_rerun
 from runnel.core.ids import ExecutionId
+from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
@@ -132,6 +135,8 @@ def _rerun_one(
 ) -> int:
     former, workflow = asyncio.run(_load_former(execution_id, settings))
     value = _build_input(former, workflow, *new_input)
+    if not is_whole_rerun(rerun_spec, former.status, has_input=value is not None):
+        _warn_if_undone(former, workflow, rerun_spec.again)
 
     async def submit(client: Client) -> StartedExecution:
         new_id = await client.rerun(ExecutionId(former.execution_id), rerun_spec, input=value)
@@ -141,6 +146,25 @@ def _rerun_one(
     make_importable([former.labels[SOURCE_LABEL]] if SOURCE_LABEL in former.labels else [])
     with reserve_stdout() as out:
         return asyncio.run(start(submit, settings, hints, out=out, as_json=as_json))
+
+
+def _warn_if_undone(former: ExecutionView, workflow: Workflow, again: Sequence[str] = ()) -> None:
+    progress = ExecutionProgress(former.execution_id, workflow)
+    progress.finish(former)
+    undone = describe_undone(progress, again)
+    if undone:
+        print_to_stderr(
+            f"warning: {undone} in execution {former.execution_id}, and the rerun reuses these "
+            "results; --all runs every node"
+        )
+
+
+async def warn_about_undone_results(client: Client, rerun: StartedExecution) -> None:
+    """Prints a warning if a rerun reuses results that clean-up nodes may have undone."""
+    if any(node.run_when in CLEAN_UP_RULES for node in rerun.workflow.nodes):
+        former_id = (await client.get(rerun.execution_id)).rerun_of
+        if former_id is not None:
+            _warn_if_undone(await client.get(former_id), await load_workflow(client, former_id))
 
 
 def _build_input(
@@ -207,10 +231,11 @@ class BulkReruns:
         async for step in client.many.rerun(self.execution_filter, self.rerun_spec):
             for failure in step.failures:
                 print_to_stderr(f"not rerun: {failure.error}")
-            started += [
-                StartedExecution(execution_id, await load_workflow(client, execution_id))
-                for execution_id in step.ids
-            ]
+            for execution_id in step.ids:
+                rerun = StartedExecution(execution_id, await load_workflow(client, execution_id))
+                if not self.rerun_spec.is_whole:
+                    await warn_about_undone_results(client, rerun)
+                started.append(rerun)
             self.failed += step.failed
             known += step.known
         if known:

@@ -41,6 +41,7 @@ from runnel.cli.render.text import (
 from runnel.cli.session.inputs import (
     check_functions,
     get_import_folder,
+    is_workflow_file,
     load_valid_workflow,
     make_importable,
     read_input,
@@ -57,7 +58,6 @@ from runnel.triggers.schedule_checks import check_schedule
 from runnel.triggers.schedule_store import format_in_zone
 from runnel.views.trigger import Overlap, Schedule, ScheduleView
 
-FILE_SUFFIXES = (".yaml", ".yml", ".json", ".py")
 ERROR_CHARS_MAX = 80
 
 ScheduleName: TypeAlias = Annotated[
@@ -294,7 +294,7 @@ async def _store_schedule(settings: Settings, arguments: ScheduleArguments) -> S
     """
     workflow: Workflow | None = None
     own_labels: dict[str, str] = {}
-    if arguments.workflow.partition(":")[0].endswith(FILE_SUFFIXES):
+    if is_workflow_file(arguments.workflow):
         workflow, own_labels = _load_workflow(Path(arguments.workflow), settings)
     name = arguments.workflow if workflow is None else workflow.name
     schedule = arguments.to_schedule(name, own_labels)

@@ -62,11 +62,11 @@ QueuesOption: TypeAlias = Annotated[
     ),
 ]
 AppOption: TypeAlias = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="MODULE:NAME",
         help="Your HandlerRegistry, or a module of tasks, imported from the working directory "
-        "at the start.",
+        "at the start. Repeat the option for several modules.",
     ),
 ]
 
@@ -82,7 +82,8 @@ def worker(
     """Run a worker, which runs tasks from queues on a Redis server.
 
     A workflow file may call only the functions and programs that RUNNEL_ALLOW_PYTHON and
-    RUNNEL_ALLOW_SHELL name, and the functions that the module of --app defines.
+    RUNNEL_ALLOW_SHELL name, and the functions that the module of --app defines. A worker without
+    --app and RUNNEL_ALLOW_PYTHON takes no tasks of the queue python.
 
     After SIGTERM or Ctrl-C running tasks may finish; a second signal ends them. Log lines go to
     stderr.
@@ -90,7 +91,7 @@ def worker(
     settings = configure_server(location, concurrency=concurrency)
     settings = override_settings(settings, metrics_port=metrics_port)
     handlers = load_handlers(app, settings)  # imports user code: outside the event loop
-    queue_keys = parse_queues(queues, handlers)
+    queue_keys = parse_queues(queues, handlers, settings, app)
     serving = serve(
         settings,
         "worker",

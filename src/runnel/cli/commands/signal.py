@@ -1,4 +1,4 @@
-"""`runnel signal ID NAME`"""
+"""`runnel signal ID NAME` and `runnel trigger ID`"""
 
 from typing import Annotated
 
@@ -6,9 +6,16 @@ import msgspec
 import typer
 
 from runnel.authoring.input_schema import parse_assignments
-from runnel.cli.options import ExecutionIdArgument, StoreLocation, configure
+from runnel.cli.options import (
+    Assignments,
+    ExecutionIdArgument,
+    InputFile,
+    StoreLocation,
+    configure,
+)
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.open_client import find_execution_id, open_client
+from runnel.cli.session.inputs import read_input
+from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
 from runnel.core.values import Json
 from runnel.errors import InputError
 
@@ -43,6 +50,32 @@ async def signal(
         is_owned = await session.find_owner(full_id) is not None
         await session.client.signal(full_id, name, value)
     print(f"signal '{name}' sent to execution {full_id}")
+    if not is_owned:
+        hint = CommandHints(location, settings.is_remote).resume(full_id)
+        print(f"no process runs this execution now; continue with: {hint}")
+
+
+async def trigger(
+    execution_id: ExecutionIdArgument,
+    *,
+    assignments: Assignments = None,
+    input_file: InputFile = None,
+    location: StoreLocation,
+) -> None:
+    """Start a held execution, which was stored without starting it.
+
+    `POST /v1/workflow`, `client.hold` and [bold]runnel run --hold[/bold] store held executions.
+    """
+    settings = configure(location)
+    async with open_client(settings) as session:
+        full_id = await find_execution_id(session.client, execution_id)
+        value: Json = None
+        if input_file is not None or assignments:
+            workflow = await load_workflow(session.client, full_id)
+            value = read_input(input_file, assignments or [], workflow.input)
+        is_owned = await session.find_owner(full_id) is not None
+        await session.client.trigger(full_id, value)
+    print(f"triggered: {full_id}")
     if not is_owned:
         hint = CommandHints(location, settings.is_remote).resume(full_id)
         print(f"no process runs this execution now; continue with: {hint}")

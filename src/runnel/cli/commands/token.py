@@ -81,15 +81,19 @@ async def list_tokens(*, as_json: AsJson = False, location: StoreLocation) -> No
 
 
 async def revoke(
-    token_id: Annotated[
+    token: Annotated[
         str,
-        typer.Argument(metavar="ID", help="The id of the token, as 'runnel token list' prints it."),
+        typer.Argument(
+            metavar="ID|NAME",
+            help="The id or the name of the token, as 'runnel token list' prints them.",
+        ),
     ],
     *,
     location: StoreLocation,
 ) -> None:
     """Revoke a token; the API refuses it within seconds."""
     async with open_tokens(configure(location)) as (tokens, _clock):
+        token_id = _find_token_id(await tokens.list(), token)
         await tokens.revoke(token_id)
     print(f"revoked {token_id}")
 
@@ -101,9 +105,24 @@ app = make_command_group(
     commands={
         "create": (create, "runnel token create ci --scope run --days 90"),
         "list": (list_tokens, "runnel token list"),
-        "revoke": (revoke, "runnel token revoke 3f9a61c2"),
+        "revoke": (revoke, "runnel token revoke ci"),
     },
 )
+
+
+def _find_token_id(views: Sequence[TokenView], text: str) -> str:
+    """Returns the id of the token with this id or name; raises InputError if a name is shared.
+
+    Returns an unknown text as it is, so that `revoke` reports it.
+    """
+    if any(view.id == text for view in views):
+        return text
+    ids = [view.id for view in views if view.name == text]
+    if len(ids) > 1:
+        raise InputError(
+            f"{len(ids)} tokens have the name '{text}': {', '.join(ids)}; give the id of one"
+        )
+    return ids[0] if ids else text
 
 
 def _parse_scopes(names: list[str]) -> tuple[Scope, ...]:

@@ -24,6 +24,8 @@ from runnel.views.node import AttemptView, ItemsPage, NodeDetail
 VALUE_CHARS_MAX = 60
 NODES_MAX = 200
 TRACEBACKS_MAX = 3
+# A map that stopped has settled all its items: the cancelled ones too.
+_STOPPED_STATES = (NodeState.FAILED, NodeState.CANCELLED)
 
 
 def print_execution(view: ExecutionView, now: float) -> None:
@@ -62,7 +64,7 @@ def _print_nodes(view: ExecutionView, now: float) -> None:
             Cell(f"{STATE_STYLES[node.state].glyph} {name}"),
             Cell(node.state, STATE_STYLES[node.state].style),
             Cell(_format_elapsed(node, now), "dim"),
-            Cell(str(node.attempts or ""), "yellow" if node.attempts > 1 else "dim"),
+            _format_attempts(node),
             Cell(_format_result(node)),
         ]
         for name, node in list(view.nodes.items())[:NODES_MAX]
@@ -92,9 +94,16 @@ def _format_result(node: NodeView) -> str:
         text = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
     elif node.state is NodeState.COMPLETED:
         text = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
-    if node.items is not None:
+    if node.items is not None and node.state not in _STOPPED_STATES:
         text = f"{node.items_settled:,}/{node.items:,} items  {text}"
     return " ".join(text.split())
+
+
+def _format_attempts(node: NodeView) -> Cell:
+    """Returns the number of attempts; empty for a map, whose items have attempts of their own."""
+    is_map = node.items is not None
+    text = "" if is_map or not node.attempts else str(node.attempts)
+    return Cell(text, "yellow" if node.attempts > 1 else "dim")
 
 
 def _format_value(value: Json) -> str:
@@ -103,7 +112,7 @@ def _format_value(value: Json) -> str:
 
 def print_node(detail: NodeDetail, now: float) -> None:
     state_style = STATE_STYLES[detail.state]
-    item = "" if detail.item is None else f"[{detail.item}]"
+    item = "" if detail.item is None else f" item {detail.item}"
     title = [
         Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
         Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),

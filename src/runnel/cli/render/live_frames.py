@@ -197,6 +197,8 @@ class LiveLines:
 
     def start(self) -> None:
         self._live.start()
+        # rich hides the cursor. A killed process would leave it hidden, so show it at once.
+        self._console.show_cursor()
 
     def refresh(self) -> None:
         if self._live.is_started:

@@ -105,11 +105,18 @@ def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
     return [
         Cell(worker.worker),
         state,
-        Cell("" if is_dead else f"{worker.holds}/{worker.concurrency}"),
+        Cell("" if is_dead else _format_load(worker)),
         Cell("" if is_dead else format_duration(now - started_at), "dim"),
         Cell(f"{format_duration(worker.silent_s)} ago", "dim"),
         Cell(queues, "dim"),
     ]
+
+
+def _format_load(worker: WorkerView) -> str:
+    """Returns the busy slots of all slots, such as `8/8 +20` with 20 tasks that wait for a slot."""
+    holds, slots = worker.holds or 0, worker.concurrency or 0
+    waiting = f" +{holds - slots}" if holds > slots else ""
+    return f"{min(holds, slots)}/{slots}{waiting}"
 
 
 def _build_execution_row(summary: ExecutionSummary, now: float) -> list[Cell]:

@@ -210,7 +210,7 @@ def _on_finished(progress: ExecutionProgress, event: e.ExecutionFinished, at: fl
 
 
 def _on_closing(progress: ExecutionProgress, event: e.ExecutionClosing, at: float) -> None:
-    reason = str(event.error or event.outcome)
+    reason = e.describe_closing(event.outcome, event.error)
     for node_id, line in progress.lines.items():
         is_spared = node_id in progress.clean_up_nodes and not event.is_abrupt
         if line.state is NodeState.PENDING and not is_spared:

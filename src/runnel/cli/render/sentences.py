@@ -1,11 +1,12 @@
 """Describes a node or an execution in one short sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from runnel.cli.render.progress import ExecutionProgress, NodeLine
 from runnel.cli.render.text import format_duration, join_names
 from runnel.core.events import Wait
+from runnel.core.rerun import find_undone_results
 from runnel.core.states import NodeState
 
 _WAIT_TEXTS = {
@@ -79,6 +80,36 @@ def describe_clean_up(progress: ExecutionProgress, children: Sequence[str]) -> s
     noun = "execution" if len(children) == 1 else "executions"
     waits = f"waits for the clean-up of child {noun} {join_names(children, 3)}"
     return f"{progress.name} {progress.state.lower()}, {waits}"
+
+
+def describe_undone(progress: ExecutionProgress, nodes_to_rerun: Iterable[str] = ()) -> str:
+    """Returns the sentence about results that a rerun reuses, but clean-up may have undone.
+
+    Returns an empty text if there are no such results.
+    """
+    lines = progress.lines
+    undone = find_undone_results(
+        {node_id: line.parents for node_id, line in lines.items()},
+        clean_up=[node_id for node_id in lines if _has_cleaned_up(progress, lines[node_id])],
+        completed={id_ for id_, line in lines.items() if line.state is NodeState.COMPLETED},
+        nodes_to_rerun=[node_id for node_id in nodes_to_rerun if node_id in lines],
+    )
+    if undone is None:
+        return ""
+    noun = "node" if len(undone.clean_up) == 1 else "nodes"
+    return (
+        f"clean-up {noun} {join_names(undone.clean_up, 3)} ran and may have undone "
+        f"{join_names(undone.results, 3)}"
+    )
+
+
+def _has_cleaned_up(progress: ExecutionProgress, line: NodeLine) -> bool:
+    """Returns True if the code of a clean-up node ran and did not raise Skip."""
+    return (
+        line.node_id in progress.clean_up_nodes
+        and line.started_at is not None
+        and line.state is not NodeState.SKIPPED
+    )
 
 
 def get_awaited_signal(line: NodeLine) -> str | None:

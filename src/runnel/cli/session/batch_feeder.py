@@ -9,7 +9,8 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 
 import msgspec
 
@@ -18,12 +19,12 @@ from runnel.cli.render.text import HOUR_S
 from runnel.cli.session.batch_documents import BatchDocument
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
-from runnel.core.events import ExecutionFinished
+from runnel.core.events import ExecutionFinished, NodeWaits, Wait
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
-from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, IN_FLIGHT_STATES, ExecutionState
 from runnel.core.values import Json
-from runnel.core.workflow import Workflow
+from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
@@ -52,7 +53,10 @@ class DocumentOutcome(msgspec.Struct, frozen=True):
 
 
 class BatchTally:
-    """Counts the results of a batch, and computes the documents per hour."""
+    """Counts the results of a batch, and computes the documents per hour.
+
+    `waiting` has the signal that each waiting execution waits for; the feeder updates it.
+    """
 
     def __init__(self, total: int, *, started_at: float) -> None:
         self.total = total
@@ -60,6 +64,7 @@ class BatchTally:
         self.done_earlier = 0
         self.states: Counter[str] = Counter()
         self.failures: list[DocumentOutcome] = []
+        self.waiting: Mapping[ExecutionId, str] = {}
         self._took_s: list[float] = []
 
     def add(self, outcome: DocumentOutcome) -> None:
@@ -84,9 +89,16 @@ class BatchTally:
         return HOUR_S * self.done_now / max(1e-9, now - self.started_at)
 
     def remaining_s(self, now: float) -> float | None:
-        """Returns the estimated seconds until the batch ends; None before the first result."""
-        pace = self.per_hour(now)
-        return None if not self.done_now else HOUR_S * (self.total - self.done) / pace
+        """Returns the estimated seconds until each document has ended or waits for a signal.
+
+        Returns None if there is no estimate: before the first result, and if all other documents
+        wait for a signal.
+        """
+        waiting = len(self.waiting)
+        passed, left = self.done_now + waiting, self.total - self.done - waiting
+        if not passed or (waiting and not left):
+            return None
+        return left * (now - self.started_at) / passed
 
     def quantile_s(self, share: float) -> float | None:
         """Returns the duration that this share of the executions did not exceed."""
@@ -100,6 +112,7 @@ class BatchTally:
             "documents": self.total,
             **{state.lower(): self.states[state] for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "unfinished": self.total - self.done,
+            "waiting": len(self.waiting),
             "done_before": self.done_earlier,
             "took_s": round(now - self.started_at, 3),
             "documents_per_hour": round(self.per_hour(now)),
@@ -119,6 +132,51 @@ IDS_PER_LOOKUP = 500
 ADOPT_INTERVAL_S = 2.0
 BATCH_LABEL = "runnel.batch"
 RERUN_KEY = "batch"
+
+# Executions that wait for a signal do not count in flight, but there is a maximum, so that a large
+# file does not fill the store. The feeder inspects a few executions at this interval.
+WAITING_MAX = 10_000
+INSPECT_INTERVAL_S = 1.0
+INSPECTIONS_MAX = 20
+_SIGNAL_TEXT = "signal '"
+_CHILD_TEXT = "child execution "
+
+
+def has_signal_node(workflow: Workflow) -> bool:
+    """Returns True if a node of the workflow or of a child workflow may wait for a signal.
+
+    The nodes of a child that is named, not included, are unknown.
+    """
+    return any(
+        node.handler == WAIT_FOR_SIGNAL
+        or (node.handler == "workflow" and (node.child is None or has_signal_node(node.child)))
+        for node in workflow.nodes
+    )
+
+
+async def find_awaited_signal(client: Client, execution_id: ExecutionId) -> str | None:
+    """Returns text such as `signal 'approve'` if the execution continues only after a signal.
+
+    Returns None if it has ended or can continue without one.
+    """
+    view = await client.get(execution_id)
+    if view.status is not ExecutionState.RUNNING:
+        return None
+    signal: str | None = None
+    for node in view.nodes.values():
+        if node.waits_for is None:
+            if node.state in IN_FLIGHT_STATES:
+                return None
+            continue
+        _, is_signal, rest = node.waits_for.partition(_SIGNAL_TEXT)
+        _, is_child, child_id = node.waits_for.partition(_CHILD_TEXT)
+        awaited = f"{is_signal}{rest}" if is_signal else None
+        if is_child:
+            awaited = await find_awaited_signal(client, ExecutionId(child_id))
+        if awaited is None:
+            return None
+        signal = signal or awaited
+    return signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +237,15 @@ class BatchFeeder:
         self._in_flight: dict[ExecutionId, BatchDocument] = {}
         self._wakeup = asyncio.Event()
         self._ended: list[ExecutionId] = []
+        self._can_wait = has_signal_node(batch.workflow)
+        self._inspected_at = clock.monotonic()
+        self._began_to_wait: list[ExecutionId] = []
+        self.waiting: dict[ExecutionId, str] = {}
 
     @property
     def in_flight(self) -> int:
-        return len(self._in_flight)
+        """The number of unfinished executions that do not wait for a signal."""
+        return len(self._in_flight) - len(self.waiting)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until all documents have ended, or until `stop` is set."""
@@ -193,14 +256,16 @@ class BatchFeeder:
                 fed = await self._feed(pending)
                 if not fed and not self._in_flight:
                     return
-                if not fed or self.in_flight >= self._batch.in_flight_max:
+                if not fed or not self._count_room():
                     await self._poll_outcomes(stop)
         finally:
             end_watch()
 
     async def _feed(self, pending: Iterator[BatchDocument]) -> bool:
         """Submits as many documents as the limit allows; returns False if none is pending."""
-        room = min(IDS_PER_LOOKUP, self._batch.in_flight_max - self.in_flight)
+        room = self._count_room()
+        if not room:
+            return True
         documents = list(islice(pending, room))
         if not documents:
             return False
@@ -210,6 +275,12 @@ class BatchFeeder:
             for execution_id, document in zip(ids, documents, strict=True):
                 group.create_task(self._start_document(document, known.get(execution_id)))
         return True
+
+    def _count_room(self) -> int:
+        """Returns the number of documents that may be submitted now."""
+        if len(self.waiting) >= WAITING_MAX:
+            return 0
+        return min(IDS_PER_LOOKUP, max(0, self._batch.in_flight_max - self.in_flight))
 
     async def _start_document(
         self, document: BatchDocument, summary: ExecutionSummary | None
@@ -276,16 +347,42 @@ class BatchFeeder:
             stopped.cancel()
         self._wakeup.clear()
         ended, self._ended = self._ended, []
-        ids = ended or list(self._in_flight)
+        ids = ended or ([] if self._began_to_wait else list(self._in_flight))
         for first in range(0, len(ids), IDS_PER_LOOKUP):
             summaries = await self._load_summaries(ids[first : first + IDS_PER_LOOKUP])
             for execution_id, summary in summaries.items():
                 if summary.status in FINAL_EXECUTION_STATES:
+                    self.waiting.pop(execution_id, None)
                     await self._on_outcome(
                         DocumentOutcome(self._in_flight.pop(execution_id), summary)
                     )
         if not ended:
             await self._adopt_some()
+        if self._can_wait:
+            await self._find_waiting()
+
+    async def _find_waiting(self) -> None:
+        """Inspects executions that began to wait in this process, or else a few in flight.
+
+        Executions that are not known to wait come first.
+        """
+        ids, self._began_to_wait = self._began_to_wait, []
+        now = self._clock.monotonic()
+        if not ids and now - self._inspected_at >= INSPECT_INTERVAL_S:
+            self._inspected_at = now
+            active = [id_ for id_ in self._in_flight if id_ not in self.waiting]
+            ids = list(islice(chain(active, self.waiting), INSPECTIONS_MAX))
+        for execution_id in ids:
+            if execution_id not in self._in_flight:
+                continue
+            signal = await self._store_retry.run(
+                partial(find_awaited_signal, self._client, execution_id), "get"
+            )
+            self.waiting.pop(execution_id, None)
+            if signal is not None:
+                self.waiting[execution_id] = signal
+            else:  # inspect the others before this one again
+                self._in_flight[execution_id] = self._in_flight.pop(execution_id)
 
     async def _adopt_some(self) -> None:
         now = self._clock.monotonic()
@@ -310,6 +407,12 @@ class BatchFeeder:
             or notification.execution_id not in self._in_flight
         ):
             return
-        if any(isinstance(event, ExecutionFinished) for event in notification.events):
-            self._ended.append(ExecutionId(notification.execution_id))
-            self._wakeup.set()
+        execution_id = ExecutionId(notification.execution_id)
+        self.waiting.pop(execution_id, None)
+        for event in notification.events:
+            if isinstance(event, ExecutionFinished):
+                self._ended.append(execution_id)
+                self._wakeup.set()
+            elif isinstance(event, NodeWaits) and event.wait is Wait.SIGNAL:
+                self._began_to_wait.append(execution_id)
+                self._wakeup.set()

@@ -1,6 +1,7 @@
 """Runs a batch in an engine of this process, or submits it to the workers of a server."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 
 REPORT_INTERVAL_S = 5.0
+SHOWN_SIGNALS_MAX = 3
 
 
 class BatchView(Protocol):
@@ -84,7 +86,17 @@ def describe_pace(tally: BatchTally, now: float) -> str:
         parts.append(f"{format_duration(remaining_s)} left")
     if tally.failures:
         parts.append(f"{len(tally.failures):,} failed")
+    parts += describe_waiting(tally)
     return ", ".join(parts)
+
+
+def describe_waiting(tally: BatchTally) -> list[str]:
+    """Returns texts such as `8 wait for signal 'approve'`, one for each signal."""
+    numbers = Counter(tally.waiting.values())
+    return [
+        f"{number:,} wait{'s' if number == 1 else ''} for {signal}"
+        for signal, number in numbers.most_common(SHOWN_SIGNALS_MAX)
+    ]
 
 
 class PlainBatchView:
@@ -200,6 +212,7 @@ class BatchRun:
         self._secrets: Secrets = source.secrets if isinstance(source, Engine) else NoSecrets()
         self._report_options = report_options
         self._stop = asyncio.Event()
+        self._said_all_wait = False
         self._partial_output: Path | None = None
         self._results = BatchResults(report_options.output, source.client)
         self._feeder = BatchFeeder(
@@ -211,6 +224,7 @@ class BatchRun:
             adopt=adopt,
             is_over_http=is_over_http,
         )
+        self.tally.waiting = self._feeder.waiting
         self._view = open_batch_view(
             batch.name, self.tally, source.clock, in_flight=lambda: self._feeder.in_flight
         )
@@ -250,8 +264,22 @@ class BatchRun:
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(self._feeder.run(self._stop))
             while not feeding.done():
+                self._say_if_all_wait()
                 self._view.refresh()
                 await asyncio.wait([feeding], timeout=REFRESH_S)
+
+    def _say_if_all_wait(self) -> None:
+        """Prints once that no other document is left, with the command for one signal."""
+        waiting = self.tally.waiting
+        if self._said_all_wait or not waiting or len(waiting) < self._unfinished_count:
+            return
+        self._said_all_wait = True
+        execution_id, signal = next(iter(waiting.items()))
+        name = signal.partition("'")[2].rstrip("'")
+        self._view.print_message(
+            f"{', '.join(describe_waiting(self.tally))}; no other document is left; "
+            f"send a signal with: {self._report_options.hints.signal(execution_id, name)}"
+        )
 
     def report(self) -> int:
         """Prints the summary of the batch and returns the exit code."""
@@ -262,6 +290,8 @@ class BatchRun:
             print_summary(name, self.tally, now, self._report_options.out)
         self._report_options.out.flush()
         print_failures(self.tally, self._report_options.hints)
+        if self.tally.waiting:
+            print_to_stderr(", ".join(describe_waiting(self.tally)))
         if self._unfinished_count:
             print_continue_hint(self._partial_output)
         if self.signal is not None and self._unfinished_count:

@@ -47,8 +47,8 @@ class CommandHints:
         """Returns the command that ends an execution which no process can continue."""
         return self._format_command("cancel", execution_id, "--force")
 
-    def rerun(self, execution_id: str) -> str:
-        return self._format_command("rerun", execution_id)
+    def rerun(self, execution_id: str, *, is_whole: bool = False) -> str:
+        return self._format_command("rerun", execution_id, "--all" if is_whole else "")
 
     def retry(self, name: str) -> str:
         """Returns the command that retries a dead letter."""

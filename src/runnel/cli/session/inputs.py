@@ -8,16 +8,18 @@ from runnel.authoring.documents import load_file
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
 from runnel.authoring.input_schema import parse_assignments
 from runnel.authoring.python_paths import parse_python_path
-from runnel.cli.streams import reserve_stdout
+from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.core.graph import Graph, compile_canonical
+from runnel.core.templates.template import compile_tree
 from runnel.core.validation import find_problems
-from runnel.core.validation.handler_settings import HANDLER_SETTINGS
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS, mock_incomplete_services
 from runnel.core.values import Json
 from runnel.core.workflow import Node, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
 from runnel.settings.model import Settings
 
 STDIN = "-"
+FILE_SUFFIXES = (".yaml", ".yml", ".json", ".py")
 
 
 def read_input(
@@ -90,12 +92,19 @@ def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
     the current settings into the workflow.
     """
     workflow = _load_workflow(path, settings)
+    if settings.mocks_services:
+        workflow = mock_incomplete_services(workflow)
     problems = list(find_problems(workflow))
     if not settings.is_remote:  # workers of a server may have other handlers
         problems += _find_handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
     return workflow
+
+
+def is_workflow_file(text: str) -> bool:
+    """Returns True for the path of a workflow file, False for the name of a stored workflow."""
+    return text.partition(":")[0].endswith(FILE_SUFFIXES)
 
 
 def get_file_path(path: Path) -> Path:
@@ -120,6 +129,36 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
 
     with reserve_stdout():
         return load_workflow(file).to_workflow(retry=settings.retry)
+
+
+def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
+    """Prints a warning for each secret that the workflow uses and this process does not have.
+
+    It is no error, because the node may be skipped, and a server's workers have other secrets.
+    """
+    names = {name for node in _iterate_nodes(workflow) for name in _list_secret_names(node)}
+    if not names:
+        return
+    from runnel.app.secrets import load_worker_secrets  # most workflows use no secrets
+
+    secrets = load_worker_secrets(settings)
+    for name in sorted(names):
+        if secrets.get(name) is None:
+            print_to_stderr(
+                f"warning: this process has no secret '{name}'; set "
+                f"RUNNEL_SECRET_{name.upper()}, or add it to the file of RUNNEL_SECRETS_FILE"
+            )
+
+
+def _list_secret_names(node: Node) -> list[str]:
+    if "secrets" not in str(node.config):
+        return []
+    references = compile_tree(node.config).references
+    return [
+        str(reference.path[0])
+        for reference in references
+        if reference.root == "secrets" and not reference.via_nodes and reference.path
+    ]
 
 
 def check_functions(workflow: Workflow, source: Path, settings: Settings) -> None:

@@ -10,10 +10,12 @@ from runnel.app import stores
 from runnel.app.stores import StoreSession
 from runnel.client.execution_lists import list_newest_executions
 from runnel.client.protocol import Client, Operations, Schedules, Tokens, Webhooks, find_owner
+from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.message_text import escape_unprintable, suggest_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
-from runnel.errors import NotFoundError
+from runnel.errors import InputError, NotFoundError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
@@ -28,6 +30,7 @@ FIRST_RETRIES = 1
 RETRIES = 6
 
 LAST_EXECUTION = "@last"
+SUGGESTIONS_MAX = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +178,28 @@ async def load_workflow(client: Client, execution_id: ExecutionId) -> Workflow:
     return (
         await client.library.load_graph(DefinitionHash(summary.workflow_definition_id))
     ).workflow
+
+
+async def load_stored_graph(name: str, settings: Settings) -> Graph:
+    """Returns the active version of a stored workflow, or else its newest version.
+
+    Raises InputError if neither a file nor a stored workflow has the name.
+    """
+    known: list[str] = []
+    if has_data(settings):
+        async with open_client(settings) as session:
+            library = session.client.library
+            try:
+                stored = await library.get(name)
+            except NotFoundError:
+                known = [item.name for item in await library.list(limit=SUGGESTIONS_MAX)]
+            else:
+                return await library.load_graph(stored.workflow_definition_id)
+    close = suggest_name(name, known).strip(" ()")
+    raise InputError(
+        f"{escape_unprintable(name)}: there is no such file, and no stored workflow has this name; "
+        + (close or "check the path, or list the stored workflows with 'runnel workflows'")
+    )
 
 
 async def find_execution_id(client: Client, text: str) -> ExecutionId:

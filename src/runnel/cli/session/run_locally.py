@@ -13,7 +13,7 @@ from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.cli.errors import EXIT_CODE_BY_STATE, OK
 from runnel.cli.render.progress import ExecutionProgress, apply_events
 from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
-from runnel.cli.render.sentences import describe_clean_up, describe_outcome
+from runnel.cli.render.sentences import describe_clean_up, describe_outcome, describe_undone
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.streams import print_to_stderr
@@ -25,6 +25,7 @@ from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports.clock import Clock
+from runnel.ports.telemetry import THREAD_ABANDONED
 from runnel.settings.model import Settings
 from runnel.views import build_document
 
@@ -56,9 +57,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
-        fields: dict[str, object] = getattr(record, "fields", {})
-        parts = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
-        line = self._hide(" ".join(parts))
+        line = self._hide(self._format_line(record))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
         is_repeated = line == self._last and hasattr(record, "event")
         self._last = line
@@ -68,6 +67,15 @@ class _StderrHandler(logging.Handler):
             print(f"{prefix}: {line}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self.handleError(record)
+
+    def _format_line(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        if getattr(record, "event", None) == THREAD_ABANDONED:
+            return (
+                f"node '{fields['node_id']}' did not stop ({fields['reason']}): Python can't end "
+                "its thread, which runs until its function returns"
+            )
+        return " ".join([self.format(record), *(f"{key}={fields[key]}" for key in fields)])
 
 
 REFRESH_S = 0.1
@@ -343,7 +351,12 @@ async def _print_result(
         return
     print_to_stderr(describe_outcome(progress, clock.now()))
     print_to_stderr(f"see: {hints.show(progress.execution_id)}")
-    print_to_stderr(f"run the failed nodes again: {hints.rerun(progress.execution_id)}")
+    undone = describe_undone(progress)
+    if undone:
+        command = hints.rerun(progress.execution_id, is_whole=True)
+        print_to_stderr(f"{undone}; run every node again: {command}")
+    else:
+        print_to_stderr(f"run the failed nodes again: {hints.rerun(progress.execution_id)}")
 
 
 # Executions that this process starts and runs.

@@ -1,7 +1,8 @@
 """Runs an orchestrator, worker or API process that uses Redis and PostgreSQL."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
@@ -25,10 +26,11 @@ from runnel.app.wiring import (
 from runnel.authoring.registry import HandlerRegistry, list_app_tasks, load_app
 from runnel.cli.streams import print_to_stderr
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.errors import InputError
+from runnel.errors import InputError, NoServerError
 from runnel.ports import Backend
 from runnel.ports import telemetry as names
 from runnel.ports.archive import Retention
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.telemetry import FanOutTelemetry, Telemetry
 from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
@@ -37,6 +39,7 @@ from runnel.telemetry.logs import LogTelemetry, configure_logging
 from runnel.telemetry.metrics import MetricsTelemetry
 
 if TYPE_CHECKING:
+    from runnel.backends.redis.backend import RedisBackend
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
 
@@ -125,22 +128,12 @@ async def serve(
 ) -> int:
     """Runs the role until a signal arrives, and returns the exit code.
 
-    Raises NoServerError if a server can't be reached at the start. Only a process that
+    Raises NoServerError if a server can't be reached for `start_timeout_s`. Only a process that
     `uses_archive` opens the archive (see `open_archived` for `takes_archive`). Only a process that
     `runs_tasks` loads secrets. A process that `serves_http` serves its metrics itself.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     secrets = load_worker_secrets(settings) if runs_tasks else KnownSecrets({})
-    archived: RedisPostgresBackend | None = None
-    backend: Backend
-    if uses_archive and settings.has_postgres:
-        backend = archived = await open_archived(
-            settings, clock_and_ids.clock, clock_and_ids.ids, takes_archive=takes_archive
-        )
-    elif uses_archive:
-        backend = await open_unarchived(settings, clock_and_ids.clock, clock_and_ids.ids)
-    else:
-        backend = await open_redis(settings, clock_and_ids.clock, clock_and_ids.ids)
     configure_logging(
         format_=settings.log_format,
         level=settings.log_level,
@@ -153,6 +146,16 @@ async def serve(
     telemetry: Telemetry = logs if metrics is None else FanOutTelemetry(logs, metrics)
     for sentence in find_misspelled_variables():
         telemetry.event(names.SETTING_UNKNOWN, problem=sentence)
+    opening = ServerWait(settings, clock_and_ids.clock, telemetry)
+    archived: RedisPostgresBackend | None = None
+    backend: RedisBackend | RedisPostgresBackend
+    if uses_archive and settings.has_postgres:
+        archive_opener = partial(open_archived, takes_archive=takes_archive)
+        backend = archived = await opening.open(archive_opener, clock_and_ids.ids)
+    elif uses_archive:
+        backend = await opening.open(open_unarchived, clock_and_ids.ids)
+    else:
+        backend = await opening.open(open_redis, clock_and_ids.ids)
     postgres = {} if archived is None else {"postgres": build_postgres_display_url(settings)}
     telemetry.event(
         names.STORE_OPENED,
@@ -173,6 +176,55 @@ async def serve(
         await backend.close()
         raise
     return await process.run()
+
+
+OpenedBackend = TypeVar("OpenedBackend")
+# A process logs this often that it waits for a server.
+WAIT_INTERVAL_S = 2.0
+# A server that has just started refuses commands with these texts, and accepts them soon.
+_STARTING_TEXTS = ("LOADING", "starting up")
+
+
+class ServerWait:
+    """Opens a store, and waits up to `start_timeout_s` for servers that can't be reached yet.
+
+    Any other problem, such as a wrong password, is raised at once.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, telemetry: Telemetry) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._telemetry = telemetry
+        self._deadline = clock.monotonic() + settings.start_timeout_s
+
+    async def open(
+        self,
+        open_store: Callable[[Settings, Clock, IdGenerator], Awaitable[OpenedBackend]],
+        ids: IdGenerator,
+    ) -> OpenedBackend:
+        while True:
+            try:
+                return await open_store(self._settings, self._clock, ids)
+            except NoServerError as error:
+                remaining_s = self._deadline - self._clock.monotonic()
+                if remaining_s <= 0 or not is_unreachable(error):
+                    raise
+                self._telemetry.event(
+                    names.SERVER_AWAITED, error=str(error), remaining_s=round(remaining_s, 1)
+                )
+                await self._clock.sleep(min(WAIT_INTERVAL_S, remaining_s))
+
+
+def is_unreachable(error: NoServerError) -> bool:
+    """Returns True if the server may accept the same call soon."""
+    if any(text in str(error) for text in _STARTING_TEXTS):
+        return True
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def build_orchestrator_role(dependencies: RoleDependencies) -> OrchestratorRole:
@@ -200,32 +252,39 @@ def build_worker_role(
 
 
 def load_handlers(
-    app: str | None, settings: Settings, *, is_private: bool = False
+    apps: Sequence[str] | None, settings: Settings, *, is_private: bool = False
 ) -> HandlerRegistry:
-    """Returns the built-in handlers and those of the app; raises InputError for equal names.
+    """Returns the built-in handlers and those of the apps; raises InputError for equal names.
 
     Workflows have all permissions of the user only if the servers are private (`is_private`).
     """
-    own = None if app is None else load_app(app)
+    own = [load_app(app) for app in apps or ()]
     if is_private:
         handlers = build_local_handlers(settings, RealClock())
-    elif app is None:
-        handlers = build_server_handlers(settings, RealClock())
     else:
-        module, tasks = app.partition(":")[0], list_app_tasks(app)
-        handlers = build_server_handlers(settings, RealClock(), app_module=module, app_tasks=tasks)
-    if own is not None:
-        handlers.include(own)
+        handlers = build_server_handlers(
+            settings,
+            RealClock(),
+            app_modules=[app.partition(":")[0] for app in apps or ()],
+            app_tasks=[task for app in apps or () for task in list_app_tasks(app)],
+        )
+    for registry in own:
+        handlers.include(registry)
     return handlers
 
 
-def parse_queues(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
+def parse_queues(
+    text: str | None, handlers: HandlerRegistry, settings: Settings, apps: Sequence[str] | None
+) -> Sequence[str]:
     """Returns the keys of the named queues (`python,reports`); a key begins with `tasks:`.
 
-    If `text` is None, returns the queues of the worker's own handlers. Raises InputError.
+    If `text` is None, returns the queues of the worker's own handlers. A worker that allows no
+    Python function does not take the queue `python`. Raises InputError.
     """
     if text is None:
-        return [f"tasks:{name}" for name in handlers.names()]
+        allows_functions = bool(apps or settings.allowed_functions)
+        names_ = [name for name in handlers.names() if name != "python" or allows_functions]
+        return [f"tasks:{name}" for name in names_]
     names_ = [name.strip() for name in text.split(",")]
     if not all(names_):
         raise InputError(f"--queues: expected names separated by commas, got '{text}'")

@@ -89,7 +89,8 @@ async def _diagnose(
     execution_id = summary.execution_id
     view = await session.client.get(execution_id)
     owner = await unfinished.find_owner(summary)
-    waits = tuple(list_node_waits(view, await session.client.history(execution_id)))
+    events = await session.client.history(execution_id)
+    waits = tuple(list_node_waits(view, events, is_owned=owner is not None))
     is_of_program = await unfinished.is_bound_to_program(summary)
     if owner is None and is_of_program:
         commands: tuple[str, ...] = (hints.force_cancel(execution_id),)
@@ -111,21 +112,28 @@ async def _diagnose(
 def suggest_commands(
     execution_id: str, waits: tuple[NodeWait, ...], hints: CommandHints, *, is_owned: bool
 ) -> tuple[str, ...]:
-    signals = dict.fromkeys(wait.signal for wait in waits if wait.signal is not None)
-    commands = [hints.signal(execution_id, name) for name in signals]
+    """Returns the commands that continue the execution.
+
+    Without a process, that is `resume`. A signal may have been sent already: it takes effect only
+    when a process runs the execution.
+    """
     if not is_owned:
-        commands.append(hints.resume(execution_id))
-    return tuple(commands)
+        return (hints.resume(execution_id),)
+    signals = dict.fromkeys(wait.signal for wait in waits if wait.signal is not None)
+    return tuple(hints.signal(execution_id, name) for name in signals)
 
 
-def list_node_waits(view: ExecutionView, events: list[HistoryEvent]) -> list[NodeWait]:
+def list_node_waits(
+    view: ExecutionView, events: list[HistoryEvent], *, is_owned: bool
+) -> list[NodeWait]:
     """Lists the unsettled nodes that have started; all pending nodes wait for these."""
     since = {str(event.fields["node"]): event.at for event in events if "node" in event.fields}
     waits = []
     for node_id, node in view.nodes.items():
         if node.state in FINAL_NODE_STATES or node.state is NodeState.PENDING:
             continue
-        text = node.waits_for or _WAIT_TEXT_BY_STATE[node.state]
+        texts = _WAIT_TEXTS if is_owned else _WAIT_TEXTS_WITHOUT_PROCESS
+        text = node.waits_for or texts[node.state]
         waits.append(
             NodeWait(
                 node=node_id,
@@ -144,11 +152,12 @@ def _read_signal_name(text: str) -> str | None:
     return text.removeprefix("signal '").removesuffix("'") if text.startswith("signal ") else None
 
 
-_WAIT_TEXT_BY_STATE = {
+_WAIT_TEXTS = {
     NodeState.QUEUED: "a worker",
     NodeState.RUNNING: "its own code",
     NodeState.WAITING: "something",
 }
+_WAIT_TEXTS_WITHOUT_PROCESS = {**_WAIT_TEXTS, NodeState.RUNNING: "a process that runs it again"}
 
 
 def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:

@@ -115,7 +115,7 @@ def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     """Issues a new attempt of a lost task.
 
-    Fails the task if too many workers died while they ran it.
+    Fails the task if too many processes died while they held this task and no other.
     """
     current = _find_in_flight(context, command.token)
     if current is None:
@@ -128,18 +128,20 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
             item=token.item,
             reason=command.reason,
             was_started=command.was_started,
+            was_alone=command.was_alone,
         )
     )
     context.drop_task(index, token.item, lost_run)
     run = context.execution.run(index, token.item) or lost_run
-    if run.losses > context.inputs.policy.losses_max:
+    if run.crashes > context.inputs.policy.crashes_max:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
         fail_attempt(
-            context, index, run, failed, diagnosis="too many workers died while they ran it"
+            context, index, run, failed, diagnosis="too many processes died while they ran it alone"
         )
         return
     context.release_limit(index, token.item, run)
-    delay = compute_crash_delay(run.losses, token) if command.was_started else 0.0
+    is_suspect = command.was_started and not command.was_alone
+    delay = compute_crash_delay(run.losses, token) if is_suspect else 0.0
     if delay:
         due, count = context.now + delay, f"{run.losses} processes died with it"
         context.emit(
@@ -271,7 +273,7 @@ def _retry_or_fail(context: DecisionContext, index: int, run: NodeRun, failed: N
 def _make_crash_loop_error(run: NodeRun) -> ErrorInfo:
     return ErrorInfo(
         type="CrashLoop",
-        message=f"{run.losses} processes died while they ran this task",
+        message=f"{run.crashes} processes died while they ran this task and no other task",
         retryable=False,
     )
 

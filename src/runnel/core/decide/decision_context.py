@@ -24,7 +24,7 @@ from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
 from runnel.core.message_text import shorten
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import NodeState
-from runnel.core.templates.errors import MissingValueError, TemplateError
+from runnel.core.templates.errors import MissingValueError, TemplateError, make_no_output_error
 from runnel.core.templates.template import CompiledExpression, TemplateTree
 from runnel.core.values import Json, Value
 from runnel.core.workflow import EnginePolicy
@@ -54,12 +54,19 @@ class ExecutionScope:
     """The values for templates that the core evaluates: conditions, lists of maps, keys and
     outputs.
 
-    The scope decodes an output only when an expression reads it.
+    The scope decodes an output only when an expression reads it. With `is_for_output`, a value of a
+    skipped node is null.
     """
 
     def __init__(
-        self, execution: Execution, blobs: LoadedBlobs, *, item: object = NO_ITEM_VALUE
+        self,
+        execution: Execution,
+        blobs: LoadedBlobs,
+        *,
+        item: object = NO_ITEM_VALUE,
+        is_for_output: bool = False,
     ) -> None:
+        self._is_for_output = is_for_output
         self._execution = execution
         self._blobs = blobs
         self._item = item
@@ -76,8 +83,14 @@ class ExecutionScope:
             raise MissingValueError(root)
         run = self._execution.nodes[index]
         if run.state is not NodeState.COMPLETED or run.output is None:
-            raise make_no_output_error(root, run.state)
+            raise self._make_no_output_error(root, run.state)
         return self._decode(run.output)
+
+    def _make_no_output_error(self, root: str, state: NodeState) -> MissingValueError:
+        is_skipped = state is NodeState.SKIPPED
+        error = make_no_output_error(root, "was skipped" if is_skipped else f"is {state}")
+        error.stands_for_null = is_skipped and self._is_for_output
+        return error
 
     def _decode(self, value: Value) -> Json:
         if value.blob is None:
@@ -97,12 +110,6 @@ def describe_execution(execution: Execution) -> Json:
         "started_at": execution.started_at,
         "labels": execution.labels,
     }
-
-
-def make_no_output_error(root: str, state: str) -> MissingValueError:
-    error = MissingValueError(root)
-    error.problem = f"'{root}' has no output: it is {state}; add | default(…) if it may be missing"
-    return error
 
 
 TIMER_KIND_BY_WAIT = {

@@ -28,6 +28,7 @@ from runnel.core.events import (
     NodeFailed,
     SlaMissed,
     Wait,
+    describe_closing,
 )
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef
@@ -67,7 +68,7 @@ def close_execution(
 def cancel_unsettled_nodes(context: DecisionContext) -> None:
     """Cancels every unsettled node. Spares clean-up nodes unless the execution ends abruptly."""
     execution = context.execution
-    reason = str(execution.closing_error or execution.outcome)
+    reason = describe_closing(execution.outcome, execution.closing_error)
     for compiled in execution.graph.nodes:
         is_spared = compiled.is_clean_up and not execution.is_abrupt
         if not is_spared and not execution.nodes[compiled.index].is_final:
@@ -90,7 +91,9 @@ def _fail_item(context: DecisionContext, index: int, failed: NodeFailed) -> None
     error = failed.error
     message = f"item {failed.item}: {error.message}"[:MESSAGE_CHARS_MAX]
     _settle_as_failed(
-        context, index, ErrorInfo(type=error.type, message=message, types=error.types)
+        context,
+        index,
+        ErrorInfo(type=error.type, message=message, types=error.types, traceback=error.traceback),
     )
 
 
@@ -280,7 +283,7 @@ def _build_output(context: DecisionContext) -> Value:
     """
     execution = context.execution
     if execution.graph.workflow.output is not None:
-        scope = ExecutionScope(execution, context.inputs.blobs)
+        scope = ExecutionScope(execution, context.inputs.blobs, is_for_output=True)
         return make_value_from_json(_encoder.encode(execution.graph.output.resolve(scope)))
     if len(execution.graph.leaves) == 1:
         output = execution.nodes[execution.graph.leaves[0]].output

@@ -19,6 +19,7 @@ from runnel.core.run_when import (
     SkipReason,
     apply_run_when,
     classify_parent_outcome,
+    describe_rule_not_met,
 )
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates.template import is_true
@@ -76,7 +77,10 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     if reason is None:
         _start_node(context, index)
         return
-    context.emit(NodeSkipped(node=compiled.node.id, reason=reason))
+    detail = (
+        describe_rule_not_met(compiled.node.run_when) if reason is SkipReason.RULE_NOT_MET else ""
+    )
+    context.emit(NodeSkipped(node=compiled.node.id, reason=reason, detail=detail))
     context.queue_ready_children(index)
 
 

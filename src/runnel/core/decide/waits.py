@@ -14,6 +14,7 @@ from runnel.core.effects import TimerKind
 from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalReceived, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.ids import NO_ITEM, NodeRef, make_child_id
+from runnel.core.input_defaults import fill_defaults
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
@@ -170,7 +171,7 @@ def send_create_child(context: DecisionContext, index: int, item: int, child_inp
             workflow=child.name,
             definition=compiled.child_hash,
             version=execution.version,
-            input=make_value_from_json(_encoder.encode(child_input)),
+            input=make_value_from_json(_encoder.encode(fill_defaults(child.input, child_input))),
             labels=execution.labels,
             parent=execution.token(index, item, run),
             created_at=context.now,

@@ -62,7 +62,8 @@ class MissingValueError(TemplateError):
     """A path in a template leads to no value. `default(…)` and `is defined` catch only this error.
 
     If `key` is None, `path` itself is missing. If the value at `path` has no keys, `found`
-    describes that value. `names` are the existing keys at `path`.
+    describes that value. `names` are the existing keys at `path`. `stands_for_null` is true for a
+    skipped node in an output: a template of only that value gives null.
     """
 
     code = "missing_value"
@@ -81,6 +82,17 @@ class MissingValueError(TemplateError):
         self.key = key
         self.found = found
         self.names = tuple(existing_names[:SHOWN_NAMES_MAX])
+        self.stands_for_null = False
+
+
+def make_no_output_error(root: str, reason: str) -> MissingValueError:
+    """Returns the error of a node without an output. `reason` is, for example, "was skipped"."""
+    error = MissingValueError(root)
+    error.problem = (
+        f"{_quote(root)} {reason}, so it has no output; write {root} | default(…), or "
+        "runnel.default(…) in Python"
+    )
+    return error
 
 
 def _format_missing_value(

@@ -105,6 +105,9 @@ class _Converter:
         keys.reverse()
         if isinstance(node, jinja.Name):
             return self.add_reference(node.name, tuple(keys))
+        if isinstance(node, jinja.Const) and type(node.value) is int:
+            # A number has no keys, so `1.result` is the output of the node '1'.
+            return self.add_reference("nodes", (str(node.value), *keys))
         return ours.ItemAccess(self.convert(node), tuple(keys))
 
     def add_reference(self, root: str, path: tuple[PathKey, ...]) -> ours.ExpressionNode:

@@ -25,6 +25,9 @@ from runnel.core.values import Json, is_number
 PathKey: TypeAlias = str | int
 
 RESERVED_NAMES = frozenset({"input", "execution", "item", "nodes", "secrets"})
+# The reserved name that a node may have: validation requires that its output is the input of the
+# execution, so both meanings of the name are the same value.
+INPUT_NODE = "input"
 OPERATOR_WORDS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
 
 
@@ -57,13 +60,14 @@ def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
         )
     if root != "nodes":
         return TemplateReference(root, path)
-    if not path or not isinstance(path[0], str):
+    if not path:
         raise TemplateSyntaxError("'nodes' must be followed by the id of a node: nodes['my-node']")
-    if path[0] in RESERVED_NAMES:
+    node_id = str(path[0])  # nodes[1] and nodes.1 are the node '1'
+    if node_id in RESERVED_NAMES and node_id != INPUT_NODE:
         raise TemplateSyntaxError(
-            f"no node can be named '{path[0]}', the name is reserved; write {path[0]} alone"
+            f"no node can be named '{node_id}', the name is reserved; write {node_id} alone"
         )
-    return TemplateReference(path[0], path[1:], via_nodes=True)
+    return TemplateReference(node_id, path[1:], via_nodes=True)
 
 
 def format_path(root: str, path: tuple[PathKey, ...]) -> str:
@@ -156,6 +160,9 @@ def _descend(value: Json, path: tuple[PathKey, ...], root: str) -> Json:
                 continue
         elif isinstance(value, list) and -len(value) <= key < len(value):
             value = value[key]
+            continue
+        elif isinstance(value, dict) and str(key) in value:
+            value = value[str(key)]
             continue
         raise _make_missing_error(format_path(root, path[:position]), key, value)
     return value

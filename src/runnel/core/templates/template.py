@@ -11,6 +11,7 @@ from runnel.core.templates.errors import (
     CACHED_SOURCES_MAX,
     TEXT_BYTES_MAX,
     TREE_DEPTH_MAX,
+    MissingValueError,
     TemplateError,
     TemplateEvaluationError,
     TemplateSyntaxError,
@@ -21,6 +22,7 @@ from runnel.core.templates.nodes import (
     ExpressionNode,
     FilterCall,
     PathKey,
+    PathLookup,
     TemplateReference,
     TemplateScope,
     format_path,
@@ -118,7 +120,7 @@ class TemplateString(msgspec.Struct, frozen=True):
     def resolve(self, context: EvaluationContext) -> Json:
         only = self.pieces[0]
         if len(self.pieces) == 1 and isinstance(only, Substitution):
-            return evaluate_node(only.node, context, template=only.template)
+            return _evaluate_only(only, context)
         parts: list[str] = []
         bytes_remaining = TEXT_BYTES_MAX
         for piece in self.pieces:
@@ -128,6 +130,15 @@ class TemplateString(msgspec.Struct, frozen=True):
                 raise make_text_too_long_error()
             parts.append(part)
         return check_text_size("".join(parts))
+
+
+def _evaluate_only(substitution: Substitution, context: EvaluationContext) -> Json:
+    try:
+        return evaluate_node(substitution.node, context, template=substitution.template)
+    except MissingValueError as error:
+        if error.stands_for_null and isinstance(substitution.node, PathLookup):
+            return None
+        raise
 
 
 def _render(substitution: Substitution, context: EvaluationContext) -> str:

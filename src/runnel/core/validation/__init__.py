@@ -9,7 +9,7 @@ import msgspec
 
 from runnel.core.graph import Graph, compile_canonical
 from runnel.core.message_text import describe_value, escape_unprintable, quote_name
-from runnel.core.templates.nodes import RESERVED_NAMES
+from runnel.core.templates.nodes import INPUT_NODE, RESERVED_NAMES
 from runnel.core.validation.checks import (
     check_node_fields,
     check_node_id,
@@ -139,16 +139,33 @@ def _find_id_problems(workflow: Workflow) -> Iterator[str]:
         problem = check_node_id(node.id)
         if problem is not None:
             yield problem
-        elif node.id in RESERVED_NAMES:
+        elif node.id in RESERVED_NAMES and not _provides_input(node):
             yield (
                 f"node {quote_name(node.id)}: the id is a reserved name of templates; choose "
-                f"another, such as '{node.id}_node'"
+                f"another, such as '{node.id}_node'{_explain_input_node(node)}"
             )
         elif node.id in seen and node.id not in repeated:
             repeated.add(node.id)
             yield f"node {quote_name(node.id)}: more than one node has this id; give each its own"
         else:
             seen.add(node.id)
+
+
+def _provides_input(node: Node) -> bool:
+    """Returns True if `input` is the same value as this node's output and as the execution's
+    input.
+    """
+    has_same_name = node.id == node.handler == INPUT_NODE
+    return has_same_name and not node.config and node.for_each is None
+
+
+def _explain_input_node(node: Node) -> str:
+    if node.id != INPUT_NODE:
+        return ""
+    return (
+        "; only a node with the handler 'input', without config and for_each, may have the id "
+        "'input'"
+    )
 
 
 def _find_node_problems(node: Node) -> Iterator[str]:

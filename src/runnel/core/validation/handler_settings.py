@@ -31,6 +31,7 @@ from runnel.core.workflow import (
     TIMEOUT_S_DEFAULT,
     WAIT_FOR_SIGNAL,
     Node,
+    Workflow,
 )
 
 # -- handlers with external effects: HTTP, language models, programs -----------------------
@@ -203,6 +204,8 @@ COMMAND = ValueCheck(
 VARIABLES = ValueCheck("an object of variable to text", _are_variables, _OBJECT)
 CODES = ValueCheck("a list of exit codes from 0 to 255", _are_codes, _LIST)
 
+MOCK_ADVICE = "without one, set mock: true, or RUNNEL_MOCK_SERVICES=true"
+
 HTTP_CHECKS: Mapping[str, ValueCheck] = {
     "url": URL,
     "method": make_choice_check(METHODS),
@@ -264,7 +267,7 @@ def check_http_config(config: HandlerConfig) -> Iterator[str]:
     Each problem begins with the name of a setting.
     """
     if "url" not in config and not config.get("mock"):
-        yield f"url: expected {URL.expected}; without one, set mock: true"
+        yield f"url: expected {URL.expected}; {MOCK_ADVICE}"
     if "json" in config and "body" in config:
         yield "body: expected either json or body, got both"
     if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
@@ -287,7 +290,7 @@ def check_llm_config(config: HandlerConfig) -> Iterator[str]:
             "role 'system'"
         )
     if "model" not in config and not config.get("mock"):
-        yield f"model: expected {TEXT.expected}; without one, set mock: true"
+        yield f"model: expected {TEXT.expected}; {MOCK_ADVICE}"
     if config.get("mock") is not True and isinstance(config.get("extra"), dict):
         reserved_keys = sorted(set(config["extra"]) & {"model", "messages", "stream"})
         if reserved_keys:
@@ -324,6 +327,35 @@ CONFIG_RULES: Mapping[str, Callable[[HandlerConfig], Iterator[str]]] = {
 def _list_header_names(config: HandlerConfig) -> list[str]:
     headers = config.get("headers")
     return list(headers) if isinstance(headers, dict) else []
+
+
+# The setting without which a service can't be called.
+_SERVICE_ADDRESSES = {
+    "call_external_service": "url",
+    "external_service": "url",
+    "llm_service": "model",
+}
+
+
+def mock_incomplete_services(workflow: Workflow) -> Workflow:
+    """Returns the workflow with `mock: true` in each node that names no URL or no model.
+
+    Such a node can run only with a mock.
+    """
+    nodes = tuple(map(_mock_if_incomplete, workflow.nodes))
+    if all(new is old for new, old in zip(nodes, workflow.nodes, strict=True)):
+        return workflow
+    return msgspec.structs.replace(workflow, nodes=nodes)
+
+
+def _mock_if_incomplete(node: Node) -> Node:
+    if node.child is not None:
+        child = mock_incomplete_services(node.child)
+        return node if child is node.child else msgspec.structs.replace(node, child=child)
+    address = _SERVICE_ADDRESSES.get(node.handler)
+    if address is None or node.config.keys() & {address, "mock"}:
+        return node
+    return msgspec.structs.replace(node, config={**node.config, "mock": True})
 
 
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
@@ -405,7 +437,9 @@ NO_MAP_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL})
 def find_setting_problems(node: Node) -> Iterator[str]:
     """Yields the problems of a node's handler settings. The caller adds the name of the node."""
     settings = HANDLER_SETTINGS.get(node.handler)
-    if settings is not None:
+    if node.handler == DATA_PROCESSOR and "operation" not in node.config:
+        yield from _find_lost_operation(node.config)
+    elif settings is not None:
         yield from _check_settings(node.handler, node.config, settings, is_resolved=False)
     if node.handler == DATA_PROCESSOR:
         yield from _find_foreign_settings(node)
@@ -426,6 +460,8 @@ def find_setting_problems(node: Node) -> Iterator[str]:
 
 def find_config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
     """Yields the problems of a handler's config whose templates are resolved."""
+    if handler == DATA_PROCESSOR and "operation" not in config:
+        return
     yield from _check_settings(
         handler, config, HANDLER_SETTINGS.get(handler) or {}, is_resolved=True
     )
@@ -476,6 +512,26 @@ def _check_settings(
             setting = config.get(problem.partition(":")[0])
             if is_resolved or not _has_template(setting):
                 yield f"config.{problem}"
+
+
+def _find_lost_operation(config: Mapping[str, Json]) -> Iterator[str]:
+    """Yields a problem if a `data_processor` without an operation seems to need one.
+
+    Without an operation, the handler returns its config, so any key is allowed.
+    """
+    operations = ", ".join(OPERATION_SETTINGS)
+    for name in config:
+        if suggest_name(name, ("operation",)):
+            yield (
+                f"config.{name}: the handler '{DATA_PROCESSOR}' has no such setting"
+                f"{suggest_name(name, ('operation',))}"
+            )
+        elif "data" in config and name in _ALL_OPERATION_SETTINGS:
+            yield (
+                f"config.operation: '{name}' beside data is a setting of an operation; expected "
+                f"one of {operations}"
+            )
+            return
 
 
 def _find_foreign_settings(node: Node) -> Iterator[str]:

@@ -30,7 +30,7 @@ from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")
 # The fields that may refer to `item`. `condition` and `for_each` are evaluated before there are
 # items.
-ITEM_FIELDS = ("config", "concurrency_key", "cache.key")
+ITEM_FIELDS = ("config", "concurrency_key", "resource_tag", "cache.key")
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -50,6 +50,8 @@ def compile_fields(node: Node) -> Iterator[tuple[str, CompiledTemplate | Templat
         yield "for_each", _try_compile_expression(node.for_each, "for_each")
     if _is_given(node.concurrency_key):
         yield "concurrency_key", _try_compile_tree(node.concurrency_key, "concurrency_key")
+    if _is_given(node.resource_tag):
+        yield "resource_tag", _try_compile_tree(node.resource_tag, "resource_tag")
     if node.cache is not None and _is_given(node.cache.key):
         yield "cache.key", _try_compile_tree(node.cache.key, "cache.key")
 
@@ -156,8 +158,8 @@ class _ReferenceChecker:
         if not _is_secret(reference):
             return None
         handler = self._structure.nodes[index].handler
-        if field == "cache.key":
-            return "but a cache key is stored, and secrets are never stored; use another value"
+        if field in ("cache.key", "resource_tag"):
+            return f"but the store sees {field}, and secrets are never stored; use another value"
         if field != "config" or handler in CORE_HANDLERS:
             subject = field if field != "config" else f"the config of the handler '{handler}'"
             return (
@@ -182,7 +184,8 @@ class _ReferenceChecker:
 
     def _check_node(self, index: int, field: str, reference: TemplateReference) -> str | None:
         target = self._structure.index.get(NodeId(reference.root))
-        if target is None:
+        is_execution_value = reference.root in RESERVED_NAMES and not reference.via_nodes
+        if target is None or is_execution_value:
             return self._check_known(reference)
         if target == index:
             return "its own output, which it does not have before it has run; refer to a parent"

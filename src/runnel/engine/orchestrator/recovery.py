@@ -1,11 +1,11 @@
 """Recovers a partition for its new owner: reads the inbox, then finds lost tasks and timers."""
 
 from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
-from runnel.core.ids import ExecutionId
+from runnel.core.ids import ExecutionId, TaskToken
 from runnel.engine.orchestrator.partition_owner import PartitionOwner, describe_error
 from runnel.errors import NewerFormatError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.store import Store
+from runnel.ports.store import LossKind, Store
 from runnel.ports.telemetry import Telemetry
 
 EXECUTIONS_PER_BATCH = 100
@@ -60,11 +60,22 @@ async def _make_recovery_commands(
     for token in lost:
         telemetry.event(names.TASK_LOST, token=token, reason="unknown to the store")
     commands: list[Command] = [
-        TaskLost(
-            token=token,
-            reason="its process ended",
-            was_started=in_flight[token] if has_killed is None else has_killed,
-        )
-        for token, has_killed in lost.items()
+        make_task_lost(token, "its process ended", kind, was_running=in_flight[token])
+        for token, kind in lost.items()
     ]
     return [*commands, ResumeExecution(execution_id=execution_id)]
+
+
+def make_task_lost(
+    token: TaskToken, reason: str, kind: LossKind | None, *, was_running: bool
+) -> TaskLost:
+    """Returns the command for a task that no process holds.
+
+    If the store can't tell how the task was lost, `was_running` tells whether its code began.
+    """
+    return TaskLost(
+        token=token,
+        reason=reason,
+        was_started=was_running if kind is None else kind is not LossKind.NOT_STARTED,
+        was_alone=kind is LossKind.ALONE,
+    )

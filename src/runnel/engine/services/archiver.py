@@ -38,7 +38,8 @@ class ArchiveProgress:
     """The progress of archiving one leased partition, and the times of its failure reports.
 
     `archived` is the last archived sequence. `archived` is None until the archiver has read it from
-    the archive. `batch` is the number of commits per archive call.
+    the archive. `batch` is the number of commits per archive call. `fenced_at` is the time of the
+    first of the present FencedErrors.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class ArchiveProgress:
         "archived_marks",
         "batch",
         "caught_up_at",
+        "fenced_at",
         "forget_target",
         "has_more",
         "reported_at",
@@ -56,6 +58,7 @@ class ArchiveProgress:
     def __init__(self, now: float) -> None:
         self.archived: int | None = None
         self.caught_up_at = now
+        self.fenced_at: float | None = None
         self.reported_at: float | None = None
         self.resend_at = now
         self.archived_marks: deque[tuple[float, int]] = deque()
@@ -269,7 +272,11 @@ class Archiver:
             progress.archived = archived
         read_at = self._clock.monotonic()
         after = progress.archived
-        entries = await self._journal.read(lease, after=after, limit=progress.batch)
+        try:
+            entries = await self._journal.read(lease, after=after, limit=progress.batch)
+        except ArchiveGapError as gap:
+            progress.archived = await self._find_archived(lease, gap)
+            return await self._archive(lease, progress)
         batch = _take_transaction(entries)
         is_full = len(entries) == progress.batch
         if batch:
@@ -280,6 +287,18 @@ class Archiver:
         if not progress.has_more:
             progress.caught_up_at = read_at
         return count
+
+    async def _find_archived(self, lease: Lease, gap: ArchiveGapError) -> int:
+        """Returns the last archived sequence if it disproves the gap; otherwise raises `gap`.
+
+        A former owner may have archived and deleted commits after this archiver read the sequence.
+        Commits are deleted only after they are archived, so a gap is proven if the archive still
+        lacks a commit after the journal was read.
+        """
+        archived = (await self._ledger.cursor(lease.partition)).sequence
+        if archived < gap.first - 1:
+            raise gap
+        return archived
 
     async def _append_batch(
         self, lease: Lease, progress: ArchiveProgress, batch: Sequence[JournalEntry], after: int
@@ -403,12 +422,18 @@ class Archiver:
     ) -> None:
         """Reports every `alarm_s` that the archive is late, and once that it has caught up.
 
-        FencedError is reported too: a fenced archiver that still owns its partition never catches
-        up.
+        FencedError is reported only after `alarm_s`: a fenced archiver that still owns its
+        partition never catches up. An archiver whose partition has a later owner stops earlier.
         """
         now = self._clock.monotonic()
         lag_s = now - progress.caught_up_at
         alarm_s = self._options.alarm_s
+        if not isinstance(problem, FencedError):
+            progress.fenced_at = None
+        elif progress.fenced_at is None:
+            progress.fenced_at = now
+        if progress.fenced_at is not None and now - progress.fenced_at <= alarm_s:
+            return
         if lag_s <= alarm_s:
             if progress.reported_at is not None:
                 self._telemetry.event(names.ARCHIVE_CAUGHT_UP, partition=lease.partition)

@@ -10,12 +10,17 @@ from runnel.ports.store import Store, TaskQueue
 from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import WorkerRecord
 
+# A worker may send only three heartbeats per timeout (`BEATS_PER_TIMEOUT_MIN`). With eight polls,
+# the silence before its death is 5.5/8 of the timeout: 2.06 of its heartbeat intervals. One lost
+# heartbeat is therefore not a death.
+POLLS_PER_TIMEOUT = 8
+
 
 class Reaper:
     """Detects a dead worker at most `dead_after_s` after its last heartbeat.
 
-    A worker counts as dead if it sends no heartbeat for 7/12 of `dead_after_s`: 5.25 s of the
-    default 9 s. A live worker sends two heartbeats in that time. The task of a killed worker is
+    A worker counts as dead if it sends no heartbeat for 11/16 of `dead_after_s`: 6.2 s of the
+    default 9 s. A live worker sends three heartbeats in that time. The task of a killed worker is
     issued again within 10 s. A worker with longer heartbeat intervals gets the `grace_s` of its
     record, unless `allows_grace` is False.
 
@@ -38,7 +43,9 @@ class Reaper:
         self._tasks = tasks
         self._clock = clock
         self._telemetry = telemetry
-        self._liveness: FailureDetector[str, int] = FailureDetector(clock, dead_after_s)
+        self._liveness: FailureDetector[str, int] = FailureDetector(
+            clock, dead_after_s, polls_per_timeout=POLLS_PER_TIMEOUT
+        )
         self._dead_after_s = dead_after_s
         self._allows_grace = allows_grace
 

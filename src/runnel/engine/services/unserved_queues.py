@@ -12,6 +12,7 @@ from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import QueueRecord, WorkerRecord
 
 POLLS_PER_TIMEOUT = 6
+PYTHON_QUEUE = "tasks:python"
 REJECTED_PER_BATCH = 500
 FORGOTTEN_AFTER_S = 600.0
 
@@ -105,6 +106,11 @@ class UnservedQueueService:
             f"no handler registered for '{queue}': "
             f"no live worker has served this queue for {self._unserved_s:g} s"
         )
+        if queue == PYTHON_QUEUE:
+            message += (
+                ". Start 'runnel worker --app MODULE' in the folder of your module, or set "
+                "RUNNEL_ALLOW_PYTHON"
+            )
         error = ErrorInfo(type="HandlerNotFoundError", message=message, retryable=False)
         count = await self._store.reject_tasks(
             queue, error, waiting_s=self._unserved_s, limit=REJECTED_PER_BATCH

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from runnel.core.commands import Command, ResumeExecution, TaskLost, make_limit_id
+from runnel.core.commands import Command, ResumeExecution, make_limit_id
 from runnel.core.concurrency_key import replay_limit
 from runnel.core.decide.decision_context import TIMER_KIND_BY_WAIT
 from runnel.core.decide.outcomes import make_execution_timer_key
@@ -20,8 +20,10 @@ from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.aggregates import LoadedExecution
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
+from runnel.engine.orchestrator.recovery import make_task_lost
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
+from runnel.ports.store import LossKind
 
 
 class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,21 +191,17 @@ class Watchdog:
         return repaired
 
     def _repair_tasks(
-        self, owner: PartitionOwner, work: InFlightWork, lost: Mapping[TaskToken, bool | None]
+        self, owner: PartitionOwner, work: InFlightWork, lost: Mapping[TaskToken, LossKind | None]
     ) -> int:
         lost_tasks = {token: lost[token] for token in work.tasks if token in lost}
         overdue = {
-            token: has_killed
-            for token, has_killed in lost_tasks.items()
+            token: kind
+            for token, kind in lost_tasks.items()
             if self._is_overdue(f"no process holds {token}")
         }
         commands: list[Command] = [
-            TaskLost(
-                token=token,
-                reason="no process holds it",
-                was_started=work.tasks[token] if has_killed is None else has_killed,
-            )
-            for token, has_killed in overdue.items()
+            make_task_lost(token, "no process holds it", kind, was_running=work.tasks[token])
+            for token, kind in overdue.items()
         ]
         if commands:
             self._repair(owner, work.execution_id, "a task is lost", commands)

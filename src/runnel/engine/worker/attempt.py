@@ -5,23 +5,31 @@ output.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from runnel.authoring.calls import ContextPlace
+import msgspec
+from msgspec.structs import replace
+
+from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import Context, EmitMeasurement
+from runnel.authoring.functions import NotImportableError, can_import_elsewhere
 from runnel.authoring.registry import RegisteredHandler
+from runnel.core.decide.decision_context import NAME_CHARS_MAX, preview_json
 from runnel.core.effects import INPUT, TaskMessage
+from runnel.core.retry import SUSPECT_LOSSES
 from runnel.core.templates.errors import (
     MissingValueError,
     TemplateEvaluationError,
 )
+from runnel.core.templates.parser import OPENING_PATTERN
 from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
 from runnel.engine.worker.executor import Executor
 from runnel.engine.worker.outputs import inline_if_small, offload_result
-from runnel.engine.worker.result_cache import ResultCache, compute_cache_key
+from runnel.engine.worker.result_cache import ResultCache, compile_cache_key, compute_cache_key
 from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
+from runnel.errors import NotAllowedError, RunnelError
 from runnel.ports.clock import Secrets
 
 
@@ -39,6 +47,14 @@ class HandlerLookup(Protocol):
 
         The next task may open these resources again.
         """
+
+
+class TaskNotRunnableError(Exception):
+    """This worker can't run the task, but another worker may be able to. `reason` says why."""
+
+    def __init__(self, reason: RunnelError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class AttemptPipeline:
@@ -76,11 +92,31 @@ class AttemptPipeline:
         task = run.task
         values = TaskInputs(task)
         config = compile_config(task.config)
-        roots = {*config.roots, *compile_config(task.cache_key).roots, *values.parent_ids()}
+        roots = {*config.roots, *compile_cache_key(task).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
         run.cache_key = compute_cache_key(task, self._resolve_for_key(config, values), values)
         data = await self._results.get(run.cache_key)
         return None if data is None else await self._to_value(data, task)
+
+    async def resolve_resource_tag(self, task: TaskMessage) -> str:
+        """Returns the name of the token bucket that the attempt counts against.
+
+        Raises TemplateError if the resource tag can't be evaluated to a name.
+        """
+        source = task.resource_tag or ""
+        if not OPENING_PATTERN.search(source):
+            return source
+        template = compile_config(msgspec.json.encode(source), field="resource_tag")
+        values = TaskInputs(task)
+        await values.load(template.roots, self._blobs)
+        tag = template.resolve(values)
+        name = str(tag) if type(tag) in (str, int) else ""
+        if 0 < len(name) <= NAME_CHARS_MAX:
+            return name
+        expected = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
+        raise TemplateEvaluationError(
+            f"expected {expected}, got {preview_json(tag)}", template=source, where="resource_tag"
+        )
 
     async def produce_output(self, run: TaskRun) -> Value:
         task = run.task
@@ -90,7 +126,13 @@ class AttemptPipeline:
         has_blobs = values.has_blobs
         if has_blobs and config.roots:
             await self._load(run, values, config.roots)
-        call = handler.plan(self._resolve(config, values))
+        resolved = self._resolve(config, values)
+        try:
+            call = handler.plan(resolved)
+        except (NotAllowedError, NotImportableError) as error:
+            raise TaskNotRunnableError(error) from error
+        if task.losses >= SUSPECT_LOSSES:
+            call = _isolate(run, call)
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
@@ -152,3 +194,14 @@ class AttemptPipeline:
         if not values.take_cached(missing, self._blobs.peek):
             self._on_suspend(run)
             await values.load(roots, self._blobs)
+
+
+def _isolate(run: TaskRun, call: FunctionCall) -> FunctionCall:
+    """Returns the call of a suspect for a child process, so that its death kills no other task.
+
+    Returns the call unchanged if a child process can't import its function.
+    """
+    if call.mode is Mode.PROCESS or call.knows_secrets or not can_import_elsewhere(call.function):
+        return call
+    run.is_isolated = True
+    return replace(call, mode=Mode.PROCESS)

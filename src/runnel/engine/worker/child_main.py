@@ -5,6 +5,7 @@ as the parent has closed it, even while user code runs. On Linux, the kernel als
 in case user code never lets another thread run.
 """
 
+import asyncio
 import ctypes
 import importlib.util
 import logging
@@ -13,7 +14,8 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -24,6 +26,7 @@ from runnel.authoring.calls import AnyFunction, FunctionCall, Mode
 from runnel.authoring.context import Context, Measurement
 from runnel.authoring.functions import import_function
 from runnel.core.effects import TaskMessage
+from runnel.core.ids import ExecutionId
 from runnel.engine.worker.child_process import (
     FRAME_HEADER,
     SOFT_TIMEOUT_SIGNAL,
@@ -32,12 +35,15 @@ from runnel.engine.worker.child_process import (
     JobResult,
     LogMessage,
     MetricMessage,
-    decode_job,
+    WaitAnswer,
+    WaitMessage,
+    decode_parent_message,
     encode_frame,
 )
 from runnel.engine.worker.outputs import describe_exception, encode_result, escape_text
+from runnel.engine.worker.slots import current_slot
 from runnel.engine.worker.task_values import TaskInputs
-from runnel.errors import Skip, SoftTimeoutError
+from runnel.errors import Skip, SoftTimeoutError, TooManyWaitingTasksError
 
 # The module name under which a child process runs the parent's script again. With this name, the
 # script's `if __name__ == "__main__"` block does not run.
@@ -67,6 +73,7 @@ class ParentConnection:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self.wait_answers: SimpleQueue[WaitAnswer] = SimpleQueue()
 
     def send(self, answer: ChildMessage) -> None:
         """Sends a message to the parent.
@@ -81,16 +88,44 @@ class ParentConnection:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {SOFT_TIMEOUT_SIGNAL})
 
     def read_into(self, jobs: "SimpleQueue[ChildJob]") -> None:
-        """Puts received jobs into the queue.
+        """Puts received jobs into the queue, and other messages into `wait_answers`.
 
         Ends the process when the parent has closed the socket.
         """
         try:
             with self._connection.makefile("rb") as stream:
                 while header := stream.read(FRAME_HEADER.size):
-                    jobs.put(decode_job(stream.read(FRAME_HEADER.unpack(header)[0])))
+                    message = decode_parent_message(stream.read(FRAME_HEADER.unpack(header)[0]))
+                    if isinstance(message, ChildJob):
+                        jobs.put(message)
+                    else:
+                        self.wait_answers.put(message)
         finally:
             os._exit(EXIT_PARENT_GONE)
+
+
+class ParentSlot:
+    """The slot of the job in the worker, which is the parent of this process."""
+
+    def __init__(self, execution_id: ExecutionId, connection: ParentConnection) -> None:
+        self.execution_id = execution_id
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[None]:
+        answer = await asyncio.to_thread(self._ask, WaitMessage(has_begun=True))
+        if answer.problem:
+            raise TooManyWaitingTasksError(answer.problem)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._ask, WaitMessage(has_begun=False))
+
+    def _ask(self, message: WaitMessage) -> WaitAnswer:
+        with self._lock:
+            self._connection.send(message)
+            return self._connection.wait_answers.get()
 
 
 class LogForwarder(logging.Handler):
@@ -124,6 +159,7 @@ def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
             place=job.place,
         )
         context = _make_context(job.task, connection)
+        current_slot.set(ParentSlot(job.task.token.execution_id, connection))
         _CurrentJob.job = job
         try:
             result = call.finish(context)

@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -27,7 +27,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA
 from runnel.engine.worker.outputs import encode_result
 from runnel.engine.worker.task_run import RunningCode
-from runnel.errors import ProcessDiedError, SoftTimeoutError
+from runnel.errors import ProcessDiedError, SoftTimeoutError, TooManyWaitingTasksError
 
 # The protocol between a worker and its child processes: framed JSON over a socket.
 # The protocol does not use pickle. Arguments and results are sent as JSON, a function by its name,
@@ -37,7 +37,7 @@ FRAME_HEADER = struct.Struct("!Q")
 SOFT_TIMEOUT_SIGNAL = signal.SIGUSR1
 
 
-class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
+class ChildJob(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One function call that a child process has to run.
 
     `main` is the file of the parent's `__main__` module. The child runs this file if the function
@@ -71,20 +71,37 @@ class MetricMessage(msgspec.Struct, frozen=True, tag=True):
     measurement: Measurement
 
 
-ChildMessage: TypeAlias = JobResult | LogMessage | MetricMessage
+class WaitMessage(msgspec.Struct, frozen=True, tag=True):
+    """The code begins to wait for an execution, or has waited for one and asks for its slot.
+
+    The parent answers each WaitMessage with a WaitAnswer.
+    """
+
+    has_begun: bool
+
+
+class WaitAnswer(msgspec.Struct, frozen=True, tag=True):
+    """The slot is lent or taken back. `problem` says why it can't be lent."""
+
+    problem: str = ""
+
+
+NoteMessage: TypeAlias = LogMessage | MetricMessage | WaitMessage
+ChildMessage: TypeAlias = JobResult | NoteMessage
+ParentMessage: TypeAlias = ChildJob | WaitAnswer
 
 _encoder = msgspec.json.Encoder()
-_job_decoder = msgspec.json.Decoder(ChildJob)
+_parent_decoder: msgspec.json.Decoder[ParentMessage] = msgspec.json.Decoder(ParentMessage)
 _answer_decoder: msgspec.json.Decoder[ChildMessage] = msgspec.json.Decoder(ChildMessage)
 
 
-def encode_frame(message: ChildJob | ChildMessage) -> bytes:
+def encode_frame(message: ParentMessage | ChildMessage) -> bytes:
     body = _encoder.encode(message)
     return FRAME_HEADER.pack(len(body)) + body
 
 
-def decode_job(body: bytes) -> ChildJob:
-    return _job_decoder.decode(body)
+def decode_parent_message(body: bytes) -> ParentMessage:
+    return _parent_decoder.decode(body)
 
 
 def decode_child_message(body: bytes) -> ChildMessage:
@@ -96,7 +113,7 @@ _BOOT_CODE = (
     "from runnel.engine.worker.child_main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
-MessageCallback: TypeAlias = Callable[[LogMessage | MetricMessage], None]
+MessageCallback: TypeAlias = Callable[[NoteMessage], Awaitable[None]]
 
 
 def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
@@ -164,10 +181,22 @@ class ChildProcess:
             self._writer.write(encode_frame(job))
             await self._writer.drain()
             while not isinstance(answer := await self._receive(), JobResult):
-                on_message(answer)
+                await self._handle_note(answer, on_message)
             return answer
         except (asyncio.IncompleteReadError, ConnectionError):
             raise ProcessDiedError(await self._process.wait()) from None
+
+    async def _handle_note(self, note: NoteMessage, on_message: MessageCallback) -> None:
+        if not isinstance(note, WaitMessage):
+            await on_message(note)
+            return
+        problem = ""
+        try:
+            await on_message(note)
+        except TooManyWaitingTasksError as error:
+            problem = str(error)
+        self._writer.write(encode_frame(WaitAnswer(problem)))
+        await self._writer.drain()
 
     def signal_soft_timeout(self) -> None:
         with suppress(ProcessLookupError):
@@ -182,7 +211,7 @@ class ChildProcess:
     async def wait(self) -> None:
         await self._process.wait()
 
-    async def _receive(self) -> JobResult | LogMessage | MetricMessage:
+    async def _receive(self) -> ChildMessage:
         header = await self._reader.readexactly(FRAME_HEADER.size)
         return decode_child_message(await self._reader.readexactly(FRAME_HEADER.unpack(header)[0]))
 

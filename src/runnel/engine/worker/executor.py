@@ -18,10 +18,13 @@ from runnel.engine.worker.child_process import (
     ChildProcessPool,
     LogMessage,
     MetricMessage,
+    NoteMessage,
     ProcessCode,
+    WaitMessage,
     make_job,
 )
 from runnel.engine.worker.outputs import encode_result
+from runnel.engine.worker.slots import RunSlot, Slots, current_slot
 from runnel.engine.worker.task_run import RunningCode, TaskRun
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
@@ -208,6 +211,7 @@ class Executor:
         self,
         threads: ThreadPool,
         processes: ChildProcessPool,
+        slots: Slots,
         *,
         on_suspend: RunCallback,
         on_abandoned: RunCallback,
@@ -215,6 +219,7 @@ class Executor:
     ) -> None:
         self._threads = threads
         self._processes = processes
+        self._slots = slots
         self._on_suspend = on_suspend
         self._on_abandoned = on_abandoned
         self._on_returned = on_returned
@@ -242,6 +247,8 @@ class Executor:
 
         Many handlers never wait and end in the first step.
         """
+        slot = RunSlot(self._slots, run)
+        enter(current_slot.set, slot)
         try:
             awaited = enter(coroutine.send, None)
         except StopIteration as stop:
@@ -253,10 +260,12 @@ class Executor:
             return await code
         finally:
             run.code = outer_code
+            slot.close()
 
     async def _in_thread(self, run: TaskRun, call: FunctionCall, context: Context) -> bytes:
+        slot = RunSlot(self._slots, run)
         job = self._threads.start(
-            partial(_run_in_thread, call, context), partial(self._on_thread_returned, run)
+            partial(_run_in_thread, call, context, slot), partial(self._on_thread_returned, run)
         )
         try:
             result, error = await job.outcome
@@ -265,6 +274,8 @@ class Executor:
                 run.keeps_slot = True
                 self._on_abandoned(run)
             raise
+        finally:
+            slot.close()
         if error is not None:
             raise error
         if iscoroutine(result):
@@ -279,12 +290,16 @@ class Executor:
         self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
     ) -> bytes:
         outer_code = _get_code(run)
+        slot = RunSlot(self._slots, run)
 
         def on_start(child: ChildProcess) -> None:
             run.code = ProcessCode(outer_code.runner, child)
 
-        def on_message(message: LogMessage | MetricMessage) -> None:
-            _forward_message(message, context)
+        async def on_message(message: NoteMessage) -> None:
+            if isinstance(message, WaitMessage):
+                await (slot.begin_wait() if message.has_begun else slot.end_wait())
+            else:
+                _forward_message(message, context)
 
         try:
             answer = await self._processes.run(
@@ -292,6 +307,7 @@ class Executor:
             )
         finally:
             run.code = outer_code  # the child may run another task next
+            slot.close()
         if answer.error is not None:
             raise ChildCodeError(answer.error)
         if answer.skipped is not None:
@@ -301,7 +317,7 @@ class Executor:
         return bytes(answer.output)
 
 
-def _run_in_thread(call: FunctionCall, context: Context) -> Any:
+def _run_in_thread(call: FunctionCall, context: Context, slot: RunSlot) -> Any:
     """Runs the call and returns its encoded result.
 
     The thread encodes the result, so that a large result does not block the event loop.
@@ -309,6 +325,7 @@ def _run_in_thread(call: FunctionCall, context: Context) -> Any:
     If the call returns a coroutine, as a lambda around an async function does, returns that
     coroutine. The event loop then runs that coroutine.
     """
+    current_slot.set(slot)
     result = call.finish(context)
     return result if iscoroutine(result) else encode_result(result)
 

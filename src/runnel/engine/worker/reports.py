@@ -2,7 +2,14 @@
 
 import asyncio
 
-from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
+from runnel.core.commands import (
+    TaskCompleted,
+    TaskDeferred,
+    TaskFailed,
+    TaskLost,
+    TaskSkipped,
+    TaskStarted,
+)
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
@@ -11,7 +18,7 @@ BATCH_MAX = 512
 # Above this many unsent reports, the worker claims no further task.
 WAITING_MAX = 2_048
 
-Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
+Report = TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskDeferred | TaskStarted
 
 
 class Reporter:

@@ -7,7 +7,7 @@ import msgspec
 
 from runnel.core.effects import TaskMessage
 from runnel.core.values import Json
-from runnel.engine.worker.config_templates import compile_config
+from runnel.engine.worker.config_templates import CompiledConfig, compile_config
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
@@ -48,7 +48,7 @@ def compute_cache_key(task: TaskMessage, config: Json, values: TaskInputs) -> st
     parents' outputs. A declared key is combined with the name of the handler and of the function
     that it calls. Raises TemplateError if the declared key can't be resolved.
     """
-    declared_key = compile_config(task.cache_key).resolve(values)
+    declared_key = compile_cache_key(task).resolve(values)
     parts = (
         [declared_key, _get_function(config)]
         if declared_key is not None
@@ -56,6 +56,10 @@ def compute_cache_key(task: TaskMessage, config: Json, values: TaskInputs) -> st
     )
     data = _encoder.encode([task.handler, declared_key is not None, *parts])
     return hashlib.sha256(data).hexdigest()
+
+
+def compile_cache_key(task: TaskMessage) -> CompiledConfig:
+    return compile_config(task.cache_key, field="cache.key")
 
 
 def _get_function(config: Json) -> Json:

@@ -8,13 +8,20 @@ from math import inf
 from types import NoneType
 from typing import Any
 
-from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
+from runnel.core.commands import (
+    TaskCompleted,
+    TaskDeferred,
+    TaskFailed,
+    TaskLost,
+    TaskSkipped,
+    TaskStarted,
+)
 from runnel.core.effects import TaskMessage
 from runnel.core.retry import ErrorInfo
 from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
-from runnel.engine.worker.attempt import AttemptPipeline
+from runnel.engine.worker.attempt import AttemptPipeline, TaskNotRunnableError
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import ChildCodeError
 from runnel.engine.worker.outputs import describe_exception
@@ -22,8 +29,16 @@ from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
-from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
+from runnel.errors import (
+    BrokenInvariantError,
+    ProcessDiedError,
+    RunnelError,
+    Skip,
+    StoreError,
+    TaskTimeoutError,
+)
 from runnel.ports.store import TaskQueue
+from runnel.ports.telemetry import TASK_LOST
 
 # Rate limits: a worker takes a token just before user code runs, from a bucket that all workers
 # share.
@@ -45,19 +60,20 @@ class RateLimiter:
         self._limits = limits
 
     def find_limit(self, task: TaskMessage) -> RateLimit | None:
+        """Returns the limit whose name is the resource tag as the workflow contains it."""
         if task.resource_tag is None:
             return None
         if task.rate_per_second is not None:
             return RateLimit(rate_per_second=task.rate_per_second, burst=task.burst)
         return self._limits.get(task.resource_tag)
 
-    async def take_token(self, task: TaskMessage, limit: RateLimit, *, may_park: bool) -> float:
+    async def take_token(self, bucket: str, limit: RateLimit, *, may_park: bool) -> float:
         """Returns the seconds until the task may run.
 
         No token was taken if that time is longer than the task may wait in the worker.
         """
         return await self._tasks.take_token(
-            task.resource_tag or "",
+            bucket,
             rate_per_second=limit.rate_per_second,
             burst=limit.burst,
             wait_s_max=PARK_S_MAX if may_park else 0.0,
@@ -73,6 +89,7 @@ _OUTCOME_NAMES: Mapping[type, str] = {
     TaskCompleted: "completed",
     TaskFailed: "failed",
     TaskSkipped: "skipped",
+    TaskLost: "lost",
     TaskDeferred: "deferred",
     NoneType: "stopped",
 }
@@ -102,6 +119,7 @@ class RunnerPool:
         self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
+        self._refusals = dependencies.refusals
         self._clock = dependencies.clock
         self._tasks = dependencies.tasks
         self._telemetry = dependencies.telemetry
@@ -189,7 +207,7 @@ class RunnerPool:
             run.is_parked = False
             self._parked.pop(run, None)
             if run.stop_reason is None:
-                self._slots.put_first(run)
+                self._slots.put_resumed(run)
             return inf
         if now >= run.note_at:
             run.note_at = inf
@@ -251,6 +269,8 @@ class RunnerPool:
             self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.produce_output(run)
             return self._make_completed(run, output)
+        except TaskNotRunnableError as error:
+            return await self._report_not_runnable(run, error.reason)
         except GeneratorExit:
             raise  # `run` decides whether the code or the runner is closed
         except BaseException as error:  # user code may raise anything
@@ -258,6 +278,15 @@ class RunnerPool:
             if is_cancel and run.stop_reason is None and self._is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
+
+    async def _report_not_runnable(self, run: TaskRun, reason: RunnelError) -> Report | None:
+        reason = self._refusals.explain(reason)
+        if run.stop_reason is None:
+            problem = self._secrets.redact(str(reason))
+            deferred = await self._refusals.hand_back(run, problem)
+            if deferred is not None:
+                return deferred
+        return self._make_failed_or_skipped(run, reason)
 
     async def _report_cached(self, run: TaskRun) -> Report | None:
         """Returns the report of a cached result, or None if there is none.
@@ -280,7 +309,8 @@ class RunnerPool:
             return None
         self._slots.wake_runner()
         try:
-            wait_s = await self._take_rate_token(run, limit)
+            bucket = await self._attempts.resolve_resource_tag(run.task)
+            wait_s = await self._take_rate_token(run, bucket, limit)
         except StoreError as error:
             until = self._clock.now() + STORE_RETRY_S
             reason = describe_exception(error).message
@@ -293,9 +323,9 @@ class RunnerPool:
         self._park(run, wait_s)
         return None
 
-    async def _take_rate_token(self, run: TaskRun, limit: RateLimit) -> float:
+    async def _take_rate_token(self, run: TaskRun, bucket: str, limit: RateLimit) -> float:
         may_park = len(self._parked) < PARKED_PER_SLOT * self._slots.count
-        wait_s = await self._rate_limits.take_token(run.task, limit, may_park=may_park)
+        wait_s = await self._rate_limits.take_token(bucket, limit, may_park=may_park)
         run.has_rate_token = wait_s <= (PARK_S_MAX if may_park else 0.0)
         return wait_s
 
@@ -330,8 +360,16 @@ class RunnerPool:
                 started_at=run.started_at,
                 logs=self._collect_logs(run),
             )
+        if run.is_isolated and isinstance(error, ProcessDiedError):
+            return self._make_lost(run, error)
         info = error.info if isinstance(error, ChildCodeError) else describe_exception(error)
         return self._make_failure(run, info)
+
+    def _make_lost(self, run: TaskRun, error: ProcessDiedError) -> TaskLost:
+        """Returns the report of a suspect whose child process died: no other task is to blame."""
+        reason = str(error)
+        self._telemetry.event(TASK_LOST, token=run.token, reason=reason)
+        return TaskLost(token=run.token, reason=reason, was_started=True, was_alone=True)
 
     def _make_stopped(self, run: TaskRun) -> Report | None:
         if run.stop_reason is not StopReason.TIMEOUT:

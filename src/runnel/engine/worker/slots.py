@@ -12,12 +12,21 @@ a separate start check.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 from runnel.core.effects import TaskMessage
+from runnel.core.ids import ExecutionId
 from runnel.engine.worker import WorkerDependencies
+from runnel.engine.worker.refusals import CLAIM_PAUSE_S
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.task_run import HeldTasks, TaskRun
+from runnel.errors import TooManyWaitingTasksError
+
+# The most tasks of a worker that may wait without a slot, each with its coroutine or its thread.
+LENT_MAX = 1_000
 
 
 class Slots:
@@ -25,6 +34,9 @@ class Slots:
 
     `claim_ahead` is the number of runs that may be queued without a free slot, as long as all
     recent runs ended without waiting. After a run that waits, such runs would be claimed too early.
+
+    A run that waits for another execution lends its slot. When the wait ends, the run takes a slot
+    back before any queued run.
     """
 
     def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
@@ -33,53 +45,85 @@ class Slots:
         self._ended_at_once = 0
         self.free = count
         self._ready: deque[TaskRun] = deque()
+        # Runs that waited for a rate token and may run now. They and claimed runs take turns.
+        self._resumed: deque[TaskRun] = deque()
+        self._is_claims_turn = False
+        self._is_claim_due = False
         self._idle: list[asyncio.Future[None]] = []
         self._claimer: asyncio.Future[None] | None = None
         self._runners = 0
+        self._lent = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._returning: deque[asyncio.Future[None]] = deque()
         self._start_runner: Callable[[], None] | None = None
 
     def open(self, start_runner: Callable[[], None]) -> None:
         """Sets the callback that starts a further runner when one is needed, up to `count`."""
         self._start_runner = start_runner
+        self.loop = asyncio.get_running_loop()
 
     @property
     def claimable(self) -> int:
-        """The number of tasks that may be claimed now."""
+        """The number of tasks that may be claimed now.
+
+        A free slot belongs to a resumed run, unless the last slot went to a resumed run.
+        """
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
-        return self.free + ahead - len(self._ready)
+        resumed = 0 if self._is_claims_turn else len(self._resumed)
+        return self.free + ahead - len(self._ready) - resumed
+
+    @property
+    def has_resumed(self) -> bool:
+        """True if a run that may run now waits for a slot, so that a claim must not wait."""
+        return bool(self._resumed)
 
     async def wait_claimable(self) -> int:
+        self._is_claim_due = True
         while self.claimable <= 0:
             self._claimer = asyncio.get_running_loop().create_future()
             await self._claimer
+        # A claim that waits for tasks must not keep a slot from the runs that resume meanwhile.
+        self._is_claim_due = self.has_resumed
         return self.claimable
+
+    def end_claim(self, claimed: int) -> None:
+        """Ends the turn of the claim; the turn goes back to the resumed runs if it was empty."""
+        self._is_claim_due = False
+        if not claimed:
+            self._is_claims_turn = False
+            self.wake_runner()
 
     def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
         self.wake_runner()
 
-    def put_first(self, run: TaskRun) -> None:
-        self._ready.appendleft(run)
+    def put_resumed(self, run: TaskRun) -> None:
+        """Queues a run that has waited for a rate token.
+
+        Resumed runs and claimed runs take turns, so that the tasks of a rate limit do not delay all
+        other tasks.
+        """
+        self._resumed.append(run)
         self.wake_runner()
 
     def wake_runner(self) -> None:
         """Wakes a runner for the queued runs. A runner calls `wake_runner` before it waits."""
-        if not self._ready or self.free <= 0:
+        if not (self._ready or self._resumed) or self.free <= 0:
             return
         while self._idle:
             idle = self._idle.pop()
             if not idle.done():
                 idle.set_result(None)
                 return
-        if self._runners < self.count and self._start_runner is not None:
+        # A run that has lent its slot still occupies its runner.
+        if self._runners < self.count + self._lent and self._start_runner is not None:
             self._runners += 1
             self._start_runner()
 
     async def take(self) -> TaskRun:
         """Returns the next run that was not stopped, and occupies a slot until `release`."""
         while True:
-            while self._ready and self.free > 0:
-                run = self._ready.popleft()
+            while self.free > 0 and (run := self._pop_next()) is not None:
                 if run.stop_reason is None:
                     self.free -= 1
                     return run
@@ -95,20 +139,198 @@ class Slots:
         self.wake_runner()
 
     def release(self) -> None:
-        self.free += 1
         self._ended_at_once += 1
+        self._free_one()
+
+    def lend(self) -> None:
+        """Frees the slot of a run that waits for another execution.
+
+        Raises TooManyWaitingTasksError if LENT_MAX runs wait already.
+        """
+        if self._lent >= LENT_MAX:
+            raise TooManyWaitingTasksError(
+                f"{LENT_MAX:,} tasks of this worker already wait in runnel.run, which is the "
+                "maximum. Start more workers, or call the workflow in the graph, not in a task"
+            )
+        self._lent += 1
+        self._free_one()
+        self.wake_runner()
+
+    async def take_back(self) -> None:
+        """Waits for a slot. A cancelled caller gets a slot at once, above the limit if none is
+        free: cancelled code only cleans up.
+        """
+        if self.free > 0:
+            self.take_back_at_once()
+            return
+        returned = asyncio.get_running_loop().create_future()
+        self._returning.append(returned)
+        try:
+            await returned
+        finally:
+            self._lent -= 1
+            if returned.cancelled():
+                self.free -= 1
+
+    def take_back_at_once(self) -> None:
+        self._lent -= 1
+        self.free -= 1
+
+    def _free_one(self) -> None:
+        """Passes a slot to the first run that takes one back, or else makes the slot free."""
+        while self._returning and self.free >= 0:
+            returned = self._returning.popleft()
+            if not returned.done():
+                returned.set_result(None)
+                return
+        self.free += 1
         self._wake_claimer()
 
     def drain_ready(self) -> list[TaskRun]:
         """Removes and returns the runs that have not begun, for a worker that shuts down."""
-        runs = list(self._ready)
+        runs = [*self._ready, *self._resumed]
         self._ready.clear()
+        self._resumed.clear()
         return runs
+
+    def _pop_next(self) -> TaskRun | None:
+        """Removes and returns the next run; None if there is none, or if a claim comes first."""
+        if not self._resumed:
+            return self._ready.popleft() if self._ready else None
+        if self._is_claims_turn:
+            if self._ready:
+                self._is_claims_turn = False
+                return self._ready.popleft()
+            if self._is_claim_due:
+                return None
+        self._is_claims_turn = True
+        return self._resumed.popleft()
 
     def _wake_claimer(self) -> None:
         claimer = self._claimer
         if claimer is not None and not claimer.done():
             claimer.set_result(None)
+
+
+# -- slots of tasks that wait for executions ----------------------------------------------------
+
+
+class TaskSlot(Protocol):
+    """The slot of the task whose code calls `runnel.run`."""
+
+    @property
+    def execution_id(self) -> ExecutionId: ...
+
+    def lend(self) -> AbstractAsyncContextManager[None]:
+        """Frees the slot for other tasks inside the block, and takes one back at its end."""
+
+
+# The slot of the task that the current code belongs to. None outside of tasks.
+current_slot: ContextVar[TaskSlot | None] = ContextVar("current_slot", default=None)
+
+
+class RunSlot:
+    """The slot of a run in this process, for code on any event loop of any thread.
+
+    A run may wait for several executions at once. The slot is lent until the last of them ends.
+    """
+
+    # Each async task gets a RunSlot, and almost none lends it. So the constructor sets two
+    # attributes, and these are the defaults of the others.
+    _waits = 0
+    _is_lent = _is_returning = _is_closed = False
+    _waiting: dict[asyncio.Task[Any] | None, asyncio.AbstractEventLoop] | None = None
+
+    def __init__(self, slots: Slots, run: TaskRun) -> None:
+        self._slots = slots
+        self._run = run
+
+    @property
+    def execution_id(self) -> ExecutionId:
+        return self._run.token.execution_id
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[None]:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        is_foreign = self._slots.loop not in (None, loop)
+        waiting = self._waiting = {} if self._waiting is None else self._waiting
+        if is_foreign:
+            waiting[task] = loop
+        try:
+            await self._call(self.begin_wait(), is_foreign=is_foreign)
+            try:
+                yield
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError):
+                    self._end_wait_at_once(is_foreign=is_foreign)
+                else:
+                    await self._call(self.end_wait(), is_foreign=is_foreign)
+                raise
+            await self._call(self.end_wait(), is_foreign=is_foreign)
+        finally:
+            waiting.pop(task, None)
+
+    async def begin_wait(self) -> None:
+        if not self._is_lent and not self._is_closed:
+            self._lend()
+        self._waits += 1
+
+    async def end_wait(self) -> None:
+        self._waits -= 1
+        if self._waits or self._is_returning or not self._is_lent:
+            return
+        self._is_returning = True
+        try:
+            await self._slots.take_back()
+        finally:
+            self._is_lent = self._is_returning = False
+        self._lend_if_waiting()
+
+    def _lend_if_waiting(self) -> None:
+        """Lends the slot again if the code began to wait for another execution meanwhile."""
+        if self._waits and not self._is_closed:
+            with suppress(TooManyWaitingTasksError):  # the code then waits with its slot
+                self._lend()
+
+    def _lend(self) -> None:
+        self._slots.lend()
+        self._is_lent = True
+
+    def close(self) -> None:
+        """Takes the slot back at once, because the run is about to release it.
+
+        If the run was stopped, ends the waits of its code in other threads, which the worker can't
+        cancel otherwise.
+        """
+        self._is_closed = True
+        if self._is_lent and not self._is_returning:
+            self._is_lent = False
+            self._slots.take_back_at_once()
+        if self._run.stop_reason is not None:
+            for task, loop in list((self._waiting or {}).items()):
+                if task is not None:
+                    with suppress(RuntimeError):  # that loop has ended
+                        loop.call_soon_threadsafe(task.cancel)
+
+    async def _call(self, step: Coroutine[Any, Any, None], *, is_foreign: bool) -> None:
+        if is_foreign and self._slots.loop is not None:
+            future = asyncio.run_coroutine_threadsafe(step, self._slots.loop)
+            await asyncio.wrap_future(future)
+        else:
+            await step
+
+    def _end_wait_at_once(self, *, is_foreign: bool) -> None:
+        if is_foreign and self._slots.loop is not None:
+            with suppress(RuntimeError):  # the worker's loop has ended
+                self._slots.loop.call_soon_threadsafe(self._take_back_at_once)
+        else:
+            self._take_back_at_once()
+
+    def _take_back_at_once(self) -> None:
+        self._waits -= 1
+        if self._is_lent and not self._waits and not self._is_returning:
+            self._is_lent = False
+            self._slots.take_back_at_once()
 
 
 # -- the claim loop -----------------------------------------------------------------------------
@@ -169,18 +391,25 @@ class ClaimLoop:
         """
         dependencies = self._dependencies
         self._waiting = asyncio.current_task()
+        claimed: Sequence[TaskMessage] = ()
         try:
             await self._reporter.wait_room()
+            claims_less = dependencies.refusals.claims_less
+            if claims_less:
+                await dependencies.clock.sleep(CLAIM_PAUSE_S)
             limit = await self._slots.wait_claimable()
-            return await dependencies.store_retry.run(
+            wait_s = 0.0 if claims_less or self._slots.has_resumed else CLAIM_WAIT_S
+            claimed = await dependencies.store_retry.run(
                 lambda: dependencies.tasks.claim(
                     dependencies.worker,
                     self._queues,
                     limit=limit,
-                    wait_s=CLAIM_WAIT_S,
+                    wait_s=wait_s,
                     starts_tasks=True,
                 ),
                 "claim",
             )
+            return claimed
         finally:
             self._waiting = None
+            self._slots.end_claim(len(claimed))

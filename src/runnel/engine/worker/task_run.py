@@ -61,7 +61,8 @@ class TaskRun:
 
     `check_at` is the time of the next deadline check. A stopped run is finished once its code has
     ended. Code that has not ended by `kill_at` is killed. `keeps_slot` marks a run that has ended
-    while its thread, which can't be killed, continues.
+    while its thread, which can't be killed, continues. `is_isolated` marks a suspect: its code runs
+    alone in a child process, because processes died with earlier attempts of its task.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class TaskRun:
         "context",
         "has_rate_token",
         "is_finished",
+        "is_isolated",
         "is_parked",
         "keeps_slot",
         "kill_at",
@@ -92,6 +94,7 @@ class TaskRun:
         self.started_at = 0.0
         self.stop_reason: StopReason | None = None
         self.is_finished = False
+        self.is_isolated = False
         self.keeps_slot = False
         self.has_rate_token = False
         self.is_parked = False

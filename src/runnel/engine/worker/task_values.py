@@ -8,7 +8,7 @@ import msgspec
 
 from runnel.core.effects import INPUT, TaskMessage
 from runnel.core.ids import NodeId
-from runnel.core.templates.errors import MissingValueError
+from runnel.core.templates.errors import MissingValueError, make_no_output_error
 from runnel.core.values import Json, Value, make_value_from_json
 from runnel.errors import PayloadError
 from runnel.ports.records import BlobStore
@@ -144,7 +144,7 @@ class TaskInputs:
             return _decode(self._task.item)
         value = self._get_value(root)
         if value is None:
-            raise MissingValueError(root, names=self._list_names())
+            raise make_no_output_error(root, "was skipped or did not complete")
         return _decode(self._loaded[root]) if root in self._loaded else value.decode()
 
     def _describe_execution(self) -> Json:
@@ -160,9 +160,6 @@ class TaskInputs:
             "started_at": task.execution_started_at,
             "labels": dict(task.labels),
         }
-
-    def _list_names(self) -> list[str]:
-        return [INPUT, "execution", *self._task.inputs]
 
 
 class ParentOutputs(Mapping[str, Json]):

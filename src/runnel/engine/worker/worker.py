@@ -22,6 +22,7 @@ from runnel.engine.worker.child_process import ChildProcessPool
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import Executor, ThreadPool
 from runnel.engine.worker.heartbeat import Heartbeat
+from runnel.engine.worker.refusals import TaskRefusals
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.result_cache import ResultCache
 from runnel.engine.worker.runner import RateLimiter, RunnerPool
@@ -54,7 +55,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits by tag, for tags without a limit in the workflow. `about` describes the worker in the
     registry; the worker fills in queues, concurrency, heartbeat interval and start time. A shutdown
     waits `shutdown_s` for running tasks. A cancelled handler may continue for `grace_s` before it
-    is killed. An output above `inline_bytes_max` is offloaded to a blob.
+    is killed. An output above `inline_bytes_max` is offloaded to a blob. For `hand_back_s`, the
+    worker hands tasks back that it can't run; 0 means that there is no other worker.
     """
 
     concurrency: int = 4
@@ -66,6 +68,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_s: float = 30.0
     grace_s: float = 5.0
     inline_bytes_max: int = INLINE_BYTES_MAX
+    hand_back_s: float = 0.0
 
 
 DEFAULT_OPTIONS = WorkerOptions()
@@ -104,6 +107,9 @@ class Worker:
             telemetry=telemetry,
             store_retry=StoreRetry(clock, telemetry, name),
             secrets=secrets or NoSecrets(),
+            refusals=TaskRefusals(
+                tasks, clock, telemetry, worker=name, hand_back_s=options.hand_back_s
+            ),
         )
         self._reporter = Reporter(dependencies, held)
         self._heartbeat = Heartbeat(
@@ -180,6 +186,7 @@ class Worker:
         executor = Executor(
             self._threads,
             self._processes,
+            self._slots,
             on_suspend=self._on_suspended,
             on_abandoned=self._on_abandoned,
             on_returned=self._on_returned,

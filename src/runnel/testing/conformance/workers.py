@@ -110,6 +110,26 @@ class LostTaskRules(ConformanceFixtures):
 
         assert get_started_flags(await owner.read_commands()) == {"a": True, "b": False}
 
+    async def test_only_a_task_without_other_started_tasks_was_alone(
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[make_task(name) for name in "abcd"]))
+        await claim_nodes(tasks, "one", limit=2)
+        await claim_nodes(tasks, "two", limit=2)
+        await start_tasks(tasks, "one", make_token("a"))
+        await start_tasks(tasks, "two", make_token("c"), make_token("d"))
+
+        await lose_tasks(store, tasks, "one")
+        await lose_tasks(store, tasks, "two")
+
+        lost = [entry for entry in await owner.read_commands() if isinstance(entry, TaskLost)]
+        assert {entry.token.node_id: entry.was_alone for entry in lost} == {
+            "a": True,
+            "b": False,
+            "c": False,
+            "d": False,
+        }
+
     async def test_the_tasks_of_a_worker_that_dies_while_draining_do_not_count_as_started(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:

@@ -39,37 +39,46 @@ def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
 
 
 @pytest.mark.parametrize(
-    ("owners", "alive", "still", "given", "expected"),
+    ("owners", "alive", "proven", "still", "given", "expected"),
     [
-        ("....", "a", "", "", 4),
-        ("....", "ab", "", "", 2),
-        ("...", "ab", "", "", 2),
-        ("bbb.", "ab", "", "", 1),
-        ("bbbb", "ab", "", "", 0),
-        ("bbbb", "a", "", "", 0),
-        ("bbbb", "a", "0123", "", 4),
-        ("bbbb", "ab", "0123", "", 2),
-        ("aaaa", "a", "", "", 4),
-        ("aaaa", "ab", "", "", 3),
-        ("aaab", "ab", "", "", 2),
-        ("aabb", "ab", "", "", 2),
-        ("aaaaaabbbbbbcccc", "abc", "", "", 5),
-        ("aaaaaabbbbbccccc", "abc", "", "", 6),
-        ("aabb.", "ab", "", "", 3),
-        ("aabb.", "ab", "", "4", 3),
-        ("aab..", "ab", "", "34", 2),
-        ("aab..", "ab", "3", "34", 3),
-        ("aab..", "a", "", "34", 4),
-        ("aaab", "ab", "", "2", 2),
-        ("zzzz", "ab", "", "", 0),
-        ("", "a", "", "", 0),
+        # "b" and "c" have heartbeats, but are not proven to be alive.
+        ("....", "ab", "", "", "", 2),
+        ("....", "abc", "", "0123", "", 4),
+        ("aabb", "abc", "", "23", "", 4),
+        ("aaaa", "abc", "", "", "", 4),
+        ("abbb", "abc", "c", "123", "", 2),
+        ("aa.b", "abc", "", "2", "", 3),
+        ("....", "a", "", "", "", 4),
+        ("....", "ab", "b", "", "", 2),
+        ("...", "ab", "b", "", "", 2),
+        ("bbb.", "ab", "b", "", "", 1),
+        ("bbbb", "ab", "b", "", "", 0),
+        ("bbbb", "a", "", "", "", 0),
+        ("bbbb", "a", "", "0123", "", 4),
+        ("bbbb", "ab", "b", "0123", "", 2),
+        ("aaaa", "a", "", "", "", 4),
+        ("aaaa", "ab", "b", "", "", 3),
+        ("aaab", "ab", "b", "", "", 2),
+        ("aabb", "ab", "b", "", "", 2),
+        ("aaaaaabbbbbbcccc", "abc", "bc", "", "", 5),
+        ("aaaaaabbbbbccccc", "abc", "bc", "", "", 6),
+        ("aabb.", "ab", "b", "", "", 3),
+        ("aabb.", "ab", "b", "", "4", 3),
+        ("aab..", "ab", "b", "", "34", 2),
+        ("aab..", "ab", "b", "3", "34", 3),
+        ("aab..", "a", "", "", "34", 4),
+        ("aaab", "ab", "b", "", "2", 2),
+        ("zzzz", "ab", "b", "", "", 0),
+        ("", "a", "", "", "", 0),
     ],
     ids=lambda value: str(value) or "none",
 )
 def test_each_orchestrator_chooses_its_share(
-    owners: str, alive: str, still: str, given: str, expected: int
+    *, owners: str, alive: str, proven: str, still: str, given: str, expected: int
 ) -> None:
-    chosen = choose_partitions("a", seen(owners, still=still), alive, given_up={*map(int, given)})
+    chosen = choose_partitions(
+        "a", seen(owners, still=still), alive, proven=proven, given_up={*map(int, given)}
+    )
 
     assert len(chosen) == expected
     assert len(set(chosen)) == expected
@@ -92,7 +101,9 @@ def test_all_end_with_the_same_number_or_one_more(partitions: int, alive: int) -
 
 
 def apply_poll(name: str, owners: Mapping[int, str], alive: str) -> dict[int, str]:
-    chosen = choose_partitions(name, seen("".join(owners.values())), alive)
+    chosen = choose_partitions(
+        name, seen("".join(owners.values())), alive, proven=alive.replace(name, "")
+    )
     return {
         number: name if number in chosen else "." if owner == name else owner
         for number, owner in owners.items()
@@ -162,7 +173,7 @@ async def test_a_newcomer_gets_its_share_one_by_one_and_leaves_it_to_the_others(
         await settle()
         alone = await cluster.owned()
         cluster.start("two")
-        for _ in range(8):
+        for _ in range(14):
             await cluster.clock.advance(LOOK_S)
             counts.append((await cluster.owned())["one"])
         shared = await cluster.owned()
@@ -185,7 +196,7 @@ async def test_the_partitions_of_a_dead_orchestrator_are_taken_over_within_the_l
         cluster.start("one")
         await cluster.clock.advance(LOOK_S * phase / 7)
         cluster.start("two")
-        await cluster.clock.advance(10 * LOOK_S)
+        await cluster.clock.advance(14 * LOOK_S)
         before = await cluster.owned()
         cluster.pause("one")
         await cluster.clock.advance(LEASE_S)
@@ -207,8 +218,37 @@ async def test_an_orchestrator_that_counted_as_dead_gets_a_share_again() -> None
         await cluster.clock.advance(LEASE_S)
         while_paused = await cluster.owned()
         cluster.go_on("one")
-        await cluster.clock.advance(10 * LOOK_S)
+        await cluster.clock.advance(14 * LOOK_S)
         afterwards = await cluster.owned()
         cluster.stop("one", "two")
 
     assert (while_paused, afterwards) == ({"two": 4}, {"one": 2, "two": 2})
+
+
+@pytest.mark.parametrize("lifetime_polls", [1, 2, 3, 5])
+async def test_an_orchestrator_that_dies_after_each_start_delays_no_partition(
+    lifetime_polls: int,
+) -> None:
+    dead: list[str] = []
+    owners: list[Counter[str]] = []
+    async with asyncio.TaskGroup() as group:
+        cluster = Cluster(group, 8)
+        cluster.start("one")
+        cluster.start("loop")
+        await cluster.clock.advance(14 * LOOK_S)
+        cluster.pause("loop")
+        for number in range(30):
+            if number % lifetime_polls == 0:
+                dead.append(f"loop{number}")
+                cluster.start(dead[-1])
+            await cluster.clock.advance(LOOK_S)
+            if (number + 1) % lifetime_polls == 0:
+                cluster.pause(dead[-1])
+            owners.append(await cluster.owned())
+        for name in ("loop", *dead):
+            cluster.go_on(name)
+            cluster.stop(name)
+        cluster.stop("one")
+
+    assert owners[0] == {"one": 4, "loop": 4}
+    assert [counts for counts in owners[6:] if counts != {"one": 8}] == []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from runnel.backends.blob_files import MemoryBlobs
 from runnel.core.commands import Command
 from runnel.engine.services.archiver import Archiver, ArchiverOptions
-from runnel.errors import ArchiveRefusedError, StoreError
+from runnel.errors import ArchiveGapError, ArchiveRefusedError, StoreError
 from runnel.ports.journal import ArchiveCursor, JournalEntry, PendingCommand, QuarantinedAggregate
 from runnel.ports.store import HistoryRecord, InboxPosition, Lease
 from runnel.ports.telemetry import NullTelemetry
@@ -40,7 +40,10 @@ class FakeJournal:
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         if self.problem is not None:
             raise self.problem
-        return [entry for entry in self.entries if entry.sequence > after][:limit]
+        entries = [entry for entry in self.entries if entry.sequence > after][:limit]
+        if entries and entries[0].sequence != after + 1:
+            raise ArchiveGapError(0, archived=after, first=entries[0].sequence)
+        return entries
 
     async def trim(self, lease: Lease, *, upto: int) -> None:
         self.entries = [entry for entry in self.entries if entry.sequence > upto]

@@ -14,13 +14,13 @@ from runnel.engine.services.archiver import (
     RESENT_COMMANDS_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from runnel.errors import BrokenInvariantError, FencedError, StoreError
+from runnel.errors import FencedError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.journal import PendingCommand
+from runnel.ports.journal import JournalEntry, PendingCommand
 from runnel.ports.store import HistoryRecord, InboxPosition
 from runnel.telemetry.logs import get_level
 from runnel.testing.conformance.suite import make_message
-from tests.unit.engine.services.archiver_harness import ArchiverHarness
+from tests.unit.engine.services.archiver_harness import LEASE, ArchiverHarness
 
 
 async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
@@ -74,11 +74,42 @@ async def test_a_late_archive_is_reported_at_intervals_and_its_end_once() -> Non
 
 async def test_a_gap_in_the_journal_is_reported_and_nothing_is_archived() -> None:
     bench = ArchiverHarness()
-    bench.journal.problem = BrokenInvariantError("a gap")
+    bench.journal.add(3)
+    await bench.journal.trim(LEASE, upto=2)
 
     await bench.ticks(12)
 
-    assert bench.telemetry.events == [names.ARCHIVE_LATE]
+    assert bench.telemetry.events == [names.ARCHIVE_GAP]
+    assert bench.ledger.archived == []
+
+
+async def test_a_gap_that_the_archive_disproves_is_not_reported() -> None:
+    """A former owner archives and deletes commits after this archiver has read the cursor."""
+    bench = ArchiverHarness()
+    bench.journal.add(1)
+    await bench.ticks(1)
+    bench.journal.add(5)
+    bench.ledger.archived = [1, 2, 3]
+    bench.journal.entries = [JournalEntry(sequence=number, histories=()) for number in (4, 5)]
+    await bench.clock.advance(60)
+
+    await bench.ticks(2)
+
+    assert bench.ledger.archived == [1, 2, 3, 4, 5]
+    assert bench.telemetry.events == []
+
+
+async def test_an_owner_that_was_fenced_off_while_it_was_paused_stops_quietly() -> None:
+    bench = ArchiverHarness()
+    await bench.ticks(1)
+    bench.journal.problem = FencedError(0, held="epoch 3", current="epoch 4")
+    await bench.clock.advance(60)
+
+    await bench.ticks(2)
+    bench.leases = []
+    await bench.ticks(20)
+
+    assert bench.telemetry.events == []
 
 
 async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
@@ -252,7 +283,7 @@ async def test_a_fenced_archiver_that_keeps_its_lease_is_reported_as_an_error() 
     bench.journal.add(1)
     bench.ledger.problem = FencedError(0, held="epoch 3", current="epoch 4")
 
-    await bench.ticks(12)
+    await bench.ticks(13)
 
     assert bench.telemetry.events == [names.ARCHIVE_FENCED]
     assert get_level(names.ARCHIVE_FENCED) == logging.ERROR

@@ -12,6 +12,7 @@ from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.engine.worker.child_process import ChildProcessPool, JobResult
 from runnel.engine.worker.executor import Executor, ThreadJob, ThreadPool
+from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import RunningCode, TaskRun
 from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError
@@ -35,6 +36,7 @@ class RecordingExecutor:
         self._executor = Executor(
             threads or ThreadPool("t"),
             processes or ChildProcessPool(),
+            Slots(1),
             on_suspend=lambda _run: None,
             on_abandoned=self.abandoned.append,
             on_returned=lambda _run: None,

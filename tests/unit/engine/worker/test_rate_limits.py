@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.core.commands import TaskCompleted, TaskDeferred
+from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed
 from runnel.core.effects import TaskMessage
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker.runner import STORE_RETRY_S, RateLimiter
@@ -33,6 +33,52 @@ async def test_tasks_run_at_the_rate_of_their_tag(frozen: WorkerHarness, clock: 
         await frozen.results(4)
 
     assert began == [0.0, 0.5, 1.0, 1.5]
+
+
+async def test_each_value_of_a_template_has_a_rate_of_its_own(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
+    began: list[tuple[float, str]] = []
+
+    @frozen.handlers.handler("call")
+    async def call(config: Any, ctx: Context) -> None:
+        began.append((clock.monotonic(), config["user"]))
+
+    tag = "user-{{ input.user }}"
+    tasks = [
+        frozen.task(
+            "call",
+            {"user": user},
+            resource_tag=tag,
+            rate_per_second=2.0,
+            execution_input={"user": user},
+        )
+        for user in ("ada", "ada", "bob", "bob")
+    ]
+    async with frozen.working():
+        await frozen.issue(*tasks)
+        await clock.advance(3)
+        await frozen.results(4)
+
+    assert sorted(began) == [(0.0, "ada"), (0.0, "bob"), (0.5, "ada"), (0.5, "bob")]
+
+
+@pytest.mark.parametrize(
+    ("tag", "problem"),
+    [
+        ("user-{{ input.user }}", "resource_tag: {{ input.user }}: 'input' has no 'user'"),
+        ("{{ input }}", "resource_tag: {{ input }}: expected a number or a text of 1 to 500"),
+    ],
+)
+async def test_a_tag_that_gives_no_name_fails_the_task(
+    stage: WorkerHarness, tag: str, problem: str
+) -> None:
+    async with stage.working():
+        await stage.issue(stage.task("output", resource_tag=tag, rate_per_second=2.0))
+        [failed] = await stage.results(1)
+
+    assert isinstance(failed, TaskFailed)
+    assert failed.error.message.startswith(problem)
 
 
 async def test_a_parked_task_holds_no_slot(frozen: WorkerHarness, clock: FakeClock) -> None:
@@ -166,3 +212,29 @@ def test_the_limit_of_the_workflow_overrides_that_of_the_engine(
     limits = RateLimiter(frozen.backend.tasks, TABLE)
 
     assert limits.find_limit(frozen.task("output", **fields)) == expected
+
+
+async def test_parked_tasks_do_not_overtake_tasks_of_other_queues(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
+    began: list[str] = []
+
+    @frozen.handlers.handler("work")
+    async def work(config: Any, ctx: Context) -> None:
+        began.append(ctx.node_id)
+        await clock.sleep(1.0)
+
+    limited_tasks = [
+        frozen.task("work", node=f"t{n}", resource_tag="api", rate_per_second=10.0)
+        for n in range(10)
+    ]
+    async with frozen.working(concurrency=1):
+        await frozen.issue(*limited_tasks)
+        await clock.advance(3)
+        count_before = len(began)
+        await frozen.issue(frozen.task("work", node="other", queue="other"))
+        for _ in range(30):
+            await clock.advance(0.5)
+        await frozen.results(11)
+
+    assert "other" in began[count_before : count_before + 2]

@@ -2,8 +2,12 @@
 
 import asyncio
 
-from runnel.engine.worker.slots import Slots
+import pytest
+
+from runnel.engine.worker import slots as slots_module
+from runnel.engine.worker.slots import RunSlot, Slots
 from runnel.engine.worker.task_run import StopReason, TaskRun
+from runnel.errors import TooManyWaitingTasksError
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 
@@ -83,3 +87,161 @@ async def test_no_more_tasks_run_than_there_are_slots_also_when_more_were_claime
         slots.wake_runner()
 
     assert (taken, slots.claimable) == (2, 1)
+
+
+async def take_runs(slots: Slots, stage: WorkerHarness, count: int) -> list[RunSlot]:
+    slots.put([TaskRun(stage.task("output")) for _ in range(count)])
+    return [RunSlot(slots, await slots.take()) for _ in range(count)]
+
+
+async def test_a_run_that_waits_for_an_execution_lends_its_slot_to_the_next_run(
+    frozen: WorkerHarness,
+) -> None:
+    slots = Slots(1)
+    (waiting,) = await take_runs(slots, frozen, 1)
+
+    async with waiting.lend():
+        during = slots.claimable
+        (other,) = await take_runs(slots, frozen, 1)
+        async with other.lend():
+            both = slots.claimable
+        slots.release()
+
+    assert (during, both, slots.claimable) == (1, 1, 0)
+
+
+async def test_a_run_takes_a_slot_back_before_queued_runs_begin(frozen: WorkerHarness) -> None:
+    slots = Slots(1)
+    (waiting,) = await take_runs(slots, frozen, 1)
+    order: list[str] = []
+
+    async def wait_for_execution() -> None:
+        async with waiting.lend():
+            await take_runs(slots, frozen, 1)
+        order.append("returned")
+
+    async def take_next() -> None:
+        await slots.take()
+        order.append("next")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait_for_execution())
+        await settle()
+        was_waiting = not order
+        slots.put([TaskRun(frozen.task("output"))])
+        group.create_task(take_next())
+        await settle()
+        slots.release()
+        await settle()
+        after_one = list(order)
+        slots.release()
+        slots.wake_runner()
+
+    assert was_waiting
+    assert after_one == ["returned"]
+    assert order == ["returned", "next"]
+    assert slots.free == 0
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_a_cancelled_run_takes_its_slot_back_at_once(
+    frozen: WorkerHarness, *, is_granted: bool
+) -> None:
+    slots = Slots(1)
+    (waiting,) = await take_runs(slots, frozen, 1)
+
+    async def wait_for_execution() -> None:
+        async with waiting.lend():
+            await take_runs(slots, frozen, 1)
+
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(wait_for_execution())
+        await settle()
+        if is_granted:
+            slots.release()  # the slot is passed on, and the call is cancelled before it resumes
+        call.cancel()
+    free_while_cleaning_up = slots.free
+    slots.release()
+    if not is_granted:
+        slots.release()
+
+    assert free_while_cleaning_up == (0 if is_granted else -1)
+    assert (slots.free, slots.claimable) == (1, 1)
+
+
+async def test_a_run_that_waits_for_several_executions_lends_one_slot(
+    frozen: WorkerHarness,
+) -> None:
+    slots = Slots(2)
+    (waiting,) = await take_runs(slots, frozen, 1)
+
+    async with waiting.lend():
+        async with waiting.lend():
+            both = slots.free
+        one = slots.free
+
+    assert (both, one, slots.free) == (2, 2, 1)
+
+
+async def test_a_run_that_ends_while_its_code_still_waits_gives_back_exactly_one_slot(
+    frozen: WorkerHarness,
+) -> None:
+    slots = Slots(1)
+    (waiting,) = await take_runs(slots, frozen, 1)
+
+    async with waiting.lend():
+        waiting.close()
+        slots.release()
+
+    assert slots.free == 1
+
+
+async def test_the_number_of_lent_slots_is_bounded(
+    frozen: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots_module, "LENT_MAX", 1)
+    slots = Slots(2)
+    first, second = await take_runs(slots, frozen, 2)
+
+    async with first.lend():
+        with pytest.raises(TooManyWaitingTasksError, match="1 tasks of this worker already wait"):
+            async with second.lend():
+                pass
+
+    assert slots.free == 0
+
+
+async def test_resumed_runs_and_claimed_runs_take_turns(frozen: WorkerHarness) -> None:
+    slots = Slots(1)
+    resumed = [TaskRun(frozen.task("output")) for _ in range(3)]
+    claimed = [TaskRun(frozen.task("output")) for _ in range(2)]
+    for run in resumed:
+        slots.put_resumed(run)
+    slots.put(claimed)
+
+    taken = []
+    for _ in range(5):
+        taken.append(await slots.take())
+        slots.release()
+
+    assert taken == [resumed[0], claimed[0], resumed[1], claimed[1], resumed[2]]
+
+
+async def test_after_a_resumed_run_the_slot_is_kept_for_one_claim(frozen: WorkerHarness) -> None:
+    slots = Slots(1)
+    first, second = (TaskRun(frozen.task("output")) for _ in range(2))
+    slots.put_resumed(first)
+    slots.put_resumed(second)
+    await slots.take()
+
+    async with asyncio.TaskGroup() as group:
+        claimer = group.create_task(slots.wait_claimable())
+        await settle()
+        slots.release()
+        runner = group.create_task(slots.take())
+        await settle()
+        was_kept = claimer.done() and not runner.done()
+        slots.end_claim(0)
+
+    assert was_kept
+    assert runner.result() is second

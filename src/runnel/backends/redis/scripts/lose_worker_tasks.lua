@@ -1,17 +1,23 @@
 -- Removes a worker, and reports each task that it held as TaskLost.
 -- ARGV: worker, the number of the last known heartbeat ('' if the worker shuts down regularly), the
--- text of the message TaskLost before its token, the text after its token for a started task, the
--- text after its token for a task that was not started, the number of dead workers to keep. Returns
--- the number of lost tasks; 0 if the worker has sent a heartbeat since then.
+-- text of the message TaskLost before its token, the text after its token for the only started
+-- task, the text after its token for one of several started tasks, the text after its token for a
+-- task that was not started, the number of dead workers to keep. Returns the number of lost tasks;
+-- 0 if the worker has sent a heartbeat since then.
 local workers, held_tasks, task_locations, dropped, worker_info, dead, drained, waiting,
   inbox_prefix = unpack(KEYS)
-local worker, judged_heartbeat, lost_before, lost_after_start, lost_without_start, dead_max =
-  unpack(ARGV)
+local worker, judged_heartbeat, lost_before, lost_alone, lost_together, lost_without_start,
+  dead_max = unpack(ARGV)
 
 if judged_heartbeat ~= '' and redis.call('HGET', workers, worker) ~= judged_heartbeat then
   return 0
 end
-local held, lost = redis.call('HGETALL', held_tasks), {}
+local held, lost, started_count = redis.call('HGETALL', held_tasks), {}, 0
+for at = 1, #held, 2 do
+  local _, started = parse_held(held[at + 1])
+  started_count = started_count + tonumber(started)
+end
+local lost_after_start = started_count == 1 and lost_alone or lost_together
 for at = 1, #held, 2 do
   local token = held[at]
   local partition, started = parse_held(held[at + 1])
