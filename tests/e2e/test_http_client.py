@@ -241,7 +241,7 @@ async def test_errors_over_http_are_those_of_a_local_call(server: DevServer) -> 
             await client.submit("nothing/of that")
         with pytest.raises(InvalidInputError):
             await client.submit(server.program.folder / "checked.yaml", {})
-        with pytest.raises(InputError, match="states: expected PENDING"):
+        with pytest.raises(InputError, match="states: expected one of PENDING"):
             await anext(client.executions(states=["broken"]))
         dag = WorkflowDAG("bad")
         dag.add_node("a", "output", {"x": "{{ b.y }}"})

@@ -56,7 +56,7 @@ async def slow(backend: RedisBackend) -> AsyncIterator[WorkerRecord]:
         stops.drain.set()
 
 
-async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_heartbeat_intervals(
+async def test_a_worker_is_not_dead_before_three_of_its_heartbeat_intervals(
     backend: RedisBackend, slow: WorkerRecord
 ) -> None:
     clock = FakeClock()
@@ -64,15 +64,15 @@ async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_heartbeat_int
         backend.store, backend.tasks, clock, EventBus(), dead_after_s=USUAL.heartbeat_timeout_s
     )
     counts = [await reaper.tick()]
-    for seconds in (USUAL.heartbeat_timeout_s, 95.0, 1.0):
+    for seconds in (USUAL.heartbeat_timeout_s, 80.0, 1.0):
         await clock.advance(seconds)
         counts.append(await reaper.tick())
 
     assert counts == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize(("silent_s", "state"), [(104.0, "alive"), (106.0, "silent")])
-async def test_a_worker_is_not_silent_before_three_and_a_half_of_its_heartbeat_intervals(
+@pytest.mark.parametrize(("silent_s", "state"), [(89.0, "alive"), (91.0, "silent")])
+async def test_a_worker_is_not_silent_before_three_of_its_heartbeat_intervals(
     slow: WorkerRecord, silent_s: float, state: str
 ) -> None:
     record = msgspec.structs.replace(slow, silent_s=silent_s)

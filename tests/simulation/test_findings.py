@@ -43,9 +43,12 @@ def test_a_broken_run_shrinks_to_the_parts_that_matter(
 def test_a_report_names_the_violation_and_the_command_to_repeat_it(
     broken: SimulationRun, small: SimulationRun
 ) -> None:
+    assert broken.violation is not None
+
     report = describe_violation(broken, small).splitlines()
 
-    assert report[0].startswith(f"seed {broken.plan.seed} broke an invariant: stuck: ")
+    found = f"seed {broken.plan.seed} broke an invariant: {broken.violation.check}: "
+    assert report[0].startswith(found)
     assert report[-1].strip() == f"again: make sim SEED={broken.plan.seed} COUNT=1"
     assert len(report) < LINES_MAX
 

@@ -1,6 +1,7 @@
 """Sends a worker's reports to the store. While one call is running, the next batch accumulates."""
 
 import asyncio
+from collections.abc import Awaitable, Sequence
 
 from runnel.core.commands import (
     TaskCompleted,
@@ -68,19 +69,27 @@ class Reporter:
         del self._pending[:BATCH_MAX]
         if len(self._pending) < WAITING_MAX:
             self._has_room.set()
+        calls = 0
+
+        def send() -> Awaitable[Sequence[bool]]:
+            nonlocal calls
+            calls += 1
+            return dependencies.tasks.report(dependencies.worker, batch)
+
         dependencies = self._dependencies
-        acknowledgements = await dependencies.store_retry.run(
-            lambda: dependencies.tasks.report(dependencies.worker, batch), "report"
-        )
+        acknowledgements = await dependencies.store_retry.run(send, "report")
         for report, is_accepted in zip(batch, acknowledgements, strict=True):
-            self._settle(report, is_accepted=is_accepted)
+            self._settle(report, is_accepted=is_accepted, is_repeated=calls > 1)
         return len(batch)
 
-    def _settle(self, report: Report, *, is_accepted: bool) -> None:
+    def _settle(self, report: Report, *, is_accepted: bool, is_repeated: bool) -> None:
+        """Removes the task, and logs a refusal unless the store may have executed an earlier call
+        whose answer was lost.
+        """
         if type(report) is TaskStarted:
             return
         self._held.forget(report.token)
-        if not is_accepted:
+        if not is_accepted and not is_repeated:
             token = report.token
             self._dependencies.telemetry.event(
                 REPORT_REFUSED,

@@ -391,7 +391,6 @@ class ClaimLoop:
         """
         dependencies = self._dependencies
         self._waiting = asyncio.current_task()
-        claimed: Sequence[TaskMessage] = ()
         try:
             await self._reporter.wait_room()
             claims_less = dependencies.refusals.claims_less
@@ -409,7 +408,8 @@ class ClaimLoop:
                 ),
                 "claim",
             )
-            return claimed
         finally:
             self._waiting = None
-            self._slots.end_claim(len(claimed))
+        # An error or a cancellation ends the loop, and no runner may start after it.
+        self._slots.end_claim(len(claimed))
+        return claimed

@@ -60,7 +60,9 @@ class RecordingTaskQueue:
         self._maybe_fail("report")
         self.report_sizes.append(len(reports))
         await self.report_gate.wait()
-        return await self._tasks.report(worker, reports)
+        acknowledgements = await self._tasks.report(worker, reports)
+        self._maybe_fail("answer to a report")
+        return acknowledgements
 
     def begin(self, token: TaskToken) -> None:
         self.begun.append(token)
@@ -236,6 +238,21 @@ async def test_a_refused_report_is_reported_to_telemetry(stage: WorkerHarness) -
 
     assert len(stage.telemetry.named("report.refused")) == 1
     assert await stage.read_reports() == []
+
+
+async def test_a_report_that_is_refused_after_a_lost_answer_is_no_warning(
+    stage: WorkerHarness,
+) -> None:
+    tasks = recorded(stage)
+    tasks.failures["answer to a report"] = 1
+    await stage.issue(stage.task("output"))
+
+    async with stage.working() as worker:
+        await wait_until(lambda: tasks.report_sizes == [1, 1])
+        await wait_until(lambda: worker.holds == 0)
+
+    assert len(stage.telemetry.named("store.failed")) == 1
+    assert stage.telemetry.named("report.refused") == []
 
 
 async def test_a_store_that_is_down_is_called_again_and_loses_nothing(

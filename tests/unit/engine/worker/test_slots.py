@@ -4,10 +4,15 @@ import asyncio
 
 import pytest
 
+from runnel.engine.store_retry import StoreRetry
+from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker import slots as slots_module
-from runnel.engine.worker.slots import RunSlot, Slots
-from runnel.engine.worker.task_run import StopReason, TaskRun
+from runnel.engine.worker.refusals import TaskRefusals
+from runnel.engine.worker.reports import Reporter
+from runnel.engine.worker.slots import ClaimLoop, RunSlot, Slots
+from runnel.engine.worker.task_run import HeldTasks, StopReason, TaskRun
 from runnel.errors import TooManyWaitingTasksError
+from runnel.ports.clock import NoSecrets
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 
@@ -245,3 +250,37 @@ async def test_after_a_resumed_run_the_slot_is_kept_for_one_claim(frozen: Worker
 
     assert was_kept
     assert runner.result() is second
+
+
+def make_dependencies(stage: WorkerHarness) -> WorkerDependencies:
+    tasks, clock, telemetry = stage.backend.tasks, stage.clock, stage.telemetry
+    return WorkerDependencies(
+        worker="w1",
+        tasks=tasks,
+        clock=clock,
+        telemetry=telemetry,
+        store_retry=StoreRetry(clock, telemetry, "w1"),
+        secrets=NoSecrets(),
+        refusals=TaskRefusals(tasks, clock, telemetry, worker="w1", hand_back_s=0.0),
+    )
+
+
+async def test_a_cancelled_claim_starts_no_runner(frozen: WorkerHarness) -> None:
+    slots = Slots(1)
+    started: list[None] = []
+    slots.open(lambda: started.append(None))
+    dependencies = make_dependencies(frozen)
+    held = HeldTasks()
+    claims = ClaimLoop(dependencies, slots, Reporter(dependencies, held), held=held, queues=None)
+    loop = asyncio.create_task(claims.run())
+    await settle()
+    # The queued run finds no free slot until the claim is cancelled.
+    slots.free = 0
+    slots.put_resumed(TaskRun(frozen.task("output")))
+    slots.free = 1
+
+    loop.cancel()
+    await asyncio.wait([loop])
+
+    assert started == []
+    assert loop.cancelled()
