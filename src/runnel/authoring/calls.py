@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.context import Context
+from runnel.authoring.signatures import CompiledSignature
 from runnel.core.values import Json
 from runnel.errors import InputError
 
@@ -41,6 +42,8 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
     `knows_secrets` is True if the function uses secrets of the worker that the config does not
     name. In the result of such a call, the worker masks every secret that the worker has.
+    `signature` converts arguments and result by the function's annotations; None leaves them as
+    they are.
     """
 
     function: AnyFunction
@@ -49,14 +52,21 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     named: dict[str, Json] = {}
     place: ContextPlace = ContextPlace.NONE
     knows_secrets: bool = False
+    signature: CompiledSignature | None = None
 
     def invoke(self, context: Context) -> Any:
-        """Calls the function; returns its result, or a coroutine if the function is async."""
+        """Calls the function; returns its result, or a coroutine if the function is async.
+
+        Raises InvalidInputError if an argument does not fit its annotation.
+        """
+        named = self.named
+        if self.signature is not None:
+            named = self.signature.decode_arguments(named)
         if self.place is ContextPlace.LAST:
-            return self.function(*self.positional, context, **self.named)
+            return self.function(*self.positional, context, **named)
         if self.place is ContextPlace.NAMED:
-            return self.function(*self.positional, ctx=context, **self.named)
-        return self.function(*self.positional, **self.named)
+            return self.function(*self.positional, ctx=context, **named)
+        return self.function(*self.positional, **named)
 
     def finish(self, context: Context) -> Any:
         """Calls the function and returns its result; runs an async function to its end.

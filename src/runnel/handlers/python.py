@@ -2,15 +2,16 @@
 
 function  required: `module:name` or `package.module:Class.method`; the working directory is on the
           import path
-args      object of keyword arguments; a parameter named `ctx` receives the Context
+args      object of keyword arguments, converted by the annotations of the function; a parameter
+          named `ctx` receives the Context
 mode      auto (default: async on the event loop, sync in a thread), loop, thread or process
 """
 
-import inspect
 from functools import lru_cache
 
 from runnel.authoring.calls import AUTO, AnyFunction, ContextPlace, FunctionCall, resolve_mode
 from runnel.authoring.functions import import_function
+from runnel.authoring.signatures import CONTEXT_PARAMETER, CompiledSignature, compile_signature
 from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.handlers.environment import check_config
@@ -45,26 +46,27 @@ class PythonHandler:
             mode=resolve_mode(function, config.get("mode", AUTO)),
             named=args,
             place=place,
+            signature=signature if signature is not None and signature.is_typed else None,
         )
 
 
-# Reading a signature takes 10 µs, so signatures are cached.
+# Importing a function by its name takes 5 µs, so functions are cached with their signatures.
 @lru_cache(maxsize=1024)
-def _load_function(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
+def _load_function(name: str) -> tuple[AnyFunction, CompiledSignature | None]:
     function = import_function(name)
-    try:
-        return function, inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return function, None
+    return function, compile_signature(function)
 
 
 def _find_context_place(
-    signature: inspect.Signature, args: dict[str, Json], name: str
+    signature: CompiledSignature, args: dict[str, Json], name: str
 ) -> ContextPlace:
     """Returns how the function receives its context; raises InputError for wrong arguments."""
-    wants_context = "ctx" in signature.parameters and "ctx" not in args
-    try:
-        signature.bind(**args, **({"ctx": None} if wants_context else {}))
-    except TypeError as error:
-        raise InputError(f"{name}{signature} does not accept these args: {error}") from None
+    wants_context = signature.wants_context and CONTEXT_PARAMETER not in args
+    if not signature.accepts(args.keys()):
+        try:
+            signature.signature.bind(**args, **({CONTEXT_PARAMETER: None} if wants_context else {}))
+        except TypeError as error:
+            raise InputError(
+                f"{name}{signature.signature} does not accept these args: {error}"
+            ) from None
     return ContextPlace.NAMED if wants_context else ContextPlace.NONE

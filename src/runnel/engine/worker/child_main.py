@@ -25,6 +25,7 @@ import msgspec
 from runnel.authoring.calls import AnyFunction, FunctionCall, Mode
 from runnel.authoring.context import Context, Measurement
 from runnel.authoring.functions import import_function
+from runnel.authoring.signatures import compile_signature
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import ExecutionId
 from runnel.engine.worker.child_process import (
@@ -157,6 +158,7 @@ def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
             positional=tuple(msgspec.json.decode(value) for value in job.positional),
             named={name: msgspec.json.decode(value) for name, value in job.named.items()},
             place=job.place,
+            signature=compile_signature(function) if job.is_typed else None,
         )
         context = _make_context(job.task, connection)
         current_slot.set(ParentSlot(job.task.token.execution_id, connection))
@@ -166,7 +168,7 @@ def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
         finally:
             _CurrentJob.job = None
             _flush()
-        return JobResult(output=msgspec.Raw(encode_result(result)))
+        return JobResult(output=msgspec.Raw(encode_result(result, call.signature)))
     except Skip as skip:
         return JobResult(skipped=describe_exception(skip).message)
     except BaseException as error:  # noqa: BLE001  # SystemExit too is the task's error

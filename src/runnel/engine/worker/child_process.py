@@ -41,7 +41,7 @@ class ChildJob(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One function call that a child process has to run.
 
     `main` is the file of the parent's `__main__` module. The child runs this file if the function
-    is defined there.
+    is defined there. With `is_typed`, the child converts arguments and result by the annotations.
     """
 
     function: str
@@ -49,6 +49,7 @@ class ChildJob(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     positional: list[msgspec.Raw]
     named: dict[str, msgspec.Raw]
     place: ContextPlace
+    is_typed: bool
     task: TaskMessage
     log_level: int
 
@@ -127,6 +128,7 @@ def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
         positional=[msgspec.Raw(encode_result(value)) for value in call.positional],
         named={name: msgspec.Raw(encode_result(value)) for name, value in call.named.items()},
         place=call.place,
+        is_typed=call.signature is not None,
         task=task,
         log_level=logging.getLogger(LOGGER_PREFIX + task.handler).getEffectiveLevel(),
     )

@@ -236,7 +236,7 @@ class Executor:
             result = enter(call.invoke, context)
             if iscoroutine(result):
                 result = await self._drive(run, result, enter)
-            return encode_result(result)
+            return encode_result(result, call.signature)
         self._on_suspend(run)
         if call.mode is Mode.THREAD:
             return await self._in_thread(run, call, context)
@@ -279,7 +279,8 @@ class Executor:
         if error is not None:
             raise error
         if iscoroutine(result):
-            return encode_result(await self._drive(run, result, copy_context().run))
+            result = await self._drive(run, result, copy_context().run)
+            return encode_result(result, call.signature)
         return bytes(result)
 
     def _on_thread_returned(self, run: TaskRun) -> None:
@@ -327,7 +328,7 @@ def _run_in_thread(call: FunctionCall, context: Context, slot: RunSlot) -> Any:
     """
     current_slot.set(slot)
     result = call.finish(context)
-    return result if iscoroutine(result) else encode_result(result)
+    return result if iscoroutine(result) else encode_result(result, call.signature)
 
 
 def _forward_message(message: LogMessage | MetricMessage, context: Context) -> None:

@@ -2,13 +2,18 @@
 
 import asyncio
 import traceback
-from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
+from runnel.authoring.signatures import CompiledSignature
+from runnel.authoring.storable_values import (
+    convert_custom,
+    encode_sorted,
+    encode_value,
+    find_unstorable_path,
+)
+from runnel.authoring.value_types import MismatchError, ValueType
 from runnel.core.ids import TaskToken
 from runnel.core.retry import MESSAGE_CHARS_MAX, RETRY_AFTER_S_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.values import (
@@ -31,18 +36,23 @@ class NotJsonError(PayloadError, TypeError):
     """
 
 
-def encode_result(result: Any) -> bytes:
+def encode_result(result: Any, signature: CompiledSignature | None = None) -> bytes:
     """Returns a result encoded as JSON. Sets become lists; dates and UUIDs become texts.
 
-    Raises NotJsonError if JSON can't represent the result.
+    Raises NotJsonError if JSON can't represent the result, and if the result does not fit the
+    annotation in the function's signature.
     """
+    kind = None if signature is None else signature.result
     try:
-        data = _encoder.encode(result)
+        data = encode_value(result) if kind is None or not kind.has_sets else encode_sorted(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise NotJsonError(f"the result can't be stored as JSON: {error}") from error
+        path = find_unstorable_path(result, "result")
+        raise NotJsonError(f"the result can't be stored as JSON: {path}: {error}") from error
     # msgspec encodes NaN as null. Without a null in the data there is no NaN to search for.
     if b"null" in data and result is not None:
         _check_finite(result)
+    if kind is not None:
+        _check_type(data, kind)
     return data
 
 
@@ -69,34 +79,15 @@ def inline_if_small(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | N
     return NULL if data == b"null" else make_value_from_json(data)
 
 
-def _to_builtin(value: Any) -> Any:
-    """Converts a value of a type that msgspec does not know, such as a NumPy array or a pydantic
-    model.
-
-    The function checks for the methods of such types, so that it need not import their packages.
-    """
-    if callable(dump := getattr(value, "model_dump", None)):
-        return dump(mode="json")
-    if hasattr(value, "dtype"):
-        return value.tolist() if getattr(value, "shape", ()) else value.item()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, PurePath):
-        return str(value)
-    kind = type(value)
-    if kind in (tuple, frozenset, bytes, bool, type(None)):  # msgspec encodes these as values
-        raise TypeError(f"a key of a dict is {value!r}; keys must be texts or numbers")
-    raise TypeError(
-        f"it holds a {kind.__module__}.{kind.__qualname__}; return numbers, texts, lists, dicts, "
-        "dataclasses or pydantic models"
-    )
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
+def _check_type(data: bytes, kind: ValueType) -> None:
+    try:
+        kind.decode_json(data, "result")
+    except MismatchError as error:
+        raise NotJsonError(f"the result does not fit its annotation: {error}") from None
 
 
 def _check_finite(result: Any) -> None:
-    non_finite = find_non_finite(result, "result", enc_hook=_to_builtin)
+    non_finite = find_non_finite(result, "result", enc_hook=convert_custom)
     if non_finite is not None:
         path, number = non_finite
         raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")

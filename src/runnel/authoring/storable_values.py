@@ -1,0 +1,121 @@
+"""Writes values of Python types as JSON, and finds the part of a value that JSON can't hold."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from runnel.core.values import Json
+
+PYDANTIC_VALIDATOR = "__pydantic_validator__"
+"""An attribute of Pydantic models and dataclasses. Other classes do not have it."""
+_PARTS_DEPTH_MAX = 200
+
+
+def convert_custom(value: Any) -> Any:
+    """Converts a value of a type that msgspec does not know, such as a path or a Pydantic model.
+
+    The function checks for the methods of such types, so that it need not import their packages.
+    Raises TypeError if JSON can't hold the value.
+    """
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json")
+    if hasattr(value, "dtype"):
+        return value.tolist() if getattr(value, "shape", ()) else value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    kind = type(value)
+    if kind in (tuple, frozenset, bytes, bool, type(None)):  # msgspec encodes these as values
+        raise TypeError(f"a key of a dict is {value!r}; keys must be texts or numbers")
+    raise TypeError(
+        f"it holds a {kind.__module__}.{kind.__qualname__}; return numbers, texts, lists, dicts, "
+        "dataclasses or pydantic models"
+    )
+
+
+_encoder = msgspec.json.Encoder(enc_hook=convert_custom)
+_sorting_encoder = msgspec.json.Encoder(enc_hook=convert_custom, order="deterministic")
+encode_value = _encoder.encode
+"""Encodes a value as JSON. Raises TypeError, ValueError, OverflowError or RecursionError."""
+
+
+def encode_sorted(value: Any) -> bytes:
+    """Encodes a value with sets as sorted lists, so that equal values have equal JSON.
+
+    Without an order, as between 1 and "a", a set is written as it is iterated.
+    """
+    try:
+        return _sorting_encoder.encode(value)
+    except TypeError:
+        return _encoder.encode(value)
+
+
+def to_json(value: object) -> Json:
+    """Returns the value as JSON would store it, with sets as sorted lists.
+
+    Raises TypeError, ValueError, OverflowError or RecursionError.
+    """
+    return msgspec.json.decode((encode_sorted if _holds_set(value) else encode_value)(value))
+
+
+def _holds_set(value: object) -> bool:
+    """Returns True if a part of the value is a set. Encoding such a value sorts its dicts too."""
+    pending = [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if isinstance(part, set | frozenset):
+            return True
+        if depth < _PARTS_DEPTH_MAX:
+            pending += [(item, depth + 1) for _, item in iterate_parts(part, "")]
+    return False
+
+
+def find_unstorable_path(value: Any, path: str) -> str:
+    """Returns the path of the innermost part that JSON can't hold."""
+    for _ in range(_PARTS_DEPTH_MAX):
+        part = next(
+            (
+                (part_path, part)
+                for part_path, part in iterate_parts(value, path)
+                if not _is_storable(part)
+            ),
+            None,
+        )
+        if part is None:
+            break
+        path, value = part
+    return path
+
+
+def iterate_parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the items or fields of a value, each with its path."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            is_name = isinstance(key, str) and key.isidentifier()
+            yield f"{path}.{key}" if is_name else f"{path}[{key!r}]", item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield f"{path}[{index}]", item
+    else:
+        for name in _list_field_names(value):
+            yield f"{path}.{name}", getattr(value, name, None)
+
+
+def _list_field_names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return tuple(getattr(type(value), "model_fields", ()))
+
+
+def _is_storable(value: Any) -> bool:
+    try:
+        _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True

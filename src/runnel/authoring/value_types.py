@@ -1,0 +1,690 @@
+"""Converts JSON values into the types that annotations name, and writes the JSON Schema of types.
+
+msgspec converts most types. A type that msgspec refuses, such as a union of two dataclasses, is
+converted part by part. A class that Runnel does not know is not converted.
+"""
+
+import collections.abc
+import dataclasses
+import enum
+import re
+import sys
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import inspect as type_inspection
+
+from runnel.authoring.storable_values import PYDANTIC_VALIDATOR, to_json
+from runnel.authoring.type_hints import list_fields, read_hints, unwrap_annotation
+from runnel.core.message_text import describe_value
+from runnel.core.values import Json
+
+
+class Definitions:
+    """The parts of a JSON Schema that `$ref` names. Two types with one name get two parts."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Json] = {}
+        self._names: dict[int, str] = {}
+        self._owners: list[object] = []  # keeps the ids of `_names` valid
+
+    def refer(self, owner: object, title: str) -> tuple[bool, dict[str, Json]]:
+        """Returns whether the owner still has to define its part, and a reference to the part."""
+        is_new = id(owner) not in self._names
+        if is_new:
+            self._owners.append(owner)
+            self._names[id(owner)] = self._find_free_name(title)
+            self.parts[self._names[id(owner)]] = {}
+        return is_new, {"$ref": f"#/$defs/{self._names[id(owner)]}"}
+
+    def define(self, owner: object, schema: Json) -> None:
+        self.parts[self._names[id(owner)]] = schema
+
+    def add_schema(self, schema: Json, parts: Mapping[str, Json]) -> Json:
+        """Adds the parts of a schema; returns the schema with the names that the parts got."""
+        names = {name: self._find_name(name, part) for name, part in parts.items()}
+        for name, part in parts.items():
+            self.parts[names[name]] = _rename_references(part, names)
+        return _rename_references(schema, names)
+
+    def _find_name(self, name: str, part: Json) -> str:
+        return name if self.parts.get(name) == part else self._find_free_name(name)
+
+    def _find_free_name(self, name: str) -> str:
+        number = 1
+        free = name
+        while free in self.parts:
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
+
+class MismatchError(Exception):
+    """A JSON value does not fit a type. `path` names the part that does not fit."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class ValueType(ABC):
+    """A compiled annotation. `is_plain` is True if JSON values need no conversion."""
+
+    is_plain: ClassVar[bool] = False
+    has_sets: bool = True
+    """Whether a value may hold a set; also True if that is not known."""
+
+    @abstractmethod
+    def decode(self, value: Json, path: str) -> Any:
+        """Returns the value in its type; raises MismatchError. `path` names the value."""
+
+    def decode_json(self, data: bytes, path: str) -> Any:
+        """Returns the encoded value in its type; raises MismatchError."""
+        return self.decode(msgspec.json.decode(data), path)
+
+    @abstractmethod
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        """Returns the JSON Schema, and adds the parts that it refers to.
+
+        Raises TypeError if JSON can't represent the type.
+        """
+
+
+@lru_cache(maxsize=4096)
+def _compile_cached(annotation: Any) -> ValueType:
+    return _compile(annotation, {})
+
+
+def compile_type(annotation: Any) -> ValueType:
+    """Returns the compiled annotation. Each annotation is compiled once."""
+    try:
+        return _compile_cached(annotation)
+    except TypeError:  # an annotation that can't be hashed, such as Annotated[int, {}]
+        return _compile(annotation, {})
+
+
+class PlainType(ValueType):
+    """A type that JSON has. The value is passed on without a check, as Python does."""
+
+    is_plain = True
+    has_sets = False
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    def decode(self, value: Json, path: str) -> Any:
+        return value
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return _build_native_schema(self._annotation, definitions)
+
+
+class UnknownType(ValueType):
+    """A class that Runnel does not know, or an annotation without a type at run time."""
+
+    is_plain = True
+    has_sets = False
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    def decode(self, value: Json, path: str) -> Any:
+        return value
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        raise TypeError(f"JSON can't represent {self._annotation!r}")
+
+
+class NativeType(ValueType):
+    """A type that msgspec converts, with Pydantic models and paths inside it."""
+
+    def __init__(self, annotation: Any, *, has_sets: bool = True) -> None:
+        self._annotation = annotation
+        self.has_sets = has_sets
+        self._decode_json = msgspec.json.Decoder(annotation, dec_hook=_decode_custom).decode
+
+    def decode(self, value: Json, path: str) -> Any:
+        # A compiled decoder of JSON takes half of the time of `msgspec.convert`, also with the
+        # encoding: 2 µs for a list of one dataclass.
+        return self.decode_json(msgspec.json.encode(value), path)
+
+    def decode_json(self, data: bytes, path: str) -> Any:
+        try:
+            return self._decode_json(data)
+        except (msgspec.ValidationError, RecursionError) as error:
+            _raise_at_part(self._annotation, msgspec.json.decode(data), path)
+            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return _build_native_schema(self._annotation, definitions)
+
+
+def _raise_at_part(annotation: Any, value: Json, path: str) -> None:
+    """Raises MismatchError for the part of the value that does not fit, if a part can be found.
+
+    msgspec names neither the key of a dict nor a part of a Pydantic model.
+    """
+    by_parts = _compile_parts(annotation, {})
+    if by_parts is not None and not isinstance(by_parts, NativeType):
+        by_parts.decode(value, path)
+
+
+_MSGSPEC_PATH = re.compile(r" - at `.*$", re.DOTALL)
+
+
+def _shorten_msgspec_message(error: Exception) -> str:
+    """Returns a message of msgspec without its path, which begins at the wrong value."""
+    text = _MSGSPEC_PATH.sub("", str(error)).replace("`", "")
+    return text[:1].lower() + text[1:] if text else "the value is nested too deeply"
+
+
+class PathType(ValueType):
+    """A path, stored as text."""
+
+    def __init__(self, annotation: type[PurePath]) -> None:
+        self._class = annotation
+
+    def decode(self, value: Json, path: str) -> Any:
+        if not isinstance(value, str):
+            raise MismatchError(path, f"expected a path as text, got {describe_value(value)}")
+        return self._class(value)
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return {"type": "string", "format": "path"}
+
+
+class ModelType(ValueType):
+    """A class of Pydantic, which is converted by its own validators.
+
+    Values are stored by field name, because the body of a workflow reads them by field name. So
+    aliases are not used.
+    """
+
+    def __init__(self, annotation: Any) -> None:
+        self._class = annotation
+        self._computed = frozenset(getattr(annotation, "__pydantic_computed_fields__", ()))
+
+    def decode(self, value: Json, path: str) -> Any:
+        if self._computed and isinstance(value, dict):
+            value = {name: part for name, part in value.items() if name not in self._computed}
+        validator = getattr(self._class, PYDANTIC_VALIDATOR)
+        try:
+            # As JSON, because a strict model accepts the text of a date in JSON only.
+            return validator.validate_json(msgspec.json.encode(value), by_alias=False, by_name=True)
+        except ValueError as error:
+            raise _convert_pydantic_error(error, path) from None
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        adapter = sys.modules["pydantic"].TypeAdapter(self._class)
+        schema = adapter.json_schema(by_alias=False)
+        named: dict[str, Json] = definitions.add_schema(schema, schema.pop("$defs", {}))
+        return named
+
+
+def _convert_pydantic_error(error: Any, path: str) -> MismatchError:
+    first = error.errors(include_url=False)[0]
+    where = path + "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]
+    )
+    problem = str(first["msg"])
+    return MismatchError(where, problem[:1].lower() + problem[1:])
+
+
+class EnumType(ValueType):
+    """An enum that msgspec refuses: flags, and values that are not all texts or all integers."""
+
+    def __init__(self, annotation: type[enum.Enum]) -> None:
+        self._class = annotation
+        self._members = [(to_json(member.value), member) for member in annotation]
+
+    def decode(self, value: Json, path: str) -> Any:
+        if issubclass(self._class, enum.Flag) and type(value) is int:
+            try:
+                return self._class(value)
+            except ValueError as error:
+                raise MismatchError(path, str(error)) from None
+        for stored, member in self._members:
+            if stored == value and isinstance(stored, bool) == isinstance(value, bool):
+                return member
+        known = ", ".join(describe_value(stored) for stored, _ in self._members)
+        raise MismatchError(path, f"expected one of {known}, got {describe_value(value)}")
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        if issubclass(self._class, enum.Flag):
+            return {"type": "integer"}
+        return {"enum": [stored for stored, _ in self._members]}
+
+
+class SequenceType(ValueType):
+    """A list, set or tuple of any length, stored as a list."""
+
+    def __init__(self, item: ValueType, build: Callable[[list[Any]], Any]) -> None:
+        self._item = item
+        self._build = build
+
+    def decode(self, value: Json, path: str) -> Any:
+        items = [
+            self._item.decode(item, f"{path}[{index}]")
+            for index, item in enumerate(_require(value, list, "a list", path))
+        ]
+        try:
+            return self._build(items)
+        except TypeError as error:  # a set of dicts
+            raise MismatchError(path, str(error)) from None
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return {"type": "array", "items": self._item.build_schema(definitions)}
+
+
+class TupleType(ValueType):
+    """A tuple of a fixed length, or a NamedTuple, stored as a list."""
+
+    def __init__(self, items: Sequence[ValueType], build: Callable[..., Any], least: int) -> None:
+        self._items = items
+        self._build = build
+        self._least = least
+
+    def decode(self, value: Json, path: str) -> Any:
+        _require(value, list, "a list", path)
+        if not self._least <= len(value) <= len(self._items):
+            raise MismatchError(path, f"expected {len(self._items)} items, got {len(value)}")
+        return self._build(
+            item_type.decode(item, f"{path}[{index}]")
+            for index, (item_type, item) in enumerate(zip(self._items, value, strict=False))
+        )
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return {
+            "type": "array",
+            "prefixItems": [item.build_schema(definitions) for item in self._items],
+            "minItems": self._least,
+            "maxItems": len(self._items),
+        }
+
+
+class MappingType(ValueType):
+    """A dict, stored as an object. Keys are texts in JSON."""
+
+    def __init__(self, key: Any, value: ValueType) -> None:
+        self._key_holder: Any = dict[key, None]
+        self._value = value
+
+    def decode(self, value: Json, path: str) -> Any:
+        _require(value, dict, "an object", path)
+        return {
+            self._decode_key(key, path): self._value.decode(item, _join_path(path, key))
+            for key, item in value.items()
+        }
+
+    def _decode_key(self, key: str, path: str) -> Any:
+        try:
+            (decoded,) = msgspec.convert(
+                {key: None}, self._key_holder, str_keys=True, dec_hook=_decode_custom
+            )
+        except msgspec.ValidationError as error:
+            problem = _shorten_msgspec_message(error)
+            raise MismatchError(path, f"the key {describe_value(key)}: {problem}") from None
+        return decoded
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return {"type": "object", "additionalProperties": self._value.build_schema(definitions)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FieldType:
+    """A field of a class. `stored_name` is its key in JSON."""
+
+    name: str
+    stored_name: str
+    type: ValueType
+    is_required: bool
+
+
+class FieldsType(ValueType):
+    """A class with named fields, stored as an object: a dataclass, a Struct or a TypedDict.
+
+    `fields` is filled after the construction, because a class may contain itself. Unknown keys are
+    ignored, so that older code can read a value of newer code.
+    """
+
+    def __init__(self, name: str, build: Callable[[dict[str, Any]], Any]) -> None:
+        self.fields: list[FieldType] = []
+        self._name = name
+        self._build = build
+
+    def decode(self, value: Json, path: str) -> Any:
+        _require(value, dict, "an object", path)
+        arguments = {}
+        for field in self.fields:
+            if field.stored_name in value:
+                part = value[field.stored_name]
+                arguments[field.name] = field.type.decode(part, _join_path(path, field.stored_name))
+            elif field.is_required:
+                raise MismatchError(path, f"the field '{field.stored_name}' is missing")
+        try:
+            return self._build(arguments)
+        except (TypeError, ValueError) as error:  # the code of the class refuses the values
+            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        is_new, reference = definitions.refer(self, self._name)
+        if is_new:
+            required = [field.stored_name for field in self.fields if field.is_required]
+            properties = {
+                field.stored_name: field.type.build_schema(definitions) for field in self.fields
+            }
+            schema = {"title": self._name, "type": "object", "properties": properties}
+            definitions.define(self, schema | ({"required": required} if required else {}))
+        return reference
+
+
+class UnionType(ValueType):
+    """A union whose members msgspec can't distinguish.
+
+    Takes the first member that stores the value in the same way; otherwise the first member that
+    accepts the value. A plain text is tried last.
+    """
+
+    def __init__(self, members: Sequence[ValueType]) -> None:
+        self._members = sorted(members, key=lambda member: member.is_plain)
+
+    def decode(self, value: Json, path: str) -> Any:
+        problems: list[MismatchError] = []
+        accepted: list[Any] = []
+        for member in self._members:
+            try:
+                decoded = member.decode(value, path)
+            except MismatchError as error:
+                problems.append(error)
+                continue
+            if to_json(decoded) == value:
+                return decoded
+            accepted.append(decoded)
+        if accepted:
+            return accepted[0]
+        deepest = max(problems, key=lambda problem: len(problem.path))
+        raise deepest
+
+    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return {"anyOf": [member.build_schema(definitions) for member in self._members]}
+
+
+class CheckedPlainType(PlainType):
+    """A type that JSON has, as a part of a type that is converted: the value is checked."""
+
+    is_plain = True
+
+    def decode(self, value: Json, path: str) -> Any:
+        try:
+            return msgspec.convert(value, self._annotation, str_keys=True)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+
+
+def _require(value: Json, kind: type, expected: str, path: str) -> Any:
+    if not isinstance(value, kind):
+        raise MismatchError(path, f"expected {expected}, got {describe_value(value)}")
+    return value
+
+
+def _join_path(path: str, key: str) -> str:
+    return f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
+
+
+# Compiling annotations.
+
+_PLAIN = (type_inspection.AnyType, type_inspection.NoneType, type_inspection.BoolType)
+_PLAIN_WITHOUT_LIMITS = (
+    type_inspection.IntType,
+    type_inspection.FloatType,
+    type_inspection.StrType,
+    type_inspection.ListType,
+    type_inspection.DictType,
+)
+_SIMPLE_ANNOTATIONS = frozenset({Any, int, float, str, bool, list, dict, None, type(None)})
+_SETS = (set, collections.abc.Set, collections.abc.MutableSet)
+_SEQUENCES: Mapping[Any, Callable[[list[Any]], Any]] = {
+    list: list,
+    tuple: tuple,
+    frozenset: frozenset,
+    **dict.fromkeys(_SETS, set),
+    **dict.fromkeys(
+        (
+            collections.abc.Sequence,
+            collections.abc.MutableSequence,
+            collections.abc.Collection,
+            collections.abc.Iterable,
+        ),
+        list,
+    ),
+}
+_MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+Memo: typing.TypeAlias = dict[Any, FieldsType]
+"""The classes that are being compiled. A class may contain itself."""
+
+
+def _compile(annotation: Any, memo: Memo, *, is_part: bool = False) -> ValueType:
+    """Compiles an annotation. `is_part` is True for a part of a type that is converted."""
+    kind = CheckedPlainType if is_part else PlainType
+    annotation = unwrap_annotation(annotation)
+    if _is_simple(annotation):
+        return kind(annotation)
+    info = _inspect(annotation)
+    if isinstance(info, type_inspection.CustomType):
+        return _compile_parts(annotation, memo) or UnknownType(annotation)
+    if info is not None and _are_all(info, _is_plain):
+        return kind(annotation)
+    if info is not None and _are_all(info, _is_native):
+        return NativeType(annotation, has_sets=not _are_all(info, _is_no_set))
+    return _compile_parts(annotation, memo) or UnknownType(annotation)
+
+
+def _is_simple(annotation: Any) -> bool:
+    """Returns True for the most common plain types, without an inspection."""
+    try:
+        return annotation in _SIMPLE_ANNOTATIONS
+    except TypeError:
+        return False
+
+
+def _inspect(annotation: Any) -> type_inspection.Type | None:
+    """Returns msgspec's description of a type; None if msgspec refuses the type."""
+    try:
+        msgspec.json.Decoder(annotation)
+        return type_inspection.type_info(annotation)
+    except Exception:  # noqa: BLE001  # a name in a class of the user can't be evaluated
+        return None
+
+
+def _are_all(info: type_inspection.Type, accepts: Callable[[type_inspection.Type], bool]) -> bool:
+    """Returns True if a type and all its parts are accepted."""
+    pending = [info]
+    seen: set[int] = set()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if not accepts(part):
+            return False
+        pending += _list_parts(part)
+    return True
+
+
+def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        if isinstance(value, type_inspection.Type):
+            yield value
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, type_inspection.Type):
+                    yield item
+                elif isinstance(item, type_inspection.Field):
+                    yield item.type
+
+
+def _is_plain(info: type_inspection.Type) -> bool:
+    if isinstance(info, _PLAIN):
+        return True
+    if isinstance(info, type_inspection.DictType):
+        key = info.key_type
+        if not isinstance(key, type_inspection.StrType | type_inspection.AnyType):
+            return False
+    if isinstance(info, _PLAIN_WITHOUT_LIMITS):
+        limits = (getattr(info, name) for name in info.__struct_fields__)
+        return all(limit is None or isinstance(limit, type_inspection.Type) for limit in limits)
+    return isinstance(info, type_inspection.UnionType | type_inspection.TypedDictType)
+
+
+def _is_no_set(info: type_inspection.Type) -> bool:
+    return not isinstance(info, type_inspection.SetType | type_inspection.FrozenSetType)
+
+
+def _is_native(info: type_inspection.Type) -> bool:
+    match info:
+        case type_inspection.CustomType(cls=cls):
+            return issubclass(cls, PurePath) or _is_model(cls)
+        case type_inspection.EnumType(cls=cls):
+            return not issubclass(cls, enum.Flag)
+        case type_inspection.DataclassType(cls=cls):
+            return not _is_model(cls)
+        case type_inspection.RawType() | type_inspection.ExtType():
+            return False
+        case _:
+            return True
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and hasattr(annotation, PYDANTIC_VALIDATOR)
+
+
+def _compile_parts(annotation: Any, memo: Memo) -> ValueType | None:
+    """Compiles the parts of a type; returns None for a class without known parts."""
+    annotation = unwrap_annotation(annotation)
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _compile_parts(args[0], memo)
+    if origin in (typing.Union, types.UnionType):
+        return UnionType([_compile(member, memo, is_part=True) for member in args])
+    kind = origin or annotation
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        parts = [_compile(arg, memo, is_part=True) for arg in args]
+        return TupleType(parts, tuple, len(parts))
+    if _is_simple(kind) and not args:
+        return CheckedPlainType(kind)
+    if kind in _SEQUENCES:
+        return SequenceType(
+            _compile(args[0] if args else Any, memo, is_part=True), _SEQUENCES[kind]
+        )
+    if kind in _MAPPINGS:
+        key, item = args or (str, Any)
+        return MappingType(key if _inspect(key) else Any, _compile(item, memo, is_part=True))
+    return _compile_class(kind, memo) if isinstance(kind, type) else None
+
+
+def _compile_class(kind: Any, memo: Memo) -> ValueType | None:
+    if issubclass(kind, PurePath):
+        return PathType(kind)
+    if _is_model(kind):
+        return ModelType(kind)
+    if issubclass(kind, enum.Enum):
+        return EnumType(kind)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        hints = read_hints(kind)
+        items = [_compile(hints.get(name, Any), memo, is_part=True) for name in kind._fields]
+        return TupleType(items, kind._make, len(items))
+    if kind in memo:
+        return memo[kind]
+    build = _find_builder(kind)
+    if build is None:
+        info = _inspect(kind)
+        is_known = info is not None and not isinstance(info, type_inspection.CustomType)
+        return NativeType(kind) if is_known else None
+    fields = memo[kind] = FieldsType(kind.__name__, build)
+    hints = read_hints(kind)
+    fields.fields = [
+        FieldType(name, stored_name, _compile(hints.get(name, Any), memo, is_part=True), required)
+        for name, stored_name, required in list_fields(kind)
+    ]
+    return fields
+
+
+def _find_builder(kind: Any) -> Callable[[dict[str, Any]], Any] | None:
+    """Returns what builds a value from its fields; None for a class without fields."""
+    if typing.is_typeddict(kind):
+        return dict
+    if issubclass(kind, msgspec.Struct):
+        if kind.__struct_config__.array_like:
+            return None
+        return lambda fields: kind(**fields)
+    if dataclasses.is_dataclass(kind):
+        return lambda fields: _build_dataclass(kind, fields)
+    return None
+
+
+def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
+    own = {field.name for field in dataclasses.fields(kind) if not field.init}
+    built = kind(**{name: value for name, value in values.items() if name not in own})
+    for name in own & values.keys():
+        object.__setattr__(built, name, values[name])
+    return built
+
+
+def _decode_custom(kind: Any, value: Json) -> Any:
+    """Converts a class that msgspec does not know, for msgspec; raises ValueError."""
+    try:
+        return compile_type(kind).decode(value, "value")
+    except MismatchError as error:
+        raise ValueError(error.problem) from None
+
+
+# JSON Schema.
+
+
+def build_schemas(annotations: Sequence[Any]) -> tuple[list[dict[str, Json]], dict[str, Json]]:
+    """Returns one schema per annotation, and the definitions that the schemas refer to.
+
+    Raises TypeError if JSON can't represent a type.
+    """
+    try:
+        # One call for all types, so that two types with the same name get separate definitions.
+        schemas, parts = msgspec.json.schema_components(annotations, ref_template="#/$defs/{name}")
+    except TypeError:
+        definitions = Definitions()
+        built = [compile_type(item).build_schema(definitions) for item in annotations]
+        return built, definitions.parts
+    return list(schemas), parts
+
+
+def _build_native_schema(annotation: Any, definitions: Definitions) -> dict[str, Json]:
+    inner = Definitions()
+
+    def describe_custom(kind: Any) -> dict[str, Json]:
+        return compile_type(kind).build_schema(inner)
+
+    (schema,), parts = msgspec.json.schema_components(
+        [annotation], schema_hook=describe_custom, ref_template="#/$defs/{name}"
+    )
+    added: dict[str, Json] = definitions.add_schema(schema, {**inner.parts, **parts})
+    return added
+
+
+def _rename_references(schema: Json, names: Mapping[str, str]) -> Json:
+    if isinstance(schema, list):
+        return [_rename_references(item, names) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    renamed = {key: _rename_references(item, names) for key, item in schema.items()}
+    reference = renamed.get("$ref")
+    if isinstance(reference, str):
+        name = reference.removeprefix("#/$defs/")
+        renamed["$ref"] = f"#/$defs/{names.get(name, name)}"
+    return renamed
