@@ -15,6 +15,7 @@ import msgspec
 
 from runnel.authoring.builder import Step
 from runnel.authoring.context import Context, StepContext, StepOutputs
+from runnel.authoring.signatures import compile_signature
 from runnel.core import events as e
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.run_when import SkipReason
@@ -28,8 +29,8 @@ class LiveExecution:
     """The state of a running execution that the engine does not store.
 
     `finished` is set when the execution is final, `idle` while no async step runs. With
-    `is_durable`, results are encoded as JSON and decoded again; otherwise they are the objects
-    that the functions returned.
+    `is_durable`, results are encoded as JSON and decoded again, by the annotations of the
+    functions; otherwise they are the objects that the functions returned.
     """
 
     def __init__(
@@ -100,11 +101,16 @@ class LiveExecution:
 
     def _keep_result(self, task: Context, result: Any) -> Json:
         """Keeps the result of an attempt, and returns the value that the engine stores."""
+        stored: Json = {"type": type(result).__qualname__}
         if self._is_durable:
-            result = msgspec.json.decode(encode_result(result))
+            signature = compile_signature(self.steps[task.node_id].fn)
+            data = encode_result(result, signature)
+            stored = result = msgspec.json.decode(data)
+            if signature is not None and signature.result is not None:
+                result = signature.result.decode_json(data, "result")
         if not task.cancelled:
             self._results_by_attempt.setdefault(task.node_id, {})[task.attempt] = result
-        return result if self._is_durable else {"type": type(result).__qualname__}
+        return stored
 
     # -- called for committed events ------------------------------------------------------------
 

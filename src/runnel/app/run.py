@@ -74,7 +74,10 @@ async def run(
 async def run(
     workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Runs an execution to its end and returns its result, as decoded from JSON.
+    """Runs an execution to its end and returns its result.
+
+    The result of a decorated workflow has the type that the function returns by its annotation. Any
+    other result is decoded from JSON.
 
     A workflow file takes its input as one object, as names, or both:
     `run(load_file("flow.yaml"), {"user": "Ada"})` equals `run(load_file("flow.yaml"), user="Ada")`.
@@ -106,7 +109,10 @@ async def run(
             raise WorkflowFailedError(
                 execution_id, header.workflow, status=header.state, error=header.error
             )
-        return await _load_output(context, execution_id)
+        data = await _load_output(context, execution_id)
+        if isinstance(workflow, TracedWorkflow):
+            return workflow.decode_result(data)
+        return msgspec.json.decode(data)
 
 
 @overload
@@ -309,10 +315,9 @@ async def _wait_briefly(context: RunContext, execution_id: ExecutionId) -> Execu
         return None
 
 
-async def _load_output(context: RunContext, execution_id: ExecutionId) -> Json:
+async def _load_output(context: RunContext, execution_id: ExecutionId) -> bytes:
     execution = await context.client.load(execution_id)
     value = execution.output
     if value is None:
-        return None
-    data = value.data if value.blob is None else await context.backend.blobs.get(value.blob)
-    return msgspec.json.decode(data)
+        return b"null"
+    return bytes(value.data) if value.blob is None else await context.backend.blobs.get(value.blob)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from runnel.authoring.text_formats import has_encoding, has_format
 from runnel.core.message_text import quote_name
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
@@ -30,58 +31,103 @@ _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
 _ANNOTATION_KEYWORDS = frozenset({"default", "title", "description", "examples"})
 
 
+_REFERENCE_PREFIX = "#/$defs/"
+_REFERENCES_MAX = 100
+
+
+class QuickCheck:
+    """Accepts values that certainly fit. `root` is the whole schema, to which `$ref` refers."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._depth = 0
+
+    def accepts(self, schema: Json, value: Json) -> bool:
+        if schema is True:
+            return True
+        if not isinstance(schema, dict):
+            return False
+        return all(self._is_satisfied(keyword, schema, value) for keyword in schema)
+
+    def _is_satisfied(self, keyword: str, schema: dict[str, Json], value: Json) -> bool:
+        if keyword in _ANNOTATION_KEYWORDS:
+            return True
+        argument = schema[keyword]
+        match keyword:
+            case "type":
+                check = _TYPE_CHECKS.get(argument) if isinstance(argument, str) else None
+                return check is not None and check(value)
+            case "enum":
+                is_simple = isinstance(value, str) or type(value) is int
+                return is_simple and isinstance(argument, list) and value in argument
+            case "format" | "contentEncoding":
+                has = has_format if keyword == "format" else has_encoding
+                return isinstance(value, str) and isinstance(argument, str) and has(value, argument)
+            case "anyOf":
+                return isinstance(argument, list) and any(
+                    self.accepts(option, value) for option in argument
+                )
+            case "$ref":
+                return self._is_reference_valid(argument, value)
+            case "$defs":
+                return schema is self._root
+            case _:
+                return self._are_parts_valid(keyword, schema, value)
+
+    def _are_parts_valid(self, keyword: str, schema: dict[str, Json], value: Json) -> bool:
+        argument = schema[keyword]
+        match keyword:
+            case "items":
+                rest = value[len(schema.get("prefixItems", ())) :] if _is_list(value) else ()
+                return all(self.accepts(argument, item) for item in rest)
+            case "prefixItems":
+                return _is_list(value) and all(map(self.accepts, argument, value))
+            case "minItems":
+                return _is_list(value) and len(value) >= argument
+            case "maxItems":
+                return _is_list(value) and len(value) <= argument
+            case "uniqueItems":
+                is_text = _is_list(value) and all(isinstance(item, str) for item in value)
+                return is_text and len(set(value)) == len(value)
+            case "properties":
+                return isinstance(value, dict) and all(
+                    self.accepts(part, value[name])
+                    for name, part in argument.items()
+                    if name in value
+                )
+            case "required":
+                return isinstance(value, dict) and all(name in value for name in argument)
+            case "additionalProperties":
+                known = schema.get("properties", {})
+                return isinstance(value, dict) and all(
+                    self.accepts(argument, item)
+                    for name, item in value.items()
+                    if name not in known
+                )
+            case _:
+                return False
+
+    def _is_reference_valid(self, reference: Json, value: Json) -> bool:
+        if not isinstance(reference, str) or not reference.startswith(_REFERENCE_PREFIX):
+            return False
+        definitions = self._root.get("$defs") if isinstance(self._root, dict) else None
+        name = reference.removeprefix(_REFERENCE_PREFIX)
+        if not isinstance(definitions, dict) or name not in definitions:
+            return False
+        self._depth += 1
+        try:
+            return self._depth <= _REFERENCES_MAX and self.accepts(definitions[name], value)
+        finally:
+            self._depth -= 1
+
+
+def _is_list(value: Json) -> bool:
+    return isinstance(value, list)
+
+
 def is_surely_valid(schema: Json, value: Json) -> bool:
     """Returns True if the value certainly fits the schema; False if only jsonschema can decide."""
-    if schema is True:
-        return True
-    if not isinstance(schema, dict):
-        return False
-    return all(_is_keyword_satisfied(keyword, schema, value) for keyword in schema)
-
-
-def _is_keyword_satisfied(keyword: str, schema: dict[str, Json], value: Json) -> bool:
-    if keyword in _ANNOTATION_KEYWORDS:
-        return True
-    argument = schema[keyword]
-    match keyword:
-        case "type":
-            return (
-                isinstance(argument, str)
-                and argument in _TYPE_CHECKS
-                and _TYPE_CHECKS[argument](value)
-            )
-        case "enum":
-            return isinstance(value, str) and isinstance(argument, list) and value in argument
-        case "anyOf":
-            return isinstance(argument, list) and any(
-                is_surely_valid(option, value) for option in argument
-            )
-        case "items":
-            return not isinstance(value, list) or all(
-                is_surely_valid(argument, item) for item in value
-            )
-        case "properties":
-            return _are_properties_valid(argument, value)
-        case "required":
-            return isinstance(value, dict) and all(name in value for name in argument)
-        case "additionalProperties":
-            return _are_additional_properties_valid(argument, schema.get("properties", {}), value)
-        case _:
-            return False
-
-
-def _are_properties_valid(properties: Json, value: Json) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return all(
-        is_surely_valid(schema, value[name]) for name, schema in properties.items() if name in value
-    )
-
-
-def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], value: Json) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return all(is_surely_valid(schema, item) for name, item in value.items() if name not in known)
+    return QuickCheck(schema).accepts(schema, value)
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:
@@ -109,8 +155,13 @@ def check_input(workflow: Workflow, value: Json) -> None:
         return
     problems = find_value_problems(workflow.input, value, where="input")
     if problems:
-        head = f"the input does not fit workflow {quote_name(workflow.name)}"
-        raise InvalidInputError(_format_problems(head, problems), problems=problems)
+        raise build_input_error(workflow.name, problems)
+
+
+def build_input_error(name: str, problems: list[str]) -> InvalidInputError:
+    """Builds the error for an input that does not fit the workflow of this name."""
+    head = f"the input does not fit workflow {quote_name(name)}"
+    return InvalidInputError(_format_problems(head, problems), problems=problems)
 
 
 class CheckedInput(msgspec.Struct, frozen=True):

@@ -6,16 +6,18 @@ from the network: a schema may refer only to its own parts and to the published 
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import jsonschema_specifications  # type: ignore[import-untyped]  # it has no py.typed
-from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from runnel.authoring.text_formats import FORMATS, has_encoding, has_format
 from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json
 
@@ -35,16 +37,43 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
     problems = sorted(_format_error("", error) for error in errors)
     problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
-    return problems or list(_find_default_problems(kind(schema, registry=_REGISTRY), schema))
+    return problems or list(_find_default_problems(_build_validator(schema), schema))
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
-    kind = validator_for(schema, default=Draft202012Validator)
     try:
-        errors = list(kind(schema, registry=_REGISTRY).iter_errors(value))
+        errors = list(_build_validator(schema).iter_errors(value))
     except RecursionError:
         return [f"{where}: the schema refers to itself endlessly; correct its $ref"]
     return sorted(_format_error(where, error) for error in errors)
+
+
+def _build_validator(schema: dict[str, Json]) -> Any:
+    """Returns a validator that also checks the formats and encodings of `text_formats`."""
+    kind = validator_for(schema, default=Draft202012Validator)
+    checking: Any = extend(  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
+        kind, {"contentEncoding": _find_encoding_errors}
+    )
+    return checking(schema, registry=_REGISTRY, format_checker=_build_format_checker())
+
+
+@cache
+def _build_format_checker() -> FormatChecker:
+    checker = FormatChecker(formats=())
+    for name in FORMATS:
+        checker.checks(name)(partial(_check_format, name))
+    return checker
+
+
+def _check_format(name: str, value: object) -> bool:
+    return not isinstance(value, str) or has_format(value, name)
+
+
+def _find_encoding_errors(
+    _validator: object, encoding: Json, value: Json, _schema: Json
+) -> Iterator[ValidationError]:
+    if isinstance(value, str) and isinstance(encoding, str) and not has_encoding(value, encoding):
+        yield ValidationError(f"{describe_value(value)} is not {encoding}")
 
 
 def _is_known_dialect(dialect: Json) -> bool:
@@ -89,6 +118,7 @@ _LIMIT_TEXTS = {
     "maxItems": "a list of at most {limit} items",
     "pattern": "a text that matches {limit}",
     "format": "a text in the format {limit}",
+    "contentEncoding": "a text encoded as {limit}",
     "const": "{limit}",
 }
 

@@ -124,9 +124,17 @@ def _compile_parameter(hint: Any) -> ValueType | None:
     return compile_type(hint | None if isinstance(hint, type) else typing.Union[hint, None])  # noqa: UP007  # a hint may be a string
 
 
+def read_result_annotation(function: Callable[..., Any]) -> Any:
+    """Returns the annotation of a function's result; None if it has none."""
+    return _unwrap_awaitable(read_hints(function).get("return"))
+
+
+def _unwrap_awaitable(hint: Any) -> Any:
+    is_awaitable = typing.get_origin(hint) in _AWAITABLES
+    return typing.get_args(hint)[-1] if is_awaitable else hint
+
+
 def compile_result(hint: Any) -> ValueType | None:
     """Returns the type of a result; None for a plain JSON value."""
-    if typing.get_origin(hint) in _AWAITABLES:
-        hint = typing.get_args(hint)[-1]
-    kind = compile_type(hint)
+    kind = compile_type(_unwrap_awaitable(hint))
     return None if kind.is_plain else kind

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from runnel.authoring.type_hints import list_fields
 from runnel.core.values import Json
 
 PYDANTIC_VALIDATOR = "__pydantic_validator__"
@@ -103,6 +104,22 @@ def iterate_parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     else:
         for name in _list_field_names(value):
             yield f"{path}.{name}", getattr(value, name, None)
+
+
+def get_stored_fields(value: object) -> dict[str, Any] | list[Any] | None:
+    """Returns the fields of a dataclass or Struct as they are stored, without their own conversion.
+
+    Returns None for any other value.
+    """
+    kind: Any = type(value)
+    if isinstance(value, msgspec.Struct) and not kind.__struct_config__.tag:
+        values = {name: getattr(value, name) for name in kind.__struct_fields__}
+        if kind.__struct_config__.array_like:
+            return list(values.values())
+        return {stored: values[name] for name, stored, _ in list_fields(kind)}
+    if dataclasses.is_dataclass(kind) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
+    return None
 
 
 def _list_field_names(value: Any) -> tuple[str, ...]:

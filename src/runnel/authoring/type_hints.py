@@ -46,6 +46,19 @@ def list_fields(kind: Any) -> list[tuple[str, str, bool]]:
     ]
 
 
+EVALUATION_ERRORS = (
+    NameError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    ValueError,
+    LookupError,
+    ImportError,
+    RecursionError,
+)
+"""What the evaluation of an annotation raises, if its names exist only for type checkers."""
+
+
 def read_hints(owner: Any) -> dict[str, Any]:
     """Returns the annotations of a function or class that can be evaluated.
 
@@ -53,7 +66,7 @@ def read_hints(owner: Any) -> dict[str, Any]:
     """
     try:
         return typing.get_type_hints(owner, include_extras=True)
-    except Exception:  # noqa: BLE001  # an annotation may be any expression of the user
+    except EVALUATION_ERRORS:
         return _read_hints_one_by_one(owner)
 
 
@@ -68,7 +81,7 @@ def _read_hints_one_by_one(owner: Any) -> dict[str, Any]:
             single = types.SimpleNamespace(__annotations__={name: annotation})
             try:
                 hints |= typing.get_type_hints(single, globalns=names, include_extras=True)
-            except Exception:  # noqa: BLE001, S112  # an annotation may be any expression of the user
+            except EVALUATION_ERRORS:
                 continue
     return hints
 

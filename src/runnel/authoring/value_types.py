@@ -21,48 +21,15 @@ import msgspec
 from msgspec import inspect as type_inspection
 
 from runnel.authoring.storable_values import PYDANTIC_VALIDATOR, to_json
-from runnel.authoring.type_hints import list_fields, read_hints, unwrap_annotation
+from runnel.authoring.type_hints import (
+    EVALUATION_ERRORS,
+    list_fields,
+    read_hints,
+    unwrap_annotation,
+)
+from runnel.authoring.value_schemas import Definitions, build_native_schemas
 from runnel.core.message_text import describe_value
 from runnel.core.values import Json
-
-
-class Definitions:
-    """The parts of a JSON Schema that `$ref` names. Two types with one name get two parts."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, Json] = {}
-        self._names: dict[int, str] = {}
-        self._owners: list[object] = []  # keeps the ids of `_names` valid
-
-    def refer(self, owner: object, title: str) -> tuple[bool, dict[str, Json]]:
-        """Returns whether the owner still has to define its part, and a reference to the part."""
-        is_new = id(owner) not in self._names
-        if is_new:
-            self._owners.append(owner)
-            self._names[id(owner)] = self._find_free_name(title)
-            self.parts[self._names[id(owner)]] = {}
-        return is_new, {"$ref": f"#/$defs/{self._names[id(owner)]}"}
-
-    def define(self, owner: object, schema: Json) -> None:
-        self.parts[self._names[id(owner)]] = schema
-
-    def add_schema(self, schema: Json, parts: Mapping[str, Json]) -> Json:
-        """Adds the parts of a schema; returns the schema with the names that the parts got."""
-        names = {name: self._find_name(name, part) for name, part in parts.items()}
-        for name, part in parts.items():
-            self.parts[names[name]] = _rename_references(part, names)
-        return _rename_references(schema, names)
-
-    def _find_name(self, name: str, part: Json) -> str:
-        return name if self.parts.get(name) == part else self._find_free_name(name)
-
-    def _find_free_name(self, name: str) -> str:
-        number = 1
-        free = name
-        while free in self.parts:
-            number += 1
-            free = f"{name}_{number}"
-        return free
 
 
 class MismatchError(Exception):
@@ -499,7 +466,7 @@ def _inspect(annotation: Any) -> type_inspection.Type | None:
     try:
         msgspec.json.Decoder(annotation)
         return type_inspection.type_info(annotation)
-    except Exception:  # noqa: BLE001  # a name in a class of the user can't be evaluated
+    except EVALUATION_ERRORS:
         return None
 
 
@@ -654,37 +621,20 @@ def build_schemas(annotations: Sequence[Any]) -> tuple[list[dict[str, Json]], di
 
     Raises TypeError if JSON can't represent a type.
     """
-    try:
-        # One call for all types, so that two types with the same name get separate definitions.
-        schemas, parts = msgspec.json.schema_components(annotations, ref_template="#/$defs/{name}")
-    except TypeError:
-        definitions = Definitions()
-        built = [compile_type(item).build_schema(definitions) for item in annotations]
-        return built, definitions.parts
-    return list(schemas), parts
+    kinds = [compile_type(annotation) for annotation in annotations]
+    if all(isinstance(kind, NativeType | PlainType) for kind in kinds):
+        try:
+            return build_native_schemas(annotations)
+        except TypeError:  # a Pydantic model or a path is a part of a type
+            pass
+    definitions = Definitions()
+    return [kind.build_schema(definitions) for kind in kinds], definitions.parts
 
 
 def _build_native_schema(annotation: Any, definitions: Definitions) -> dict[str, Json]:
     inner = Definitions()
-
-    def describe_custom(kind: Any) -> dict[str, Json]:
-        return compile_type(kind).build_schema(inner)
-
-    (schema,), parts = msgspec.json.schema_components(
-        [annotation], schema_hook=describe_custom, ref_template="#/$defs/{name}"
+    (schema,), parts = build_native_schemas(
+        [annotation], lambda kind: compile_type(kind).build_schema(inner)
     )
     added: dict[str, Json] = definitions.add_schema(schema, {**inner.parts, **parts})
     return added
-
-
-def _rename_references(schema: Json, names: Mapping[str, str]) -> Json:
-    if isinstance(schema, list):
-        return [_rename_references(item, names) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    renamed = {key: _rename_references(item, names) for key, item in schema.items()}
-    reference = renamed.get("$ref")
-    if isinstance(reference, str):
-        name = reference.removeprefix("#/$defs/")
-        renamed["$ref"] = f"#/$defs/{names.get(name, name)}"
-    return renamed

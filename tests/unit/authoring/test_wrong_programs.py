@@ -118,7 +118,7 @@ NO_NAME = (
     [
         ("'Missing'", f"workflow flow: the type hints can't be evaluated: {NO_NAME}"),
         ("None | range", f"workflow flow: the parameter 'a' has type None | range, {NO_JSON}"),
-        ("Path", f"workflow flow: the parameter 'a' has type Path, {NO_JSON}"),
+        ("Pattern", f"workflow flow: the parameter 'a' has type Pattern, {NO_JSON}"),
     ],
 )
 def test_a_type_hint_that_json_cannot_represent_is_refused(
@@ -126,7 +126,7 @@ def test_a_type_hint_that_json_cannot_represent_is_refused(
 ) -> None:
     with pytest.raises(InputError) as caught:
         load(
-            "from pathlib import Path\nfrom runnel import task, workflow\n@task\ndef one(a): ...\n"
+            "from re import Pattern\nfrom runnel import task, workflow\n@task\ndef one(a): ...\n"
             f"@workflow\ndef flow(a: {hint}): return one(a)\n",
             tmp_path,
         )

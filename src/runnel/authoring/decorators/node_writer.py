@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from runnel.authoring.decorators.placeholders import (
@@ -30,6 +30,7 @@ from runnel.authoring.decorators.source_location import (
     locate_user_code,
 )
 from runnel.authoring.documents.fields import format_literal
+from runnel.authoring.storable_values import get_stored_fields, to_json
 from runnel.core.templates.nodes import OPERATOR_WORDS
 from runnel.core.templates.parser import NON_ROOT_WORDS, OPENING_PATTERN
 from runnel.core.validation.checks import DEPTH_MAX, find_json_problems
@@ -77,6 +78,7 @@ class TemplateWriter:
             return self._write_text(get_parts(value))
         if isinstance(value, Placeholder):
             return f"{{{{ {self.write_expression(value)} }}}}"
+        value = self._to_json_parts(value, path)
         if isinstance(value, str):
             return escape_template(self.check_plain_text(value, path))
         if depth >= DEPTH_MAX:
@@ -102,6 +104,8 @@ class TemplateWriter:
 
     def _write_expression(self, value: object) -> tuple[str, bool]:
         """Returns the expression, and whether it can be an operand without brackets."""
+        if not isinstance(value, Placeholder):
+            value = self._to_json_parts(value, "")
         if isinstance(value, ResultPlaceholder | ItemPlaceholder):
             return self._write_path(value)
         if isinstance(value, ExpressionPlaceholder):
@@ -198,6 +202,27 @@ class TemplateWriter:
                 "an argument, or return it from that workflow",
             )
 
+    def _to_json_parts(self, value: object, path: str) -> object:
+        """Returns a value of a Python type as JSON; its fields may contain placeholders.
+
+        Returns any other value unchanged. Raises TraceError if JSON can't hold the value.
+        """
+        if type(value) in _JSON_TYPES or describe_non_json(value) is not None:
+            return value
+        fields = get_stored_fields(value)
+        if fields is not None:
+            return fields
+        if isinstance(value, Mapping):
+            return {_to_key(key): item for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return list(value)
+        if isinstance(value, set | frozenset) and any(isinstance(i, Placeholder) for i in value):
+            return value  # its order would differ from trace to trace
+        try:
+            return to_json(value)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return value  # the check of constants describes the problem
+
     def _check_constant(self, value: object, path: str) -> Json:
         misuse = describe_non_json(value)
         if misuse is not None:
@@ -216,6 +241,19 @@ class TemplateWriter:
 
     def _build_error(self, path: str, problem: str) -> TraceError:
         return self._locate().build_error(f"has an invalid value: {self._subject}{path}: {problem}")
+
+
+_JSON_TYPES = (str, int, float, bool, type(None))
+
+
+def _to_key(key: object) -> object:
+    """Returns the key of a dict as JSON has it; the key itself if it is not a key of JSON."""
+    if type(key) is str or isinstance(key, Placeholder) or key is None or isinstance(key, bool):
+        return key
+    try:
+        return next(iter(to_json({key: None})))
+    except (TypeError, ValueError, OverflowError):
+        return key
 
 
 def describe_non_json(value: object) -> str | None:

@@ -4,10 +4,16 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
+from runnel.authoring.decorators.member_types import (
+    MemberError,
+    find_comparison_problem,
+    find_member,
+)
 from runnel.authoring.decorators.source_location import (
     build_misuse_error,
     build_type_error,
     is_called_by_user,
+    locate_user_code,
     record_shown_text,
 )
 
@@ -35,12 +41,14 @@ class Placeholder:
 
     A placeholder has no public attributes, because `page.title` means the item 'title'.
     Comparisons and `&`, `|`, `~` build expressions. All other operations raise TraceError.
+    `annotation` is the type of the value; None if the type is not known.
     """
 
-    __slots__ = ("_trace",)
+    __slots__ = ("_annotation", "_trace")
 
-    def __init__(self, trace: "Trace") -> None:
+    def __init__(self, trace: "Trace", annotation: Any = None) -> None:
         object.__setattr__(self, "_trace", trace)
+        object.__setattr__(self, "_annotation", annotation)
 
     @property  # type: ignore[misc]  # isinstance reads this if the type does not match
     def __class__(self) -> type:
@@ -106,14 +114,14 @@ class Placeholder:
         # copy, inspect and debuggers read names that begin with _, which are not items.
         if name.startswith("_"):
             raise AttributeError(name)
-        return self[name]
+        return _get_member(self, name)
 
     def __getitem__(self, key: object) -> "Placeholder":
         if isinstance(key, slice):
             raise build_misuse_error("slice", describe_placeholder(self))
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise build_misuse_error("key", describe_placeholder(self))
-        return ItemPlaceholder(self, key)
+        return _get_member(self, key)
 
 
 class ResultPlaceholder(Placeholder):
@@ -125,8 +133,8 @@ class ResultPlaceholder(Placeholder):
 
     __slots__ = ("_root",)
 
-    def __init__(self, trace: "Trace", root: str) -> None:
-        super().__init__(trace)
+    def __init__(self, trace: "Trace", root: str, annotation: Any = None) -> None:
+        super().__init__(trace, annotation)
         object.__setattr__(self, "_root", root)
 
 
@@ -135,8 +143,8 @@ class ItemPlaceholder(Placeholder):
 
     __slots__ = ("_holder", "_key")
 
-    def __init__(self, holder: Placeholder, key: PathKey) -> None:
-        super().__init__(get_trace(holder))
+    def __init__(self, holder: Placeholder, key: PathKey, annotation: Any = None) -> None:
+        super().__init__(get_trace(holder), annotation)
         object.__setattr__(self, "_holder", holder)
         object.__setattr__(self, "_key", key)
 
@@ -157,7 +165,7 @@ class DefaultPlaceholder(Placeholder):
     __slots__ = ("_default", "_replaces_null", "_value")
 
     def __init__(self, value: Placeholder, default: object, *, replaces_null: bool = False) -> None:
-        super().__init__(get_trace(value))
+        super().__init__(get_trace(value), get_annotation(value))
         object.__setattr__(self, "_replaces_null", replaces_null)
         object.__setattr__(self, "_value", value)
         object.__setattr__(self, "_default", default)
@@ -176,6 +184,24 @@ class Text(Placeholder):
 def get_trace(placeholder: Placeholder) -> "Trace":
     trace: Trace = object.__getattribute__(placeholder, "_trace")
     return trace
+
+
+def get_annotation(placeholder: Placeholder) -> Any:
+    return object.__getattribute__(placeholder, "_annotation")
+
+
+def _get_member(placeholder: Placeholder, key: PathKey) -> Placeholder:
+    """Returns the part of a value that is stored under the key, or in the field of that name."""
+    try:
+        member = find_member(get_annotation(placeholder), key)
+    except MemberError as error:
+        raise locate_user_code().build_error(
+            f"reads '{key}' of {describe_placeholder(placeholder)}, but '{key}' {error}; read it "
+            "inside a task"
+        ) from None
+    if member.key is None:
+        return placeholder
+    return ItemPlaceholder(placeholder, member.key, member.annotation)
 
 
 def get_parts(placeholder: ExpressionPlaceholder | Text) -> tuple[ExpressionPart, ...]:
@@ -253,6 +279,11 @@ def _check_not_bitwise(placeholder: Placeholder, other: object) -> None:
 
 
 def _compare(left: Placeholder, sign: str, right: object) -> ExpressionPlaceholder:
+    for operand in (left, right):
+        if isinstance(operand, Placeholder) and right is not None:
+            problem = find_comparison_problem(get_annotation(operand), sign)
+            if problem is not None:
+                raise locate_user_code().build_error(f"{problem}; compare it inside a task")
     return ExpressionPlaceholder(get_trace(left), (left, f" {sign} ", _to_part(right)))
 
 

@@ -29,6 +29,7 @@ from runnel.authoring.decorators.trace import (
     get_current_trace,
 )
 from runnel.authoring.functions import resolve_function_name
+from runnel.authoring.signatures import read_result_annotation
 from runnel.core.message_text import describe_value
 from runnel.core.values import Json
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
@@ -107,8 +108,15 @@ class TracedCallable:
             ),
             after=self._after,
             child=child,
+            annotation=self._get_result_annotation(is_map=items is not NO_ITEMS),
         )
         return trace.add_node(call, lambda writer: self._build_config(writer, arguments), items)
+
+    def _get_result_annotation(self, *, is_map: bool) -> Any:
+        """Returns the type of the node's result; None if the type is not known."""
+        function = getattr(self, "function", None)
+        annotation = None if function is None else read_result_annotation(function)
+        return annotation if annotation is None or not is_map else list[annotation]  # type: ignore[valid-type]  # a type at run time
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
@@ -295,8 +303,9 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
         def fetch(url: str) -> str: ...
 
     The function must be defined at the top level of a module, because workers import it by name.
-    The function may be async. Arguments and result must be JSON values. A parameter named `ctx`
-    receives the Context of the attempt; callers do not pass it.
+    The function may be async. Arguments and result are stored as JSON, and converted by the
+    annotations of the function; without annotations they must be JSON values. A parameter named
+    `ctx` receives the Context of the attempt; callers do not pass it.
 
     Options, all of them optional:
 

@@ -148,7 +148,10 @@ _current_trace: ContextVar["Trace | None"] = ContextVar("trace", default=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
-    """One call of a task, which becomes a node. `label` names the task in messages."""
+    """One call of a task, which becomes a node. `label` names the task in messages.
+
+    `annotation` is the type of the result; None if the type is not known.
+    """
 
     label: str
     handler: str
@@ -156,6 +159,7 @@ class TaskCall:
     conditions: tuple[object, ...] = ()
     after: tuple[object, ...] = ()
     child: Workflow | None = None
+    annotation: Any = None
 
 
 class Trace:
@@ -219,7 +223,7 @@ class Trace:
             self._skippable.add(node.id)
         self._positions[node.id] = len(self.nodes)
         self.nodes.append(_add_parents(node, parents))
-        return ResultPlaceholder(self, node.id)
+        return ResultPlaceholder(self, node.id, call.annotation)
 
     def write_output(self, returned: object, location: SourceLocation) -> Json:
         """Returns the value that the body returned, written as the workflow's output template.

@@ -28,14 +28,27 @@ from runnel.authoring.decorators.source_location import (
 from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
 from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
 from runnel.authoring.decorators.untraceable_code import check_untraceable_code
-from runnel.authoring.input_schema import is_surely_valid
+from runnel.authoring.input_schema import (
+    build_input_error,
+    find_value_problems,
+    is_surely_valid,
+)
+from runnel.authoring.signatures import compile_signature
+from runnel.authoring.storable_values import find_unstorable_path, to_json
+from runnel.authoring.type_hints import read_hints
+from runnel.authoring.value_types import (
+    MismatchError,
+    ValueType,
+    build_schemas,
+    compile_type,
+)
 from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems
 from runnel.core.validation.checks import RATE_LIMIT_CHECKS, WORKFLOW_CHECKS, find_json_problems
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, Workflow
-from runnel.errors import InputError, InvalidWorkflowError, RunnelError
+from runnel.errors import InputError, InvalidWorkflowError, PayloadError, RunnelError
 
 # The input schema, built from the names, types and defaults of the parameters.
 
@@ -108,7 +121,7 @@ def _build_schemas(
 ) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
     """Returns one schema per hint, and the definitions that the schemas refer to."""
     try:
-        return _build_schema_components(list(hints.values()))
+        return build_schemas(list(hints.values()))
     except TypeError:
         for name, hint in hints.items():
             _check_hint(name, hint, label)
@@ -117,17 +130,13 @@ def _build_schemas(
 
 def _check_hint(name: str, hint: Any, label: str) -> None:
     try:
-        _build_schema_components([hint])
+        build_schemas([hint])
     except TypeError as error:
         shown = getattr(hint, "__name__", str(hint))
         raise InputError(
             f"workflow {label}: the parameter '{name}' has type {shown}, which JSON can't "
             "represent; use a plain type, a TypedDict or a dataclass"
         ) from error
-
-
-def _build_schema_components(hints: list[Any]) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
-    return msgspec.json.schema_components(hints, ref_template="#/$defs/{name}")
 
 
 def _add_default(schema: dict[str, Json], parameter: inspect.Parameter) -> dict[str, Json]:
@@ -149,8 +158,8 @@ def _to_json(value: object) -> Json:
     Returns the value unchanged if that fails; `check_parameters` then refuses the value.
     """
     try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
+        return to_json(value)
+    except (TypeError, ValueError, OverflowError):
         return value
 
 
@@ -223,7 +232,46 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             raise InputError(
                 f"{self.label}{self._parameters.signature} does not accept this input: {error}"
             ) from None
-        return dict(bound.arguments)
+        return self._encode_input(bound.arguments)
+
+    def decode_result(self, data: bytes) -> Any:
+        """Returns the encoded result of an execution in the type that the function returns.
+
+        Raises PayloadError if the result does not fit the annotation.
+        """
+        signature = compile_signature(self.function)
+        kind = None if signature is None else signature.result
+        if kind is None:
+            return msgspec.json.decode(data)
+        try:
+            return kind.decode_json(data, "result")
+        except MismatchError as error:
+            raise PayloadError(
+                f"the execution completed, but its result does not fit the annotation of "
+                f"{self.label}: {error}"
+            ) from None
+
+    def _encode_input(self, arguments: Mapping[str, Any]) -> dict[str, Json]:
+        """Returns the arguments as JSON; raises InvalidInputError or PayloadError.
+
+        Arguments of plain types are returned unchanged: the client checks them by the schema.
+        """
+        hints = read_hints(self.function)
+        kinds = {name: compile_type(hints.get(name, Any)) for name in arguments}
+        encoded = {
+            name: value if kinds[name].is_plain else _encode_argument(value, f"input.{name}")
+            for name, value in arguments.items()
+        }
+        problems = [
+            problem
+            for name, value in encoded.items()
+            if value is not None and (problem := _find_type_problem(kinds[name], value, name))
+        ]
+        if problems:
+            schema = build_input_schema(self.function, self.label) or {}
+            by_schema = find_value_problems(schema, encoded, where="input")
+            raise build_input_error(self.name, by_schema or problems)
+        return encoded
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = get_current_trace()
@@ -308,12 +356,30 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         # The client stores the defaults in the input. The templates name them too, so that a
         # definition keeps its hash, which keys of earlier runs and pinned versions refer to.
         defaults = collect_defaults(self.function)
+        hints = read_hints(self.function)
         placeholders: dict[str, Placeholder] = {}
         for name in self._parameters.signature.parameters:
-            placeholders[name] = ItemPlaceholder(workflow_input, name)
+            placeholders[name] = ItemPlaceholder(workflow_input, name, hints.get(name))
             if name in defaults:
                 placeholders[name] = DefaultPlaceholder(placeholders[name], defaults[name])
         return placeholders
+
+
+def _encode_argument(value: object, path: str) -> Json:
+    try:
+        return to_json(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        path = find_unstorable_path(value, path)
+        raise PayloadError(f"{path}: the value can't be stored as JSON: {error}") from error
+
+
+def _find_type_problem(kind: ValueType, value: Json, name: str) -> str | None:
+    """Returns why a value does not fit its type; None if it fits."""
+    try:
+        kind.decode(value, f"input.{name}")
+    except MismatchError as error:
+        return str(error)
+    return None
 
 
 def collect_used_objects(function: AnyFunction) -> list[object]:
