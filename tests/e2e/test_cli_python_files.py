@@ -182,3 +182,47 @@ async def test_workers_on_servers_find_the_functions_of_the_file(
         assert done.stdout.splitlines()[-1] == "first opened second", done.stderr
     notes = read_lines(program.folder / "notes")
     assert (notes.count("first"), notes.count("second")) == (2, 2)
+
+
+TYPED = """
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from runnel import task, workflow
+
+@dataclass
+class Order:
+    day: date
+    total: Decimal
+
+@task
+def add(order: Order, more: Decimal) -> Order:
+    return Order(order.day.replace(day=1), order.total + more)
+
+@workflow
+def typed(order: Order, more: Decimal = Decimal("0.10")) -> Order:
+    return add(order, more)
+"""
+
+
+def test_typed_values_are_given_and_printed_as_json(program: Program) -> None:
+    (program.folder / "typed.py").write_text(TYPED)
+
+    done = program.run("run", "typed.py", "-i", "order.day=2026-11-18", "-i", "order.total=1.20")
+
+    assert json.loads(done.stdout) == {"day": "2026-11-01", "total": "1.30"}, done.stderr
+
+
+def test_a_wrong_typed_value_is_refused_with_its_path_and_nothing_is_stored(
+    program: Program,
+) -> None:
+    (program.folder / "typed.py").write_text(TYPED)
+
+    done = program.run("run", "typed.py", "-i", "order.day=2026-11-31", "-i", "order.total=1.2")
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the input does not fit workflow 'typed': 1 problem\n"
+        "  - input.order.day: expected a text in the format 'date', got '2026-11-31'\n"
+    )
+    assert not (program.folder / ".runnel").exists()

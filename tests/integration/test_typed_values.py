@@ -15,6 +15,8 @@ from runnel.app.stores import open_store_session
 from runnel.errors import InputError, InvalidInputError, PayloadError
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings import read_settings
+from tests.api import open_api
+from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end
 from tests.integration import typed_flows as flows
 
 
@@ -205,3 +207,47 @@ def test_a_result_of_older_code_is_reported_with_its_path() -> None:
 def test_a_workflow_in_a_typed_program_refuses_wrong_arguments_at_once() -> None:
     with pytest.raises(InputError, match="does not accept this input"):
         flows.summarize.bind((), {})
+
+
+async def test_every_type_arrives_as_annotated_on_redis(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = flush_redis(request)
+    async with open_engine("redis", tmp_path, WorkHandler(), redis_url=url) as engine:
+
+        async def run(name: str) -> Any:
+            flow = flows.FLOWS["thread"][name]
+            given = flow.bind((flows.SAMPLES[name][1],), {})
+            view = await run_to_end(engine, flow.to_workflow(), given)
+            return view.status, flow.decode_result(msgspec.json.encode(view.output))
+
+        results = await asyncio.gather(*map(run, flows.SAMPLES))
+
+    expected = [("COMPLETED", value) for _, value, _ in flows.SAMPLES.values()]
+    assert results == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path"),
+    [
+        ("date", "2026-02-30", "$.input.value"),
+        ("naive", "today", "$.input.value"),
+        ("dataclass", {"number": 1, "day": "soon", "lines": []}, "$.input.value.day"),
+        ("dict", {"k": "2026-13-01"}, "$.input.value.k"),
+        ("model", {"full_name": "Ada", "born": "x"}, "$.input.value.born"),
+        ("struct", {"eventId": "x"}, "$.input.value.eventId"),
+    ],
+)
+async def test_a_wrong_input_is_refused_over_http_and_nothing_is_stored(
+    name: str, value: Any, path: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    nodes = [{"id": "one", "handler": "output", "config": {"x": 1}}]
+    schema = flows.FLOWS["loop"][name].to_workflow().input
+    async with open_api("sqlite", request, tmp_path / "api") as api:
+        await api.post("/v1/workflows", {"name": "typed", "input": schema, "nodes": nodes})
+
+        answer = await api.http.post("/v1/workflows/typed/run", json={"input": {"value": value}})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+        assert [problem["path"] for problem in answer.json()["errors"]] == [path]
+        assert (await api.get("/v1/executions"))["items"] == []

@@ -203,8 +203,7 @@ def choose_reading(
     """
     subschema: Json = schema
     for name in path:
-        properties = subschema.get("properties") if isinstance(subschema, dict) else None
-        subschema = properties.get(name) if isinstance(properties, dict) else None
+        subschema = _find_property(schema, subschema, name)
     if schema is None or not isinstance(subschema, dict):
         return readings[0]
     subschema = {**subschema, "$defs": schema.get("$defs", {})}
@@ -212,6 +211,23 @@ def choose_reading(
         reading for reading in readings if not find_value_problems(subschema, reading, where="")
     )
     return next(fitting, readings[0])
+
+
+def _find_property(root: Json, schema: Json, name: str) -> Json:
+    """Returns the schema of a property, also below a `$ref` and in an option of `anyOf`."""
+    for _ in range(_REFERENCES_MAX):
+        reference = schema.get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(reference, str):
+            break
+        schema = root.get("$defs", {}).get(reference.removeprefix(_REFERENCE_PREFIX))
+    if not isinstance(schema, dict):
+        return None
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        return properties.get(name)
+    options = schema.get("anyOf")
+    found = (_find_property(root, option, name) for option in options or ())
+    return next((option for option in found if option is not None), None)
 
 
 class _AssignmentError(Exception):

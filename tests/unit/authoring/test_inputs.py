@@ -135,8 +135,12 @@ MEANT: dict[str, Any] = {
         "note": {"type": ["string", "null"]},
         "count": {"type": "integer"},
         "user": {"type": "object", "properties": {"phone": {"$ref": "#/$defs/phone"}}},
+        "order": {"anyOf": [{"$ref": "#/$defs/order"}, {"type": "null"}]},
     },
-    "$defs": {"phone": {"type": "string", "minLength": 3}},
+    "$defs": {
+        "phone": {"type": "string", "minLength": 3},
+        "order": {"type": "object", "properties": {"total": {"type": "string"}}},
+    },
 }
 
 
@@ -152,6 +156,7 @@ MEANT: dict[str, Any] = {
         ("count=7", {"count": 7}),
         ("count=many", {"count": "many"}),
         ("user.phone=112", {"user": {"phone": "112"}}),
+        ("order.total=1.20", {"order": {"total": "1.20"}}),
         ("user.name=112", {"user": {"name": 112}}),
         ("other=112", {"other": 112}),
         ("zip.code=112", {"zip": {"code": 112}}),
