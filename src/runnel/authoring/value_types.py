@@ -45,8 +45,8 @@ class ValueType(ABC):
     """A compiled annotation. `is_plain` is True if JSON values need no conversion."""
 
     is_plain: ClassVar[bool] = False
-    has_sets: bool = True
-    """Whether a value may hold a set; also True if that is not known."""
+    has_sets: bool = False
+    """Whether a value may hold a set. Then its JSON is sorted."""
 
     @abstractmethod
     def decode(self, value: Json, path: str) -> Any:
@@ -81,7 +81,6 @@ class PlainType(ValueType):
     """A type that JSON has. The value is passed on without a check, as Python does."""
 
     is_plain = True
-    has_sets = False
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -97,7 +96,6 @@ class UnknownType(ValueType):
     """A class that Runnel does not know, or an annotation without a type at run time."""
 
     is_plain = True
-    has_sets = False
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -112,7 +110,7 @@ class UnknownType(ValueType):
 class NativeType(ValueType):
     """A type that msgspec converts, with Pydantic models and paths inside it."""
 
-    def __init__(self, annotation: Any, *, has_sets: bool = True) -> None:
+    def __init__(self, annotation: Any, *, has_sets: bool = False) -> None:
         self._annotation = annotation
         self.has_sets = has_sets
         self._decode_json = msgspec.json.Decoder(annotation, dec_hook=_decode_custom).decode
@@ -235,6 +233,7 @@ class SequenceType(ValueType):
     def __init__(self, item: ValueType, build: Callable[[list[Any]], Any]) -> None:
         self._item = item
         self._build = build
+        self.has_sets = build in (set, frozenset) or item.has_sets
 
     def decode(self, value: Json, path: str) -> Any:
         items = [
@@ -255,6 +254,7 @@ class TupleType(ValueType):
 
     def __init__(self, items: Sequence[ValueType], build: Callable[..., Any], least: int) -> None:
         self._items = items
+        self.has_sets = any(item.has_sets for item in items)
         self._build = build
         self._least = least
 
@@ -282,6 +282,7 @@ class MappingType(ValueType):
     def __init__(self, key: Any, value: ValueType) -> None:
         self._key_holder: Any = dict[key, None]
         self._value = value
+        self.has_sets = value.has_sets
 
     def decode(self, value: Json, path: str) -> Any:
         _require(value, dict, "an object", path)
@@ -361,6 +362,7 @@ class UnionType(ValueType):
 
     def __init__(self, members: Sequence[ValueType]) -> None:
         self._members = sorted(members, key=lambda member: member.is_plain)
+        self.has_sets = any(member.has_sets for member in members)
 
     def decode(self, value: Json, path: str) -> Any:
         problems: list[MismatchError] = []
@@ -447,7 +449,7 @@ def _compile(annotation: Any, memo: Memo, *, is_part: bool = False) -> ValueType
     if isinstance(info, type_inspection.CustomType):
         return _compile_parts(annotation, memo) or UnknownType(annotation)
     if info is not None and _are_all(info, _is_plain):
-        return kind(annotation)
+        return (kind if _are_all(info, _is_known) else PlainType)(annotation)
     if info is not None and _are_all(info, _is_native):
         return NativeType(annotation, has_sets=not _are_all(info, _is_no_set))
     return _compile_parts(annotation, memo) or UnknownType(annotation)
@@ -501,6 +503,9 @@ def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
 def _is_plain(info: type_inspection.Type) -> bool:
     if isinstance(info, _PLAIN):
         return True
+    if isinstance(info, type_inspection.CustomType):
+        has_items = info.cls in _SEQUENCES or info.cls in _MAPPINGS
+        return not has_items and not _is_native(info)  # a class that is not known
     if isinstance(info, type_inspection.DictType):
         key = info.key_type
         if not isinstance(key, type_inspection.StrType | type_inspection.AnyType):
@@ -509,6 +514,10 @@ def _is_plain(info: type_inspection.Type) -> bool:
         limits = (getattr(info, name) for name in info.__struct_fields__)
         return all(limit is None or isinstance(limit, type_inspection.Type) for limit in limits)
     return isinstance(info, type_inspection.UnionType | type_inspection.TypedDictType)
+
+
+def _is_known(info: type_inspection.Type) -> bool:
+    return not isinstance(info, type_inspection.CustomType)
 
 
 def _is_no_set(info: type_inspection.Type) -> bool:
@@ -581,6 +590,7 @@ def _compile_class(kind: Any, memo: Memo) -> ValueType | None:
         FieldType(name, stored_name, _compile(hints.get(name, Any), memo, is_part=True), required)
         for name, stored_name, required in list_fields(kind)
     ]
+    fields.has_sets = any(field.type.has_sets for field in fields.fields)
     return fields
 
 

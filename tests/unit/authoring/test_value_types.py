@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import re
+import subprocess
 import sys
 import textwrap
 import uuid
@@ -14,12 +15,13 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar
 import msgspec
 import pytest
 
+from runnel.app.decorated import workflow
 from runnel.authoring.decorators.member_types import MemberError, find_member
 from runnel.authoring.input_schema import find_value_problems, is_surely_valid
 from runnel.authoring.signatures import compile_signature
 from runnel.authoring.storable_values import to_json
 from runnel.authoring.value_types import MismatchError, build_schemas, compile_type
-from runnel.errors import InvalidInputError
+from runnel.errors import InvalidInputError, TraceError
 from tests.integration import typed_flows as flows
 
 
@@ -58,7 +60,15 @@ T = TypeVar("T")
     "annotation",
     [
         *(int, str, float, bool, None, list, dict, Any, object, Plain, T),
-        *(list[int], dict[str, Any], dict[str, list[Plain]], int | None, Annotated[int, "doc"]),
+        *(
+            list[int],
+            dict[str, Any],
+            dict[str, object],
+            list[re.Pattern[str]],
+            dict[str, list[Plain]],
+            int | None,
+            Annotated[int, "doc"],
+        ),
     ],
 )
 def test_a_plain_json_type_is_passed_on_unchanged(annotation: Any) -> None:
@@ -260,3 +270,65 @@ def test_a_part_of_a_type_has_a_key_in_json(
 def test_a_part_that_is_not_stored_is_refused(annotation: Any, key: str) -> None:
     with pytest.raises(MemberError):
         find_member(annotation, key)
+
+
+def trace_total() -> Any:
+    return flows.add_prices(flows.load_invoice(1).total)  # type: ignore[arg-type]
+
+
+def trace_comparison() -> Any:
+    line = flows.load_invoice(1).lines[0]
+    return flows.load_invoice.when(line.price > Decimal(1))(1)
+
+
+def trace_order_of_enums() -> Any:
+    return flows.load_invoice.when(flows.load_invoice(1).status < flows.Status.PAID)(1)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (trace_total, "'total' is code of Invoice, and not a stored field; read it inside a task"),
+        (trace_comparison, "compares a Decimal, which is stored as text; compare it inside a task"),
+        (trace_order_of_enums, "compares a Status, which is stored as text"),
+    ],
+)
+def test_a_body_that_needs_more_than_the_stored_value_is_refused(body: Any, problem: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        workflow(body).to_workflow()
+
+    assert problem in str(caught.value)
+
+
+def test_typed_constants_of_a_body_are_written_as_json() -> None:
+    def body() -> Any:
+        flows.locate(flows.DAY)
+        flows.get_price(flows.Line("a", Decimal("1.5")), factor=Decimal(2))
+        flows.describe(flows.Level.HIGH, flows.DAY, flows.Event(flows.ID), flows.Status.PAID)
+        flows.load_invoice.when(flows.load_invoice(1).day >= flows.DAY)(1)
+
+    nodes = workflow(body).to_workflow().nodes
+
+    assert [node.config["args"] for node in nodes[:3]] == [
+        {"day": "2026-11-18"},
+        {"line": {"name": "a", "price": "1.5"}, "factor": "2"},
+        {
+            "x": 2,
+            "day": "2026-11-18",
+            "event": {"eventId": str(flows.ID), "sentAt": None},
+            "status": "paid",
+        },
+    ]
+    assert nodes[4].condition == 'load_invoice.day >= "2026-11-18"'
+
+
+def test_no_type_but_a_model_of_the_user_imports_pydantic() -> None:
+    code = (
+        "import datetime, sys; from runnel.authoring.value_types import *\n"
+        "compile_type(list[datetime.date]).decode(['2026-01-01'], ''); build_schemas([set[int]])\n"
+        "assert 'pydantic' not in sys.modules"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,10 @@
 An ignore that is not needed is an error, so each one proves that mypy finds the mistake.
 """
 
-from typing import TypedDict, assert_type
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import NamedTuple, TypedDict, assert_type
 
 import runnel
 from runnel import task, workflow
@@ -42,7 +45,43 @@ def both(url: str) -> list[int]:
     return report.map([url])
 
 
+@dataclass
+class Invoice:
+    day: date
+    total: Decimal
+    pages: list[Page]
+
+
+class Period(NamedTuple):
+    start: date
+    end: date
+
+
+@task
+def load(period: Period, factor: Decimal = Decimal(1)) -> Invoice:
+    return Invoice(period.start, factor, [])
+
+
+@task
+def pay(total: Decimal, day: date, pages: list[Page]) -> set[int]:
+    return {len(pages)}
+
+
+@workflow
+def billing(period: Period) -> tuple[Invoice, set[int]]:
+    invoice = load(period)
+    assert_type(invoice.total, Decimal)
+    other = load(Period(period.start, date(2026, 1, 1)), Decimal("1.5"))
+    late = load.when(invoice.day < period.end)(period)
+    assert_type(late, Invoice | None)
+    assert_type(load.map([period]), list[Invoice])
+    return runnel.default(late, other), pay(other.total, invoice.day, invoice.pages)
+
+
 async def typed_runs() -> None:
+    period = Period(date(2026, 1, 1), date(2026, 2, 1))
+    assert_type(await runnel.run(billing, period), tuple[Invoice, set[int]])
+    assert_type(billing.run(period), tuple[Invoice, set[int]])
     assert_type(await runnel.run(report, "https://example.org"), int)
     assert_type(await runnel.run(both, url="https://example.org"), list[int])
     assert_type(await runnel.submit(report, "https://example.org"), str)
@@ -58,3 +97,4 @@ def wrong() -> None:
     report.run("x", month=3)  # type: ignore[call-arg]
     fetch.options(retry=3)  # type: ignore[call-arg]
     task(retries="x")  # type: ignore[call-overload]
+    pay(1.5, "2026-01-01", [])  # type: ignore[arg-type]
