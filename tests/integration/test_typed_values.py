@@ -18,6 +18,7 @@ from runnel.settings import read_settings
 from tests.api import open_api
 from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end
 from tests.integration import typed_flows as flows
+from tests.unit.authoring import typed_flow
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +73,14 @@ async def test_a_body_reads_parts_of_typed_results() -> None:
         day=flows.DAY,
         event_id=flows.ID,
     )
+
+
+async def test_code_that_a_type_checker_accepts_runs() -> None:
+    period = typed_flow.Period(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
+
+    result = await runnel.run(typed_flow.billing, period)
+
+    assert result == (typed_flow.Invoice(period.start, Decimal(1), []), {0})
 
 
 async def test_a_result_that_does_not_fit_its_annotation_fails_its_task() -> None:

@@ -9,7 +9,14 @@ mode      auto (default: async on the event loop, sync in a thread), loop, threa
 
 from functools import lru_cache
 
-from runnel.authoring.calls import AUTO, AnyFunction, ContextPlace, FunctionCall, resolve_mode
+from runnel.authoring.calls import (
+    AUTO,
+    AnyFunction,
+    ContextPlace,
+    FunctionCall,
+    Mode,
+    resolve_mode,
+)
 from runnel.authoring.functions import import_function
 from runnel.authoring.signatures import CONTEXT_PARAMETER, CompiledSignature, compile_signature
 from runnel.core.values import Json
@@ -36,14 +43,15 @@ class PythonHandler:
         check_config(HANDLER_NAME, config)
         name, args = config["function"], config.get("args", {})
         self._allowed.check_name(name)
-        function, signature = _load_function(name)
+        function, signature, auto_mode = _load_function(name)
+        mode = config.get("mode", AUTO)
         self._allowed.check_function(name, function)
         place = (
             ContextPlace.NONE if signature is None else _find_context_place(signature, args, name)
         )
         return FunctionCall(
             function=function,
-            mode=resolve_mode(function, config.get("mode", AUTO)),
+            mode=auto_mode if mode == AUTO else resolve_mode(function, mode),
             named=args,
             place=place,
             signature=signature if signature is not None and signature.is_typed else None,
@@ -52,9 +60,9 @@ class PythonHandler:
 
 # Importing a function by its name takes 5 µs, so functions are cached with their signatures.
 @lru_cache(maxsize=1024)
-def _load_function(name: str) -> tuple[AnyFunction, CompiledSignature | None]:
+def _load_function(name: str) -> tuple[AnyFunction, CompiledSignature | None, Mode]:
     function = import_function(name)
-    return function, compile_signature(function)
+    return function, compile_signature(function), resolve_mode(function, AUTO)
 
 
 def _find_context_place(
