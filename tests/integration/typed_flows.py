@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 
 import msgspec
 import pydantic
+import pydantic.dataclasses
 
 import runnel
 from runnel import task, workflow
@@ -107,6 +108,27 @@ class Customer(pydantic.BaseModel):
         return self.full_name[0]
 
 
+class Closed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    side: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]  # as Pydantic documents it
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+class Closeds(pydantic.RootModel[list[Closed]]):
+    pass
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    day: dt.date
+    closed: Closed | None = None
+
+
 class StrictOrder(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
 
@@ -151,6 +173,12 @@ SAMPLES: Mapping[str, tuple[Any, Any, Any]] = {
         {"full_name": "Ada", "born": "2026-11-18", "tags": ["x"], "initial": "A"},
     ),
     "strict_model": (StrictOrder, StrictOrder(day=DAY, customer=CUSTOMER), None),
+    "closed_models": (
+        Closeds,
+        Closeds([Closed(side=2), Closed(side=3)]),
+        [{"side": 2, "area": 4}, {"side": 3, "area": 9}],
+    ),
+    "model_dataclass": (Checked, Checked(DAY, Closed(side=2)), None),
     "models": (dict[str, list[Customer]], {"a": [CUSTOMER]}, None),
     "typed_dict": (Entry, {"day": DAY, "sizes": (1, 2)}, {"day": "2026-11-18", "sizes": [1, 2]}),
     "named_tuple": (Point, Point(1, DAY), [1, "2026-11-18"]),

@@ -7,13 +7,14 @@ converted part by part. A class that Runnel does not know is not converted.
 import collections.abc
 import dataclasses
 import enum
+import functools
+import operator
 import re
 import sys
 import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -64,7 +65,7 @@ class ValueType(ABC):
         """
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _compile_cached(annotation: Any) -> ValueType:
     return _compile(annotation, {})
 
@@ -174,23 +175,57 @@ class ModelType(ValueType):
 
     def __init__(self, annotation: Any) -> None:
         self._class = annotation
-        self._computed = frozenset(getattr(annotation, "__pydantic_computed_fields__", ()))
 
     def decode(self, value: Json, path: str) -> Any:
-        if self._computed and isinstance(value, dict):
-            value = {name: part for name, part in value.items() if name not in self._computed}
-        validator = getattr(self._class, PYDANTIC_VALIDATOR)
         try:
-            # As JSON, because a strict model accepts the text of a date in JSON only.
-            return validator.validate_json(msgspec.json.encode(value), by_alias=False, by_name=True)
+            return self._validate(value)
         except ValueError as error:
-            raise _convert_pydantic_error(error, path) from None
+            decoded = self._decode_without_computed_fields(value, error)
+            if decoded is None:
+                raise _convert_pydantic_error(error, path) from None
+            return decoded
+
+    def _validate(self, value: Json) -> Any:
+        # As JSON, because a strict model accepts the text of a date in JSON only.
+        data = msgspec.json.encode(value)
+        return getattr(self._class, PYDANTIC_VALIDATOR).validate_json(
+            data, by_alias=False, by_name=True
+        )
+
+    def _decode_without_computed_fields(self, value: Json, error: Any) -> Any | None:
+        """Returns the value of a model that forbids extra fields, but stores computed fields.
+
+        Returns None if the extra fields are not what the model computes.
+        """
+        problems = error.errors(include_url=False, include_input=False)
+        if any(problem["type"] != "extra_forbidden" for problem in problems):
+            return None
+        rest = msgspec.json.decode(msgspec.json.encode(value))
+        try:
+            for problem in problems:
+                *holders, name = problem["loc"]
+                del functools.reduce(operator.getitem, holders, rest)[name]
+            decoded = self._validate(rest)
+        except (ValueError, LookupError, TypeError):
+            return None
+        return decoded if to_json(decoded) == value else None
 
     def build_schema(self, definitions: Definitions) -> dict[str, Json]:
         adapter = sys.modules["pydantic"].TypeAdapter(self._class)
         schema = adapter.json_schema(by_alias=False)
+        _allow_computed_fields(schema, adapter.json_schema(by_alias=False, mode="serialization"))
         named: dict[str, Json] = definitions.add_schema(schema, schema.pop("$defs", {}))
         return named
+
+
+def _allow_computed_fields(schema: Json, stored: Json) -> None:
+    """Adds the computed fields, which are stored, to the models that forbid extra fields."""
+    parts = [(schema, stored)]
+    stored_parts = stored.get("$defs", {})
+    parts += [(part, stored_parts.get(name, {})) for name, part in schema.get("$defs", {}).items()]
+    for part, stored_part in parts:
+        if part.get("additionalProperties") is False:
+            part["properties"] = {**stored_part.get("properties", {}), **part["properties"]}
 
 
 def _convert_pydantic_error(error: Any, path: str) -> MismatchError:

@@ -103,6 +103,8 @@ def _find_field(kind: Any, name: str) -> Member:
         fields = {field: index for index, field in enumerate(kind._fields)}
         return _build_member(kind, name, fields)
     if hasattr(kind, PYDANTIC_VALIDATOR) and hasattr(kind, "model_fields"):
+        if getattr(kind, "__pydantic_root_model__", False) and name == "root":
+            return Member(None, kind.model_fields[name].annotation)
         computed = getattr(kind, "__pydantic_computed_fields__", ())
         return _build_member(
             kind, name, {field: field for field in (*kind.model_fields, *computed)}

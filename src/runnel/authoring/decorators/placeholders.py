@@ -200,8 +200,17 @@ def _get_member(placeholder: Placeholder, key: PathKey) -> Placeholder:
             "inside a task"
         ) from None
     if member.key is None:
-        return placeholder
+        return _copy_with_annotation(placeholder, member.annotation)
     return ItemPlaceholder(placeholder, member.key, member.annotation)
+
+
+def _copy_with_annotation(placeholder: Placeholder, annotation: Any) -> Placeholder:
+    copied = object.__new__(type(placeholder))
+    for kind in type(placeholder).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            object.__setattr__(copied, name, object.__getattribute__(placeholder, name))
+    object.__setattr__(copied, "_annotation", annotation)
+    return copied
 
 
 def get_parts(placeholder: ExpressionPlaceholder | Text) -> tuple[ExpressionPart, ...]:
