@@ -49,7 +49,7 @@ class ChildJob(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     positional: list[msgspec.Raw]
     named: dict[str, msgspec.Raw]
     place: ContextPlace
-    is_typed: bool
+    is_typed: bool = False
     task: TaskMessage
     log_level: int
 
