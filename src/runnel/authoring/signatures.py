@@ -57,8 +57,8 @@ class CompiledSignature:
             if name != CONTEXT_PARAMETER
             and (kind := _compile_parameter(hints.get(name))) is not None
         }
-        rest = next((name for name, kind in kinds.items() if kind is _VAR_KEYWORD), None)
-        self._other_type = None if rest is None else _compile_parameter(hints.get(rest))
+        other = next((name for name, kind in kinds.items() if kind is _VAR_KEYWORD), None)
+        self._other_type = None if other is None else _compile_parameter(hints.get(other))
         self.result = compile_result(hints.get("return"))
         self.is_typed = bool(self._parameters or self._other_type or self.result)
 

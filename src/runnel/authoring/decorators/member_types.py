@@ -21,8 +21,8 @@ from runnel.authoring.type_hints import list_fields, read_hints, unwrap_annotati
 
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence)
-_DURATIONS = (Decimal, dt.datetime, dt.time, dt.timedelta, bytes, bytearray)
-_TEXTS = (dt.date, UUID, PurePath, enum.Enum, *_DURATIONS)
+_INCOMPARABLE = (Decimal, dt.datetime, dt.time, dt.timedelta, bytes, bytearray)
+_TEXTS = (dt.date, UUID, PurePath, enum.Enum, *_INCOMPARABLE)
 _EQUALITY = ("==", "!=")
 
 
@@ -62,7 +62,7 @@ def find_comparison_problem(annotation: Any, sign: str) -> str | None:
     if not isinstance(kind, type) or issubclass(kind, int | str):
         return None
     is_ordered = issubclass(kind, dt.date) or not issubclass(kind, _TEXTS)
-    if issubclass(kind, _DURATIONS) or not (is_ordered or sign in _EQUALITY):
+    if issubclass(kind, _INCOMPARABLE) or not (is_ordered or sign in _EQUALITY):
         return f"compares a {kind.__name__}, which is stored as text"
     return None
 

@@ -256,17 +256,13 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
 
         Arguments of plain types are returned unchanged: the client checks them by the schema.
         """
-        hints = read_hints(self.function)
-        kinds = {name: compile_type(hints.get(name, Any)) for name in arguments}
-        encoded = {
-            name: value if kinds[name].is_plain else _encode_argument(value, f"input.{name}")
-            for name, value in arguments.items()
-        }
-        problems = [
-            problem
-            for name, value in encoded.items()
-            if value is not None and (problem := _find_type_problem(kinds[name], value, name))
-        ]
+        encoded = dict(arguments)
+        problems: list[str] = []
+        for name, kind in _compile_input_types(self.function).items():
+            if arguments.get(name) is None:  # the schema decides whether null fits
+                continue
+            encoded[name] = _encode_argument(arguments[name], f"input.{name}")
+            problems += _find_type_problems(kind, encoded[name], name)
         if problems:
             schema = build_input_schema(self.function, self.label) or {}
             by_schema = find_value_problems(schema, encoded, where="input")
@@ -365,6 +361,13 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         return placeholders
 
 
+@functools.lru_cache(maxsize=1024)
+def _compile_input_types(function: AnyFunction) -> Mapping[str, ValueType]:
+    """Returns the types of the parameters that are not plain JSON, by name."""
+    kinds = {name: compile_type(hint) for name, hint in read_hints(function).items()}
+    return {name: kind for name, kind in kinds.items() if name != "return" and not kind.is_plain}
+
+
 def _encode_argument(value: object, path: str) -> Json:
     try:
         return to_json(value)
@@ -373,13 +376,12 @@ def _encode_argument(value: object, path: str) -> Json:
         raise PayloadError(f"{path}: the value can't be stored as JSON: {error}") from error
 
 
-def _find_type_problem(kind: ValueType, value: Json, name: str) -> str | None:
-    """Returns why a value does not fit its type; None if it fits."""
+def _find_type_problems(kind: ValueType, value: Json, name: str) -> list[str]:
     try:
         kind.decode(value, f"input.{name}")
     except MismatchError as error:
-        return str(error)
-    return None
+        return [str(error)]
+    return []
 
 
 def collect_used_objects(function: AnyFunction) -> list[object]:
