@@ -28,7 +28,6 @@ _TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
 }
-_ANNOTATION_KEYWORDS = frozenset({"default", "title", "description", "examples"})
 
 
 _REFERENCE_PREFIX = "#/$defs/"
@@ -36,7 +35,10 @@ _REFERENCES_MAX = 100
 
 
 class QuickCheck:
-    """Accepts values that certainly fit. `root` is the whole schema, to which `$ref` refers."""
+    """Accepts values that certainly fit. `root` is the whole schema, to which `$ref` refers.
+
+    A method per keyword checks a value against that keyword of a schema.
+    """
 
     def __init__(self, root: Json) -> None:
         self._root = root
@@ -47,67 +49,35 @@ class QuickCheck:
             return True
         if not isinstance(schema, dict):
             return False
-        return all(self._is_satisfied(keyword, schema, value) for keyword in schema)
-
-    def _is_satisfied(self, keyword: str, schema: dict[str, Json], value: Json) -> bool:
-        if keyword in _ANNOTATION_KEYWORDS:
-            return True
-        argument = schema[keyword]
-        match keyword:
-            case "type":
-                check = _TYPE_CHECKS.get(argument) if isinstance(argument, str) else None
-                return check is not None and check(value)
-            case "enum":
-                is_simple = isinstance(value, str) or type(value) is int
-                return is_simple and isinstance(argument, list) and value in argument
-            case "format" | "contentEncoding":
-                has = has_format if keyword == "format" else has_encoding
-                return isinstance(value, str) and isinstance(argument, str) and has(value, argument)
-            case "anyOf":
-                return isinstance(argument, list) and any(
-                    self.accepts(option, value) for option in argument
-                )
-            case "$ref":
-                return self._is_reference_valid(argument, value)
-            case "$defs":
-                return schema is self._root
-            case _:
-                return self._are_parts_valid(keyword, schema, value)
-
-    def _are_parts_valid(self, keyword: str, schema: dict[str, Json], value: Json) -> bool:
-        argument = schema[keyword]
-        match keyword:
-            case "items":
-                rest = value[len(schema.get("prefixItems", ())) :] if _is_list(value) else ()
-                return all(self.accepts(argument, item) for item in rest)
-            case "prefixItems":
-                return _is_list(value) and all(map(self.accepts, argument, value))
-            case "minItems":
-                return _is_list(value) and len(value) >= argument
-            case "maxItems":
-                return _is_list(value) and len(value) <= argument
-            case "uniqueItems":
-                is_text = _is_list(value) and all(isinstance(item, str) for item in value)
-                return is_text and len(set(value)) == len(value)
-            case "properties":
-                return isinstance(value, dict) and all(
-                    self.accepts(part, value[name])
-                    for name, part in argument.items()
-                    if name in value
-                )
-            case "required":
-                return isinstance(value, dict) and all(name in value for name in argument)
-            case "additionalProperties":
-                known = schema.get("properties", {})
-                return isinstance(value, dict) and all(
-                    self.accepts(argument, item)
-                    for name, item in value.items()
-                    if name not in known
-                )
-            case _:
+        for keyword in schema:
+            check = _KEYWORD_CHECKS.get(keyword)
+            if check is None or not check(self, schema, value):
                 return False
+        return True
 
-    def _is_reference_valid(self, reference: Json, value: Json) -> bool:
+    def has_type(self, schema: dict[str, Json], value: Json) -> bool:
+        name = schema["type"]
+        check = _TYPE_CHECKS.get(name) if isinstance(name, str) else None
+        return check is not None and check(value)
+
+    def is_in_enum(self, schema: dict[str, Json], value: Json) -> bool:
+        is_simple = isinstance(value, str) or type(value) is int
+        return is_simple and isinstance(schema["enum"], list) and value in schema["enum"]
+
+    def has_format(self, schema: dict[str, Json], value: Json) -> bool:
+        name = schema["format"]
+        return isinstance(value, str) and isinstance(name, str) and has_format(value, name)
+
+    def has_encoding(self, schema: dict[str, Json], value: Json) -> bool:
+        name = schema["contentEncoding"]
+        return isinstance(value, str) and isinstance(name, str) and has_encoding(value, name)
+
+    def fits_any(self, schema: dict[str, Json], value: Json) -> bool:
+        options = schema["anyOf"]
+        return isinstance(options, list) and any(self.accepts(option, value) for option in options)
+
+    def fits_reference(self, schema: dict[str, Json], value: Json) -> bool:
+        reference = schema["$ref"]
         if not isinstance(reference, str) or not reference.startswith(_REFERENCE_PREFIX):
             return False
         definitions = self._root.get("$defs") if isinstance(self._root, dict) else None
@@ -120,9 +90,68 @@ class QuickCheck:
         finally:
             self._depth -= 1
 
+    def is_root(self, schema: dict[str, Json], _value: Json) -> bool:
+        return schema is self._root
 
-def _is_list(value: Json) -> bool:
-    return isinstance(value, list)
+    def fit_items(self, schema: dict[str, Json], value: Json) -> bool:
+        if not isinstance(value, list):
+            return True
+        others = value[len(schema["prefixItems"]) :] if "prefixItems" in schema else value
+        return all(self.accepts(schema["items"], item) for item in others)
+
+    def fit_first_items(self, schema: dict[str, Json], value: Json) -> bool:
+        return isinstance(value, list) and all(map(self.accepts, schema["prefixItems"], value))
+
+    def has_enough_items(self, schema: dict[str, Json], value: Json) -> bool:
+        return isinstance(value, list) and len(value) >= schema["minItems"]
+
+    def has_few_items(self, schema: dict[str, Json], value: Json) -> bool:
+        return isinstance(value, list) and len(value) <= schema["maxItems"]
+
+    def has_unique_texts(self, _schema: dict[str, Json], value: Json) -> bool:
+        is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return is_list and len(set(value)) == len(value)
+
+    def fit_properties(self, schema: dict[str, Json], value: Json) -> bool:
+        return isinstance(value, dict) and all(
+            self.accepts(part, value[name])
+            for name, part in schema["properties"].items()
+            if name in value
+        )
+
+    def has_required(self, schema: dict[str, Json], value: Json) -> bool:
+        return isinstance(value, dict) and all(name in value for name in schema["required"])
+
+    def fit_additional_properties(self, schema: dict[str, Json], value: Json) -> bool:
+        if not isinstance(value, dict):
+            return False
+        known = schema.get("properties", {})
+        part = schema["additionalProperties"]
+        return all(self.accepts(part, item) for name, item in value.items() if name not in known)
+
+
+def _ignore(_check: QuickCheck, _schema: dict[str, Json], _value: Json) -> bool:
+    return True
+
+
+_KEYWORD_CHECKS: Mapping[str, Callable[[QuickCheck, dict[str, Json], Json], bool]] = {
+    **dict.fromkeys(("default", "title", "description", "examples"), _ignore),
+    "type": QuickCheck.has_type,
+    "enum": QuickCheck.is_in_enum,
+    "format": QuickCheck.has_format,
+    "contentEncoding": QuickCheck.has_encoding,
+    "anyOf": QuickCheck.fits_any,
+    "$ref": QuickCheck.fits_reference,
+    "$defs": QuickCheck.is_root,
+    "items": QuickCheck.fit_items,
+    "prefixItems": QuickCheck.fit_first_items,
+    "minItems": QuickCheck.has_enough_items,
+    "maxItems": QuickCheck.has_few_items,
+    "uniqueItems": QuickCheck.has_unique_texts,
+    "properties": QuickCheck.fit_properties,
+    "required": QuickCheck.has_required,
+    "additionalProperties": QuickCheck.fit_additional_properties,
+}
 
 
 def is_surely_valid(schema: Json, value: Json) -> bool:
