@@ -71,7 +71,7 @@ if not takes_all_queues and #names > 1 then
   end
 end
 
--- Returns true if the owner of the partition has accepted this run of the server.
+-- Returns true if an owner of the partition has accepted this run of the server.
 local acceptance = {}
 local function is_accepted(partition)
   if checked_run_id == '' then
@@ -84,9 +84,21 @@ local function is_accepted(partition)
   return acceptance[partition]
 end
 
--- A task whose partition is not accepted may have run before. It is removed: the next owner of the
--- partition issues the task again if its execution still needs it.
+-- Assigns a task to the worker. A task whose partition is not accepted may have run before. It is
+-- removed: the next owner of the partition issues the task again if its execution still needs it.
 local remaining, bodies, locations, held, removed = tonumber(limit), {}, {}, {}, {}
+local function assign(token, partition, body)
+  if not is_accepted(partition) then
+    removed[#removed + 1] = token
+    return
+  end
+  bodies[#bodies + 1] = body
+  locations[#locations + 1] = token
+  locations[#locations + 1] = 'w' .. worker
+  held[#held + 1] = token
+  held[#held + 1] = partition .. ' ' .. starts .. '0'
+end
+
 local function take(name, count)
   local key = task_prefix .. name
   local entries, ids = redis.call('XRANGE', key, '-', '+', 'COUNT', count), {}
@@ -94,15 +106,7 @@ local function take(name, count)
     local fields = entry[2]
     local token, partition, body = fields[2], fields[4], fields[6]
     ids[number] = entry[1]
-    if is_accepted(partition) then
-      bodies[#bodies + 1] = body
-      locations[#locations + 1] = token
-      locations[#locations + 1] = 'w' .. worker
-      held[#held + 1] = token
-      held[#held + 1] = partition .. ' ' .. starts .. '0'
-    else
-      removed[#removed + 1] = token
-    end
+    assign(token, partition, body)
   end
   call_many('XDEL', key, ids)
   remaining = remaining - #ids
