@@ -10,7 +10,7 @@ from runnel.authoring.context import Context
 
 NOTES = "RUNNEL_CHAOS_NOTES"
 LINGER_S = 0.3
-SHORT_S = 0.05
+SHORT_S = 0.1
 
 
 async def add(ctx: Context) -> int:

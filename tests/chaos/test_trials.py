@@ -121,7 +121,7 @@ async def test_a_rolled_back_redis_repeats_no_task_of_ended_executions() -> None
         assert scene.postgres is not None
         ids = await asyncio.gather(*[session.client.submit(CHAIN) for _ in range(EXECUTIONS)])
         await wait_for_value(
-            lambda: has_run(scene, EXECUTIONS), every_s=POLL_S, deadline_s=DEADLINE_S
+            lambda: has_run(scene, EXECUTIONS // 2), every_s=POLL_S, deadline_s=DEADLINE_S
         )
         older = await asyncio.to_thread(scene.redis.save_aof)
         for execution_id in ids:
@@ -191,6 +191,8 @@ async def submit_when_possible(session: StoreSession) -> ExecutionId:
 
 CRASHES = 5
 LEASE_S = 2.0
+# Long enough to acquire partitions that another orchestrator releases.
+LIFE_S = 0.6 * LEASE_S
 # A dead owner is detected within a lease. Half a lease is left for the new owner's first renewal.
 TAKEOVER_S_MAX = 1.5 * LEASE_S
 SAMPLE_S = 0.05
@@ -199,13 +201,16 @@ SAMPLE_S = 0.05
 async def test_a_crash_looping_orchestrator_leaves_no_partition_without_an_owner() -> None:
     plan = ChaosPlan(seed=0, executions=0, troubles=(), workers=1, lease_s=LEASE_S)
     async with open_deployment(plan) as (scene, session):
-        store = session.backend.store
+        backend, store = session.backend, session.backend.store
+        assert isinstance(backend, RedisPostgresBackend)
         await wait_for_value(lambda: is_owned(store), every_s=POLL_S, deadline_s=DEADLINE_S)
         stop = asyncio.Event()
         measuring = asyncio.create_task(measure_silences(store, stop))
         for _ in range(CRASHES):
+            known = await list_orchestrators(backend)
             await asyncio.to_thread(scene.fleet.replace, "orchestrator-1")
-            await CLOCK.sleep(LEASE_S)
+            await wait_for_orchestrator(backend, known)
+            await CLOCK.sleep(LIFE_S)
         stop.set()
         silences = await measuring
 
@@ -216,6 +221,20 @@ async def test_a_crash_looping_orchestrator_leaves_no_partition_without_an_owner
 async def is_owned(store: Store) -> bool | None:
     leases = [await store.observe(partition) for partition in await store.partitions()]
     return None not in leases or None
+
+
+async def list_orchestrators(backend: RedisPostgresBackend) -> set[bytes]:
+    redis = backend.redis
+    return set(await redis.pool.call("HKEYS", redis.keys.orchestrators))
+
+
+async def wait_for_orchestrator(backend: RedisPostgresBackend, known: set[bytes]) -> None:
+    """Waits for the first heartbeat of an orchestrator that is not known yet."""
+
+    async def has_started() -> bool | None:
+        return bool(await list_orchestrators(backend) - known) or None
+
+    await wait_for_value(has_started, every_s=POLL_S, deadline_s=DEADLINE_S)
 
 
 async def measure_silences(store: Store, stop: asyncio.Event) -> Mapping[int, float]:
