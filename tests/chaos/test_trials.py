@@ -189,7 +189,7 @@ async def submit_when_possible(session: StoreSession) -> ExecutionId:
 
 # -- an orchestrator that dies again and again ----------------------------------------------------
 
-CRASHES = 5
+CRASHES = 4
 LEASE_S = 2.0
 # Long enough to acquire partitions that another orchestrator releases.
 LIFE_S = 0.6 * LEASE_S
