@@ -71,7 +71,7 @@ async def wait_for_end(session: StoreSession, execution_id: ExecutionId) -> Exec
 # -- six tasks that kill their process, beside 93 that do not -------------------------------------
 
 CRASH_LIMIT = 3
-BLAMED = f"{CRASH_LIMIT + 1} processes died while they ran this task and no other task"
+BLAMED = f"{CRASH_LIMIT + 1} processes died while they held this task and no other task"
 
 
 async def test_no_innocent_task_fails_beside_six_tasks_that_kill_their_worker() -> None:
