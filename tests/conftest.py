@@ -26,7 +26,7 @@ hypothesis.settings.load_profile("whole")
 BUDGET_S = {
     "simulation": 400,
     "performance": 30,
-    "chaos": 60,
+    "chaos": 105,
     "docs": 100,
     "e2e": 275,
     "integration": 330,

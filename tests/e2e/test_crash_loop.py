@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 LIMIT = 3
 KILLED = 9
-TRUE_TEXT = f"{LIMIT + 1} processes died while they ran this task and no other task"
+TRUE_TEXT = f"{LIMIT + 1} processes died while they held this task and no other task"
 STEPS = """
 import os
 from pathlib import Path

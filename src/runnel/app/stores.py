@@ -102,9 +102,12 @@ ARCHIVE_UNNAMED = (
 
 
 async def open_backend(settings: Settings, clock: Clock, ids: IdGenerator) -> Backend:
-    """Opens the store for a client: SQLite, Redis, or Redis with its archive."""
+    """Opens the store for a client: SQLite, Redis, or Redis with its archive.
+
+    A client can read a data directory on a full disk.
+    """
     if not settings.has_redis:
-        return await open_sqlite(settings, clock, ids)
+        return await open_sqlite(settings, clock, ids, reads_full_disk=True)
     if settings.has_postgres:
         return await open_archived(settings, clock, ids)
     return await open_unarchived(settings, clock, ids)
@@ -119,11 +122,17 @@ async def open_unarchived(settings: Settings, clock: Clock, ids: IdGenerator) ->
     return backend
 
 
-async def open_sqlite(settings: Settings, clock: Clock, ids: IdGenerator) -> "SqliteBackend":
+async def open_sqlite(
+    settings: Settings, clock: Clock, ids: IdGenerator, *, reads_full_disk: bool = False
+) -> "SqliteBackend":
     from runnel.backends.sqlite.backend import SqliteBackend
 
     return await SqliteBackend.open(
-        Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
+        Path(settings.data_dir),
+        clock=clock,
+        ids=ids,
+        durability=settings.durability,
+        reads_full_disk=reads_full_disk,
     )
 
 

@@ -21,7 +21,7 @@ from runnel.views.execution import (
 )
 from tests.core_driver import CoreDriver, make_node, make_workflow
 
-DIED = "2 processes died with it"
+DIED = "2 processes died while they held it"
 
 
 def start_map(items: int) -> CoreDriver:

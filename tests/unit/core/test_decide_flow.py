@@ -273,7 +273,7 @@ def test_a_task_that_keeps_killing_its_workers_goes_to_the_dead_letters() -> Non
 
     assert driver.root.state is X.FAILED
     assert str(driver.root.nodes[0].error) == (
-        "CrashLoop: 4 processes died while they ran this task and no other task"
+        "CrashLoop: 4 processes died while they held this task and no other task"
     )
     assert len(driver.dead_letters) == 1
 

@@ -136,14 +136,14 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     if run.crashes > context.inputs.policy.crashes_max:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
         fail_attempt(
-            context, index, run, failed, diagnosis="too many processes died while they ran it alone"
+            context, index, run, failed, diagnosis="too many processes died while they held only it"
         )
         return
     context.release_limit(index, token.item, run)
     is_suspect = command.was_started and not command.was_alone
     delay = compute_crash_delay(run.losses, token) if is_suspect else 0.0
     if delay:
-        due, count = context.now + delay, f"{run.losses} processes died with it"
+        due, count = context.now + delay, f"{run.losses} processes died while they held it"
         context.emit(
             NodeWaits(node=token.node_id, item=token.item, wait=Wait.CRASH, due=due, detail=count)
         )
@@ -273,7 +273,7 @@ def _retry_or_fail(context: DecisionContext, index: int, run: NodeRun, failed: N
 def _make_crash_loop_error(run: NodeRun) -> ErrorInfo:
     return ErrorInfo(
         type="CrashLoop",
-        message=f"{run.crashes} processes died while they ran this task and no other task",
+        message=f"{run.crashes} processes died while they held this task and no other task",
         retryable=False,
     )
 

@@ -2,17 +2,18 @@
 -- the stream entries, so a stream holds exactly the unclaimed tasks of its queue. If there is no
 -- task and the worker waits, the next commit with a matching task pushes the task to the worker.
 -- ARGV: worker, the maximum number of tasks, '1' for all queues (including those not named here),
--- '1' if the tasks start now or '0' if not, '1' if the worker waits; then the names of queues.
+-- '1' if the tasks start now or '0' if not, '1' if the worker waits, the run id of the server if a
+-- partition is not accepted yet ('' if all are); then the names of queues.
 -- Returns {{task...}, {queue served...}, {queue...}, start of the wait}. The third list has the
 -- existing queues, and is empty if there was a task. The start of the wait is '0' for a worker that
 -- does not wait.
-local known_queues, waiting, task_locations, held_tasks, workers, heartbeat_counter, task_prefix =
-  unpack(KEYS)
-local worker, limit, takes_all_queues, starts, may_wait =
-  ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5] == '1'
+local known_queues, waiting, task_locations, held_tasks, workers, heartbeat_counter, task_prefix,
+  partition_prefix = unpack(KEYS)
+local worker, limit, takes_all_queues, starts, may_wait, checked_run_id =
+  ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5] == '1', ARGV[6]
 
 redis.call('HDEL', waiting, worker)
-local names = tail(ARGV, 6)
+local names = tail(ARGV, 7)
 local named_queues = ''
 if not takes_all_queues then
   named_queues = '\n' .. table.concat(names, '\n') .. '\n'
@@ -70,7 +71,34 @@ if not takes_all_queues and #names > 1 then
   end
 end
 
-local remaining, bodies, locations, held = tonumber(limit), {}, {}, {}
+-- Returns true if an owner of the partition has accepted this run of the server.
+local acceptance = {}
+local function is_accepted(partition)
+  if checked_run_id == '' then
+    return true
+  end
+  if acceptance[partition] == nil then
+    local run_id = redis.call('HGET', partition_prefix .. partition, 'verified')
+    acceptance[partition] = run_id == checked_run_id
+  end
+  return acceptance[partition]
+end
+
+-- Assigns a task to the worker. A task whose partition is not accepted may have run before. It is
+-- removed: the next owner of the partition issues the task again if its execution still needs it.
+local remaining, bodies, locations, held, removed = tonumber(limit), {}, {}, {}, {}
+local function assign(token, partition, body)
+  if not is_accepted(partition) then
+    removed[#removed + 1] = token
+    return
+  end
+  bodies[#bodies + 1] = body
+  locations[#locations + 1] = token
+  locations[#locations + 1] = 'w' .. worker
+  held[#held + 1] = token
+  held[#held + 1] = partition .. ' ' .. starts .. '0'
+end
+
 local function take(name, count)
   local key = task_prefix .. name
   local entries, ids = redis.call('XRANGE', key, '-', '+', 'COUNT', count), {}
@@ -78,11 +106,7 @@ local function take(name, count)
     local fields = entry[2]
     local token, partition, body = fields[2], fields[4], fields[6]
     ids[number] = entry[1]
-    bodies[#bodies + 1] = body
-    locations[#locations + 1] = token
-    locations[#locations + 1] = 'w' .. worker
-    held[#held + 1] = token
-    held[#held + 1] = partition .. ' ' .. starts .. '0'
+    assign(token, partition, body)
   end
   call_many('XDEL', key, ids)
   remaining = remaining - #ids
@@ -109,7 +133,8 @@ for _, name in ipairs(not_exhausted) do
   end
 end
 
-local waits, since = #bodies == 0 and may_wait, '0'
+call_many('HDEL', task_locations, removed)
+local waits, since = #bodies == 0 and #removed == 0 and may_wait, '0'
 if waits then
   since = server_time()
   redis.call('HSET', waiting, worker, limit .. ' ' .. starts .. named_queues)
