@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput, check_input
+from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -24,14 +24,13 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage
+from runnel.client.values import PayloadStorage, complete_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.input_defaults import fill_defaults
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
@@ -166,15 +165,64 @@ class StoreClient:
         )
         return header.execution_id
 
+    async def submit_many(
+        self,
+        workflow: Workflow | Graph,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. An
+        input with a known key is not started again. Raises KeyReusedError if the definition or the
+        input of a known key differs; then nothing is stored either.
+        """
+        headers = await self.create_executions(
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
+            inputs,
+            labels=labels,
+            idempotency_keys=idempotency_keys,
+        )
+        return [header.execution_id for header in headers]
+
+    async def create_executions(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+        version: int | None = None,
+    ) -> list[ExecutionHeader]:
+        """Creates executions as `submit_many` does; returns their current headers.
+
+        With `version`, the definition is not stored again, as in `create_execution`.
+        """
+        from runnel.client.submissions import ExecutionCreator
+
+        creator = ExecutionCreator(
+            self._backend, self._definitions, self._payloads, self._clock, self._ids
+        )
+        return await creator.create(
+            workflow, inputs, labels=labels or {}, keys=idempotency_keys, version=version
+        )
+
     async def hold(
-        self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores a held execution, which starts when `trigger` is called.
 
         `trigger` validates the input, and may replace it.
         """
         header = await self.create_execution(
-            workflow, input_, is_held=True, idempotency_key=idempotency_key
+            workflow, input_, labels=labels, is_held=True, idempotency_key=idempotency_key
         )
         return header.execution_id
 
@@ -199,7 +247,7 @@ class StoreClient:
         value = input_.value if isinstance(input_, CheckedInput) else input_
         is_checked = value is not None and isinstance(input_, CheckedInput)
         data = encode_payload({} if value is None else value, where="input")
-        stored = data if is_held else _complete_input(workflow, data, is_checked=is_checked)
+        stored = data if is_held else complete_input(workflow, data, is_checked=is_checked)
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -330,11 +378,11 @@ class StoreClient:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
         workflow = graph.workflow
         if data is not None:
-            return graph, _complete_input(workflow, data)
+            return graph, complete_input(workflow, data)
         if workflow.input is None:
             return graph, None
         former_data = await self._payloads.load(former.input)
-        stored = _complete_input(workflow, former_data, is_checked=not is_newest)
+        stored = complete_input(workflow, former_data, is_checked=not is_newest)
         return graph, None if stored is former_data else stored
 
     async def trigger(
@@ -365,7 +413,7 @@ class StoreClient:
         if data is None and workflow.input is not None:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            stored = _complete_input(workflow, data)
+            stored = complete_input(workflow, data)
             if stored is not held_data:
                 value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)
@@ -572,18 +620,3 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
-
-
-def _complete_input(workflow: Workflow, data: bytes, *, is_checked: bool = False) -> bytes:
-    """Returns the input with the defaults of its schema; the same object if nothing is missing.
-
-    Raises InvalidInputError if the input does not fit the workflow, unless `is_checked` is true. In
-    encoded input, a tuple is a list and a dataclass is an object.
-    """
-    if workflow.input is None:
-        return data
-    value = msgspec.json.decode(data)
-    if not is_checked:
-        check_input(workflow, value)
-    filled = fill_defaults(workflow.input, value)
-    return data if filled is value else msgspec.json.encode(filled)
