@@ -1,7 +1,14 @@
 """`runnel.run`, `run_many` and `submit`: run workflows in this process, or on servers if set."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,7 +165,7 @@ async def run_many(
     in_flight: int | None = None,
     labels: Mapping[str, str] | None = None,
     retry_failed: bool = False,
-) -> AsyncIterator[BatchResult]:
+) -> AsyncGenerator[BatchResult, None]:
     """Runs an execution for each input; yields each result when its execution has ended.
 
     The input of a decorated workflow is an object of its arguments. All inputs are checked before

@@ -1,7 +1,7 @@
 """`runnel.Client`: the workflows and executions of a server, over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from math import inf
@@ -245,7 +245,7 @@ class HttpClient:
         in_flight: int = IN_FLIGHT_MAX,
         labels: Mapping[str, str] | None = None,
         retry_failed: bool = False,
-    ) -> AsyncIterator[BatchResult]:
+    ) -> AsyncGenerator[BatchResult, None]:
         """Runs an execution for each input; yields each result when its execution has ended.
 
         At most `in_flight` executions are unfinished at a time; executions that wait for a signal
