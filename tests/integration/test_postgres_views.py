@@ -201,7 +201,7 @@ async def test_a_user_who_may_read_only_the_views_can_use_them(
         await connection.execute("SET LOCAL search_path TO pg_catalog")
 
         rows = await connection.fetch(
-            f"SELECT length(execution_values.output ->> 'v') FROM \"{schema}\".execution_values "  # noqa: S608  # a name of ours
+            f"SELECT length(execution_values.output ->> 'v') FROM \"{schema}\".execution_values "
             f'JOIN "{schema}".node_values USING (execution_id) WHERE execution_id = $1',
             execution_id,
         )

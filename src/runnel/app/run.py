@@ -9,7 +9,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
@@ -33,6 +33,7 @@ from runnel.authoring.functions import (
 from runnel.client.batch import (
     IN_FLIGHT_MAX,
     IN_FLIGHT_PER_SLOT,
+    Batch,
     BatchFeeder,
     BatchOptions,
     BatchResult,
@@ -197,6 +198,12 @@ async def run_many(
         labels={**source.labels, **(labels or {})},
         default_name=RandomIdGenerator().execution_id(),
     )
+    async with aclosing(_run_batch(batch, settings)) as results:
+        async for result in results:
+            yield result
+
+
+async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchResult, None]:
     slot = current_slot.get()
 
     def open_context() -> AbstractAsyncContextManager[RunContext]:
@@ -214,9 +221,12 @@ async def run_many(
             event_bus=context.event_bus,
             adopt=context.adopt_if_free if isinstance(context, Engine) else None,
         )
-        async with nullcontext() if slot is None else slot.lend():
+        async with (
+            nullcontext() if slot is None else slot.lend(),
+            aclosing(feeder.run(shared.ended)) as outcomes,
+        ):
             try:
-                async for outcome in feeder.run(shared.ended):
+                async for outcome in outcomes:
                     yield await load_result(context.client, outcome)
             except (asyncio.CancelledError, GeneratorExit):
                 # The tasks run again in a later call with the same name: nothing waits for them.

@@ -7,7 +7,7 @@ submitted twice, and a later run of the same batch finds the executions of an ea
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -375,7 +375,7 @@ class BatchFeeder:
         """The number of unfinished executions that do not wait for a signal."""
         return len(self._in_flight) - len(self.waiting)
 
-    async def run(self, stop: asyncio.Event) -> AsyncIterator[BatchOutcome]:
+    async def run(self, stop: asyncio.Event) -> AsyncGenerator[BatchOutcome, None]:
         """Yields outcomes until all items have ended, or until `stop` is set.
 
         Submits further items only while the caller iterates.

@@ -104,7 +104,6 @@ class ExecutionCreator:
         known = await self._find_known(requested)
         commands: list[CreateExecution] = []
         blobs: dict[str, bytes] = {}
-        now = self._clock.now()
         stored_version = version or await self._definitions.store(hash_, workflow)
         for id_, own_labels, (_, stored) in zip(ids, all_labels, payloads, strict=True):
             if id_ in known:
@@ -119,7 +118,7 @@ class ExecutionCreator:
                     version=stored_version,
                     input=value,
                     labels=own_labels,
-                    created_at=now,
+                    created_at=self._clock.now(),
                 )
             )
         if commands:

@@ -189,6 +189,9 @@ CREATE TABLE records (
 CREATE FUNCTION archived_json(content text) RETURNS jsonb
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
+    IF position('\u0000' IN content) = 0 THEN
+        RETURN content::jsonb;
+    END IF;
     RETURN regexp_replace(content, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb;
 EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN to_jsonb(content);

@@ -91,14 +91,12 @@ def run(
     own_labels = read_labels(labels or [])
     if not settings.is_remote:
         own_labels[SOURCE_LABEL] = str(folder)
-    if is_held and not assignments and input_file is None:
-        return _print_held(workflow, None, own_labels, settings)
     value = read_input(input_file, assignments or [], workflow.input)
-    if is_held or not settings.is_remote:  # before functions are imported and files are created
-        check_input(workflow, value)
+    has_input = bool(assignments) or input_file is not None
     if is_held:
-        return _print_held(workflow, value, own_labels, settings)
-    if not settings.is_remote:
+        return _print_held(workflow, value if has_input else None, own_labels, settings)
+    if not settings.is_remote:  # fails before functions are imported and files are created
+        check_input(workflow, value)
         value = CheckedInput(value)
 
     async def submit(client: Client) -> StartedExecution:
@@ -130,6 +128,9 @@ def _print_held(
 ) -> int:
     """Stores a held execution and prints its id; `runnel trigger` may give another input."""
     from runnel.cli.session.open_client import open_client  # only for a held execution
+
+    if input_ is not None:
+        check_input(workflow, input_)
 
     async def hold() -> ExecutionId:
         async with open_client(settings, creates_data_dir=True) as session:
