@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runnel import Client, SyncClient
+import runnel
+from runnel import Client, SyncClient, load_file
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.settings.variables import VARIABLES
@@ -177,3 +178,24 @@ async def test_documents_that_wait_for_a_signal_do_not_hold_up_a_batch(
 
     assert "send a signal with: runnel signal " in hint
     assert (code, json.loads(out)["completed"], json.loads(out)["waiting"]) == (0, 6, 0)
+
+
+async def test_a_program_runs_a_batch_on_the_workers_of_the_servers(
+    server: DevServer,
+    targets: StoreAndServer,
+    shared_redis: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REDIS_URL", shared_redis.url)
+    file = server.program.folder / "many_years.json"
+    file.write_text(json.dumps({**YEARS, "name": "many_years"}))
+    inputs = [{"year": year} for year in range(300)]
+
+    batch = runnel.run_many(load_file(file), inputs[:100], name="years", in_flight=40)
+    first = [result async for result in batch]
+    batch = runnel.run_many(load_file(file), inputs, name="years")
+    second = [result async for result in batch]
+
+    assert sorted(result.output["year"] for result in first) == list(range(100))
+    assert sorted(result.index for result in second) == list(range(300))
+    assert sum(result.is_from_earlier_run for result in second) == 100

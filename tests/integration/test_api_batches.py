@@ -74,7 +74,7 @@ async def test_a_held_execution_has_its_input_and_labels(api: ApiUnderTest) -> N
 
     assert held["status"] == "PENDING"
     execution = await api.wait_for_end(held["execution_id"])
-    assert (execution["output"], execution["labels"]) == ({"n": 7}, {"team": "red"})
+    assert (execution["output"], execution["labels"]["team"]) == ({"n": 7}, "red")
 
 
 async def test_a_batch_needs_the_scope_of_a_run_and_counts_as_one_request(

@@ -34,7 +34,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import WrongStateError
+from runnel.errors import InvalidInputError, WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -92,6 +92,11 @@ def _parse_error(text: str) -> ErrorInfo:
 # owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
+
+
+# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
+# for which it would have to wait until a process has created the execution.
+CHECKED_LABEL = "runnel.checked"
 
 
 class StoreClient:
@@ -247,7 +252,12 @@ class StoreClient:
         value = input_.value if isinstance(input_, CheckedInput) else input_
         is_checked = value is not None and isinstance(input_, CheckedInput)
         data = encode_payload({} if value is None else value, where="input")
-        stored = data if is_held else complete_input(workflow, data, is_checked=is_checked)
+        stored = data
+        if not is_held:
+            stored = complete_input(workflow, data, is_checked=is_checked)
+        elif value is not None:
+            stored, checked = _check_held_input(workflow, data)
+            kept_labels |= checked
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -410,7 +420,7 @@ class StoreClient:
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
         held_data: bytes | None = None
-        if data is None and workflow.input is not None:
+        if data is None and workflow.input is not None and CHECKED_LABEL not in execution.labels:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
             stored = complete_input(workflow, data)
@@ -620,3 +630,14 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
+
+
+def _check_held_input(workflow: Workflow, data: bytes) -> tuple[bytes, dict[str, str]]:
+    """Returns the input with defaults and the label of a checked input, if the input fits.
+
+    Any other input is stored as it is: `trigger` may replace it.
+    """
+    try:
+        return complete_input(workflow, data), {CHECKED_LABEL: "input"}
+    except InvalidInputError:
+        return data, {}
