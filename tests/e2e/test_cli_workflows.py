@@ -187,6 +187,27 @@ def test_a_held_execution_starts_when_it_is_triggered(cli: CommandLine, tmp_path
     assert run_command(["trigger", execution_id]) == 2
 
 
+def test_a_held_execution_keeps_its_input_and_labels(
+    cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {"type": "object", "properties": {"year": {"type": "integer"}}}
+    nodes = [{"id": "a", "handler": "output", "config": {"year": "{{ input.year }}"}}]
+    document = {"name": "held", "input": schema, "nodes": nodes}
+    (tmp_path / "held.json").write_text(json.dumps(document))
+
+    execution_id = cli.run(
+        "run", "held.json", "--hold", "--input", "year=7", "--label", "team=red"
+    ).strip()
+    refused = run_command(["run", "held.json", "--hold", "--input", 'year="seven"'])
+    problem = capsys.readouterr().err
+    cli.run("trigger", execution_id)
+    resumed = Program(tmp_path).run("resume", execution_id).stdout
+
+    assert (refused, "input.year: expected a whole number" in problem) == (2, True)
+    assert json.loads(resumed) == {"year": 7}
+    assert json.loads(cli.run("show", execution_id, "--json"))["labels"]["team"] == "red"
+
+
 def test_an_execution_of_a_workflow_executor_is_not_rerun(
     cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

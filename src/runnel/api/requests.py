@@ -16,6 +16,7 @@ from runnel.authoring.documents.files import parse_data, parse_json
 from runnel.client.definitions import AUTHOR_CHARS_MAX
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.client.reruns import RerunSpec
+from runnel.client.submissions import INPUTS_MAX
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
@@ -166,6 +167,8 @@ def _decode_header(value: object) -> object:
         return value
 
 
+IdempotencyKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=KEY_CHARS_MAX)]
+
 IdempotencyKeyHeader: TypeAlias = Annotated[
     str | None,
     BeforeValidator(_decode_header),
@@ -271,6 +274,29 @@ class RunRequest(RequestBody):
     labels: dict[str, str] = Field(default={})
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="The active version by default"
+    )
+    hold: bool = Field(
+        default=False,
+        description="The execution waits for `POST /v1/workflow/trigger/{execution_id}`, which "
+        "checks the input and may replace it",
+    )
+
+
+class BatchRequest(RequestBody):
+    """Inputs, labels and version of new executions: one execution for each input."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": [{"n": 1}, {"n": 2}]}]})
+
+    inputs: list[Any] = Field(min_length=1, max_length=INPUTS_MAX)
+    labels: dict[str, str] = Field(default={}, description="The labels of each execution")
+    version: int | None = Field(
+        default=None, ge=1, le=VERSION_MAX, description="The active version by default"
+    )
+    idempotency_keys: list[IdempotencyKey] | None = Field(
+        default=None,
+        max_length=INPUTS_MAX,
+        description="One key for each input: an input with a known key is not started again. By "
+        "default, the header `Idempotency-Key` with `:` and the index of the input",
     )
 
 

@@ -1,8 +1,15 @@
-"""`runnel.run` and `runnel.submit`: run workflows in this process, or on servers if set."""
+"""`runnel.run`, `run_many` and `submit`: run workflows in this process, or on servers if set."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
@@ -23,6 +30,17 @@ from runnel.authoring.functions import (
     find_import_folder,
     get_main_module_name,
 )
+from runnel.client.batch import (
+    IN_FLIGHT_MAX,
+    IN_FLIGHT_PER_SLOT,
+    Batch,
+    BatchFeeder,
+    BatchOptions,
+    BatchResult,
+    build_batch,
+    find_abandoned_partitions,
+    load_result,
+)
 from runnel.client.idempotency import derive_execution_id
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.message_text import describe_value, quote_name
@@ -31,9 +49,11 @@ from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
+from runnel.engine.clock import RandomIdGenerator
 from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker.slots import TaskSlot, current_slot
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
+from runnel.ports import Backend
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
@@ -89,10 +109,11 @@ async def run(
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
     slot = current_slot.get()
-    async with _get_pool(arguments.settings).use(lambda: _open_context(arguments)) as shared:
+    async with _use_context(arguments) as shared:
         context = await shared.wait_until_opened()
         if slot is not None:
-            arguments = await _add_nesting_label(context, arguments, slot)
+            label = await _build_nesting_label(context, arguments.workflow.name, slot)
+            arguments = replace(arguments, labels={**arguments.labels, **label})
         async with nullcontext() if slot is None else slot.lend():
             execution_id = await _submit(context, arguments)
             try:
@@ -125,7 +146,7 @@ async def submit(
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
     if arguments.settings.has_redis:
-        async with _get_pool(arguments.settings).use(lambda: _open_context(arguments)) as shared:
+        async with _use_context(arguments) as shared:
             return await _submit(await shared.wait_until_opened(), arguments)
     engine = await build_engine(arguments.settings)
     try:
@@ -135,13 +156,102 @@ async def submit(
         await engine.backend.close()
 
 
+async def run_many(
+    workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG,
+    inputs: Iterable[Json],
+    /,
+    *,
+    name: str | None = None,
+    id_field: str | None = None,
+    in_flight: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    retry_failed: bool = False,
+) -> AsyncGenerator[BatchResult, None]:
+    """Runs an execution for each input; yields each result when its execution has ended.
+
+    The input of a decorated workflow is an object of its arguments. All inputs are checked before
+    the first execution starts: InvalidInputError lists the problems of all inputs. A failed
+    execution is a result, not an error.
+
+    At most `in_flight` executions are unfinished at a time: by default 100 on servers, else twice
+    the concurrency. Executions that wait for a signal do not count. New executions start only while
+    the caller iterates.
+
+    A later call with the same `name` continues the batch, as `runnel batch --name` does: inputs
+    with an execution do not run again, and failed ones are rerun only with `retry_failed`.
+    `id_field` names the field that identifies an input, such as `order.number`; by default, its
+    content does.
+    """
+    source = _resolve_source(workflow)
+    settings = source.settings
+    if source.key is not None:
+        raise InputError("run_many: give the batch a name=, instead of run_options(key=...)")
+    batch = build_batch(
+        source.workflow,
+        inputs,
+        BatchOptions(
+            name=name,
+            id_field=id_field,
+            in_flight=_choose_in_flight(settings) if in_flight is None else in_flight,
+            retry_failed=retry_failed,
+        ),
+        labels={**source.labels, **(labels or {})},
+        default_name=RandomIdGenerator().execution_id(),
+    )
+    async with aclosing(_run_batch(batch, settings)) as results:
+        async for result in results:
+            yield result
+
+
+async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchResult, None]:
+    slot = current_slot.get()
+
+    def open_context() -> AbstractAsyncContextManager[RunContext]:
+        return _open_context(settings, lambda backend: find_abandoned_partitions(backend, batch))
+
+    async with _get_pool(settings).use(open_context) as shared:
+        context = await shared.wait_until_opened()
+        if slot is not None:
+            label = await _build_nesting_label(context, batch.workflow.name, slot)
+            batch = replace(batch, labels={**batch.labels, **label})
+        feeder = BatchFeeder(
+            batch,
+            context.client,
+            context.clock,
+            event_bus=context.event_bus,
+            adopt=context.adopt_if_free if isinstance(context, Engine) else None,
+        )
+        async with (
+            nullcontext() if slot is None else slot.lend(),
+            aclosing(feeder.run(shared.ended)) as outcomes,
+        ):
+            try:
+                async for outcome in outcomes:
+                    yield await load_result(context.client, outcome)
+            except (asyncio.CancelledError, GeneratorExit):
+                # The tasks run again in a later call with the same name: nothing waits for them.
+                if isinstance(context, Engine) and shared.users == 1:
+                    context.stops.abort.set()
+                raise
+
+
+def _choose_in_flight(settings: Settings) -> int:
+    return IN_FLIGHT_MAX if settings.has_redis else IN_FLIGHT_PER_SLOT * settings.worker_concurrency
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunArguments:
+class RunSource:
+    """A workflow to run, with its own options."""
+
     workflow: Workflow
-    input: Json
     labels: Mapping[str, str]
     key: str | None
     settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArguments(RunSource):
+    input: Json
 
 
 RunContext: TypeAlias = Engine | StoreSession
@@ -153,6 +263,22 @@ def _build_run_arguments(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> RunArguments:
+    source = _resolve_source(workflow)
+    if isinstance(workflow, TracedWorkflow):
+        value = workflow.bind(args, kwargs)
+    else:
+        value = _merge_input(source.workflow.name, args, kwargs)
+    return RunArguments(
+        workflow=source.workflow,
+        input=value,
+        labels=source.labels,
+        key=source.key,
+        settings=source.settings,
+    )
+
+
+def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG) -> RunSource:
+    """Returns the workflow with its options; raises InputError if it can't be run from here."""
     trace = get_current_trace()
     if trace is not None:
         raise locate_user_code().build_error(
@@ -160,21 +286,18 @@ def _build_run_arguments(
         )
     options = getattr(workflow, "_run_options", None) or RunOptions()
     settings = _resolve_settings(options)
+    labels = dict(options.labels)
     if isinstance(workflow, TracedWorkflow):
         model = workflow.to_workflow(retry=settings.retry)
-        value = workflow.bind(args, kwargs)
-        labels = {**_build_source_label(workflow), **options.labels}
+        labels = {**_build_source_label(workflow), **labels}
         _check_importable(model, settings)
     else:
         model = (
             workflow if isinstance(workflow, Workflow) else _build_dag_workflow(workflow, settings)
         )
-        value, labels = _merge_input(model.name, args, kwargs), dict(options.labels)
         if settings.mocks_services:
             model = mock_incomplete_services(model)
-    return RunArguments(
-        workflow=model, input=value, labels=labels, key=options.key, settings=settings
-    )
+    return RunSource(workflow=model, labels=labels, key=options.key, settings=settings)
 
 
 def _merge_input(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,21 +363,35 @@ def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
     return pool
 
 
-@asynccontextmanager
-async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
+FindPartitions: TypeAlias = Callable[[Backend], Awaitable[frozenset[int]]]
+
+
+def _use_context(
+    arguments: RunArguments,
+) -> AbstractAsyncContextManager[SharedResource[RunContext]]:
+    async def find_partition(backend: Backend) -> frozenset[int]:
+        return await _find_abandoned_partition(backend, arguments)
+
     settings = arguments.settings
+    return _get_pool(settings).use(lambda: _open_context(settings, find_partition))
+
+
+@asynccontextmanager
+async def _open_context(
+    settings: Settings, find_partitions: FindPartitions
+) -> AsyncIterator[RunContext]:
+    """Opens a session on servers, or an engine that adopts the partitions that were found."""
     if settings.has_redis:
         async with open_store_session(settings) as session:
             yield session
         return
     engine = await build_engine(settings)
-    async with run_engine(engine, adopts=await _find_abandoned_partition(engine, arguments)):
+    async with run_engine(engine, adopts=await find_partitions(engine.backend)):
         yield engine
 
 
-async def _find_abandoned_partition(engine: Engine, arguments: RunArguments) -> frozenset[int]:
+async def _find_abandoned_partition(backend: Backend, arguments: RunArguments) -> frozenset[int]:
     """Returns the partition of an earlier run with the same key, if no living process owns it."""
-    backend = engine.backend
     if arguments.key is None:
         return frozenset()
     execution_id = derive_execution_id(arguments.workflow.name, arguments.key)
@@ -264,9 +401,9 @@ async def _find_abandoned_partition(engine: Engine, arguments: RunArguments) -> 
     return frozenset() if await backend.store.observe(partition) else frozenset({partition})
 
 
-async def _add_nesting_label(
-    context: RunContext, arguments: RunArguments, slot: TaskSlot
-) -> RunArguments:
+async def _build_nesting_label(
+    context: RunContext, workflow: str, slot: TaskSlot
+) -> dict[str, str]:
     """Raises InputError if the execution of the calling task is at the last level."""
     header = await context.backend.archive.get_header(get_root_id(slot.execution_id))
     # An execution in another store counts as the first level.
@@ -274,11 +411,11 @@ async def _add_nesting_label(
     level = int(labels.get(NESTING_LABEL, "0")) + 1
     if level > NESTING_MAX:
         raise InputError(
-            f"runnel.run: workflow '{arguments.workflow.name}' would run {level} levels below the "
+            f"runnel.run: workflow '{workflow}' would run {level} levels below the "
             f"first execution; expected at most {NESTING_MAX} levels of tasks that wait for "
             "executions. For a loop, let a task submit the next execution with runnel.submit"
         )
-    return replace(arguments, labels={**arguments.labels, NESTING_LABEL: str(level)})
+    return {NESTING_LABEL: str(level)}
 
 
 async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:

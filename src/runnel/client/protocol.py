@@ -165,10 +165,34 @@ class Client(Protocol):
         again.
         """
 
+    async def submit_many(
+        self,
+        workflow: Workflow | Graph,
+        inputs: Sequence[Json],
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. A
+        repeated call with the same `idempotency_keys`, one for each input, starts nothing twice.
+        """
+
     async def hold(
-        self, workflow: Workflow, /, *, idempotency_key: str | None = None
+        self,
+        workflow: Workflow,
+        input: Json = None,
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores a held execution, which starts when `trigger` is called."""
+        """Stores a held execution, which starts when `trigger` is called.
+
+        `trigger` checks the input, and may replace it.
+        """
 
     async def trigger(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput, check_input
+from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -24,18 +24,17 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage
+from runnel.client.values import PayloadStorage, complete_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.input_defaults import fill_defaults
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import WrongStateError
+from runnel.errors import InvalidInputError, WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -93,6 +92,11 @@ def _parse_error(text: str) -> ErrorInfo:
 # owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
+
+
+# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
+# for which it would have to wait until a process has created the execution.
+CHECKED_LABEL = "runnel.checked"
 
 
 class StoreClient:
@@ -166,15 +170,64 @@ class StoreClient:
         )
         return header.execution_id
 
+    async def submit_many(
+        self,
+        workflow: Workflow | Graph,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. An
+        input with a known key is not started again. Raises KeyReusedError if the definition or the
+        input of a known key differs; then nothing is stored either.
+        """
+        headers = await self.create_executions(
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
+            inputs,
+            labels=labels,
+            idempotency_keys=idempotency_keys,
+        )
+        return [header.execution_id for header in headers]
+
+    async def create_executions(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+        version: int | None = None,
+    ) -> list[ExecutionHeader]:
+        """Creates executions as `submit_many` does; returns their current headers.
+
+        With `version`, the definition is not stored again, as in `create_execution`.
+        """
+        from runnel.client.submissions import ExecutionCreator
+
+        creator = ExecutionCreator(
+            self._backend, self._definitions, self._payloads, self._clock, self._ids
+        )
+        return await creator.create(
+            workflow, inputs, labels=labels or {}, keys=idempotency_keys, version=version
+        )
+
     async def hold(
-        self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores a held execution, which starts when `trigger` is called.
 
         `trigger` validates the input, and may replace it.
         """
         header = await self.create_execution(
-            workflow, input_, is_held=True, idempotency_key=idempotency_key
+            workflow, input_, labels=labels, is_held=True, idempotency_key=idempotency_key
         )
         return header.execution_id
 
@@ -199,7 +252,12 @@ class StoreClient:
         value = input_.value if isinstance(input_, CheckedInput) else input_
         is_checked = value is not None and isinstance(input_, CheckedInput)
         data = encode_payload({} if value is None else value, where="input")
-        stored = data if is_held else _complete_input(workflow, data, is_checked=is_checked)
+        stored = data
+        if not is_held:
+            stored = complete_input(workflow, data, is_checked=is_checked)
+        elif value is not None:
+            stored, checked = _check_held_input(workflow, data)
+            kept_labels |= checked
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -330,11 +388,11 @@ class StoreClient:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
         workflow = graph.workflow
         if data is not None:
-            return graph, _complete_input(workflow, data)
+            return graph, complete_input(workflow, data)
         if workflow.input is None:
             return graph, None
         former_data = await self._payloads.load(former.input)
-        stored = _complete_input(workflow, former_data, is_checked=not is_newest)
+        stored = complete_input(workflow, former_data, is_checked=not is_newest)
         return graph, None if stored is former_data else stored
 
     async def trigger(
@@ -362,10 +420,10 @@ class StoreClient:
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
         held_data: bytes | None = None
-        if data is None and workflow.input is not None:
+        if data is None and workflow.input is not None and CHECKED_LABEL not in execution.labels:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            stored = _complete_input(workflow, data)
+            stored = complete_input(workflow, data)
             if stored is not held_data:
                 value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)
@@ -574,16 +632,12 @@ class StoreClient:
         return header
 
 
-def _complete_input(workflow: Workflow, data: bytes, *, is_checked: bool = False) -> bytes:
-    """Returns the input with the defaults of its schema; the same object if nothing is missing.
+def _check_held_input(workflow: Workflow, data: bytes) -> tuple[bytes, dict[str, str]]:
+    """Returns the input with defaults and the label of a checked input, if the input fits.
 
-    Raises InvalidInputError if the input does not fit the workflow, unless `is_checked` is true. In
-    encoded input, a tuple is a list and a dataclass is an object.
+    Any other input is stored as it is: `trigger` may replace it.
     """
-    if workflow.input is None:
-        return data
-    value = msgspec.json.decode(data)
-    if not is_checked:
-        check_input(workflow, value)
-    filled = fill_defaults(workflow.input, value)
-    return data if filled is value else msgspec.json.encode(filled)
+    try:
+        return complete_input(workflow, data), {CHECKED_LABEL: "input"}
+    except InvalidInputError:
+        return data, {}

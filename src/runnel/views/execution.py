@@ -131,6 +131,16 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Timestamp
 
 
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored executions of a batch."""
+
+    workflow: str
+    version: int
+    execution_ids: Annotated[
+        list[ExecutionId], Meta(description="One for each input, in the order of the inputs")
+    ]
+
+
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A stored request, which the owner of the partition processes within milliseconds."""
 

@@ -1,6 +1,7 @@
 """`runnel run FILE|NAME`"""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +37,8 @@ from runnel.cli.streams import reserve_stdout
 from runnel.client.protocol import Client
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.errors import InputError
 from runnel.settings.model import Settings
 
 WorkflowFileOrName = Annotated[
@@ -86,16 +87,17 @@ def run(
     hints = CommandHints(location, settings.is_remote)
     graph = _load_graph(file, settings)
     workflow = graph.workflow
-    if is_held:
-        if assignments or input_file is not None or labels:
-            raise InputError("--hold: give the input to 'runnel trigger', and no labels")
-        print(asyncio.run(_hold(workflow, settings)))
-        return OK
+    folder = get_import_folder(file)
+    own_labels = read_labels(labels or [])
+    if not settings.is_remote:
+        own_labels[SOURCE_LABEL] = str(folder)
     value = read_input(input_file, assignments or [], workflow.input)
+    has_input = bool(assignments) or input_file is not None
+    if is_held:
+        return _print_held(workflow, value if has_input else None, own_labels, settings)
     if not settings.is_remote:  # fails before functions are imported and files are created
         check_input(workflow, value)
         value = CheckedInput(value)
-    own_labels = read_labels(labels or [])
 
     async def submit(client: Client) -> StartedExecution:
         return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
@@ -105,8 +107,6 @@ def run(
 
         with reserve_stdout() as out:
             return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))
-    folder = get_import_folder(file)
-    own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
@@ -123,8 +123,18 @@ def _load_graph(file: Path, settings: Settings) -> Graph:
     return asyncio.run(load_stored_graph(str(file), settings))
 
 
-async def _hold(workflow: Workflow, settings: Settings) -> ExecutionId:
+def _print_held(
+    workflow: Workflow, input_: Json, labels: Mapping[str, str], settings: Settings
+) -> int:
+    """Stores a held execution and prints its id; `runnel trigger` may give another input."""
     from runnel.cli.session.open_client import open_client  # only for a held execution
 
-    async with open_client(settings, creates_data_dir=True) as session:
-        return await session.client.hold(workflow)
+    if input_ is not None:
+        check_input(workflow, input_)
+
+    async def hold() -> ExecutionId:
+        async with open_client(settings, creates_data_dir=True) as session:
+            return await session.client.hold(workflow, input_, labels=labels)
+
+    print(asyncio.run(hold()))
+    return OK
