@@ -72,7 +72,7 @@ BUGS = {
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "redis.call('XDEL', task_prefix .. queue, entry)",
+        "remove_queued(task_prefix, lane_prefix, queue, entry, found[2])",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
@@ -102,9 +102,45 @@ BUGS = {
     ),
     "a task is claimed twice": Bug(
         "claim_tasks",
+        "      ids[#ids + 1] = entry\n      assign(found[2])",
+        "      ids[#ids + 1] = entry\n      assign(found[2])\n      assign(found[2])",
+        Rules.test_all_tasks_of_many_workflows_and_queues_are_claimed_once,
+    ),
+    "a claimed task is still counted": Bug(
+        "claim_tasks",
         "call_many('XDEL', key, ids)",
         "",
-        Rules.test_a_task_is_claimed_by_one_worker_only,
+        Rules.test_a_queue_is_listed_with_its_number_of_waiting_tasks,
+    ),
+    "a workflow keeps its turn": Bug(
+        "claim_tasks",
+        "elseif same > 1 then",
+        "elseif false then",
+        Rules.test_workflows_of_a_queue_take_turns,
+    ),
+    "a workflow gets all tasks of a claim": Bug(
+        "claim_tasks",
+        "math.floor(wanted / serving)",
+        "wanted",
+        Rules.test_a_large_claim_takes_from_each_workflow,
+    ),
+    "priorities take turns": Bug(
+        "claim_tasks",
+        "lane_priority(lanes[same + 1]) == lane_priority(lanes[1])",
+        "true",
+        Rules.test_a_large_claim_takes_the_highest_priority_first,
+    ),
+    "a priority has no effect on turns": Bug(
+        "commit",
+        "turn - lane_priority(lane) * 2 ^ 44",
+        "turn",
+        Rules.test_a_higher_priority_comes_before_older_executions_and_other_workflows,
+    ),
+    "tasks are taken in the order of arrival": Bug(
+        "commit",
+        "string.format('%s %s-%06d', sort_key, milliseconds, number)",
+        "string.format('%s-%06d', milliseconds, number)",
+        Rules.test_the_next_task_of_an_older_execution_comes_before_younger_executions,
     ),
     "a lost claim is never noticed": Bug(
         "heartbeat_worker",

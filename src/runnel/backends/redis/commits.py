@@ -6,7 +6,15 @@ from typing import Any
 from runnel.backends.feed_log import build_commit_entries
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args, encode
+from runnel.backends.redis.keys import (
+    RedisKeyNames,
+    RedisLayout,
+    build_lane,
+    build_message_args,
+    build_sort_key,
+    encode,
+    sort_by_turns,
+)
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
 from runnel.core.effects import DeadLetter, TaskMessage
@@ -49,6 +57,9 @@ def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
         f"{keys.ended_children}{partition}",
         keys.feed,
         keys.push_channel,
+        keys.turns,
+        keys.lanes,
+        keys.last_turn,
     ]
 
 
@@ -73,7 +84,7 @@ def build_commit_args(
     for header in commit.headers:
         args += _build_header_args(header)
     args += (len(commit.closed), *commit.closed, len(commit.tasks))
-    for task in commit.tasks:
+    for task in sort_by_turns(commit.tasks):
         args += _build_task_args(task)
     args += (len(commit.dropped), *map(encode, commit.dropped))
     args += (len(commit.timers_cleared), *map(encode, commit.timers_cleared))
@@ -114,7 +125,7 @@ def get_header_kind(header: ExecutionHeader) -> str:
 
 
 def _build_task_args(task: TaskMessage) -> Sequence[Arg]:
-    return task.queue, encode(task.token), encode(task)
+    return task.queue, encode(task.token), encode(task), build_lane(task), build_sort_key(task)
 
 
 def _build_timer_args(timer: TimerRecord) -> Sequence[Arg]:

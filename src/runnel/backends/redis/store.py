@@ -283,7 +283,10 @@ class RedisStore:
         )
 
     async def forget_queue(self, record: QueueRecord) -> bool:
-        keys = [self._keys.queues, self._keys.tasks + record.queue]
+        keys = [
+            *(self._keys.queues, self._keys.tasks + record.queue),
+            *(self._keys.turns + record.queue, self._keys.lanes),
+        ]
         return bool(await self._pool.run_script("forget_queue", keys, [record.queue, record.last]))
 
 

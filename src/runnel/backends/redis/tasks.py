@@ -73,8 +73,8 @@ class LostTaskReporter:
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         """Fails tasks that waited unclaimed for at least `waiting_s`, and returns their number."""
-        keys = [self._keys.tasks + queue, self._keys.task_locations, self._keys.inbox]
-        args: list[Arg] = [int(waiting_s * 1_000), limit, *split_failed_message(error)]
+        keys = [self._keys.tasks, self._keys.lanes, self._keys.task_locations, self._keys.inbox]
+        args: list[Arg] = [queue, int(waiting_s * 1_000), limit, *split_failed_message(error)]
         count: int = await self._pool.run_script("reject_tasks", keys, args)
         return count
 
@@ -341,6 +341,9 @@ class RedisTaskQueue:
                 keys.workers,
                 keys.heartbeat_counter,
                 keys.tasks,
+                keys.turns,
+                keys.lanes,
+                keys.last_turn,
             ],
             [worker, limit, int(queues is None), int(starts), int(waits), *order],
         )

@@ -79,14 +79,51 @@ local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
 
--- Drops tasks. Deletes a queued task from its stream. Removes a claimed task from its worker and
+-- Returns the key of a lane. The length comes first, because both names can contain any character.
+local function lane_key(lane_prefix, queue, lane)
+  return lane_prefix .. #queue .. ':' .. queue .. ':' .. lane
+end
+
+-- Returns the priority of a lane, with which its name begins.
+local function lane_priority(lane)
+  return tonumber(string.match(lane, '^%-?%d+'))
+end
+
+-- Puts a lane at the end of the turns of its priority. A score is exact below 2^53, which leaves
+-- more than 10^13 turns for each of the 201 priorities.
+local function add_turn(turns, lane, turn)
+  redis.call('ZADD', turns, string.format('%.0f', turn - lane_priority(lane) * 2 ^ 44), lane)
+end
+
+-- Returns the member of a lane for a stream entry. Members sort by the sort key of the task, then by
+-- arrival. The number of the entry is padded, so that its text sorts like the number.
+local function lane_member(sort_key, entry)
+  local milliseconds, number = string.match(entry, '^(%d+)%-(%d+)$')
+  return string.format('%s %s-%06d', sort_key, milliseconds, number)
+end
+
+-- Removes a queued task from its stream and from its lane. `fields` are those of its entry. A task
+-- that was queued before there were lanes has no lane.
+local function remove_queued(task_prefix, lane_prefix, queue, entry, fields)
+  local lane, sort_key = fields[8], fields[10]
+  redis.call('XDEL', task_prefix .. queue, entry)
+  if lane then
+    redis.call('ZREM', lane_key(lane_prefix, queue, lane), lane_member(sort_key, entry))
+  end
+end
+
+-- Drops tasks. Deletes a queued task from its queue. Removes a claimed task from its worker and
 -- notifies the worker.
-local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, tokens)
+local function drop_tasks(
+  task_locations, task_prefix, lane_prefix, held_prefix, dropped_prefix, tokens)
   for number, location in ipairs(get_many(task_locations, tokens)) do
     local token = tokens[number]
     if location and string.sub(location, 1, 1) == 'q' then
       local entry, queue = string.match(location, '^q(%S+) (.*)$')
-      redis.call('XDEL', task_prefix .. queue, entry)
+      local found = redis.call('XRANGE', task_prefix .. queue, entry, entry)[1]
+      if found then
+        remove_queued(task_prefix, lane_prefix, queue, entry, found[2])
+      end
     elseif location then
       local worker = string.sub(location, 2)
       redis.call('HDEL', held_prefix .. worker, token)
