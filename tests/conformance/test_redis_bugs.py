@@ -72,7 +72,7 @@ BUGS = {
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "remove_queued(task_prefix, lane_prefix, queue, entry, found[2])",
+        "      remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
@@ -102,13 +102,13 @@ BUGS = {
     ),
     "a task is claimed twice": Bug(
         "claim_tasks",
-        "      ids[#ids + 1] = entry\n      assign(found[2])",
-        "      ids[#ids + 1] = entry\n      assign(found[2])\n      assign(found[2])",
+        "    tokens[#tokens + 1] = token\n    assign(token, partition, body)\n",
+        "    tokens[#tokens + 1] = token\n" + 2 * "    assign(token, partition, body)\n",
         Rules.test_all_tasks_of_many_workflows_and_queues_are_claimed_once,
     ),
     "a claimed task is still counted": Bug(
         "claim_tasks",
-        "call_many('XDEL', key, ids)",
+        "call_many('ZREM', arrival_prefix .. name, tokens)",
         "",
         Rules.test_a_queue_is_listed_with_its_number_of_waiting_tasks,
     ),
@@ -138,8 +138,8 @@ BUGS = {
     ),
     "tasks are taken in the order of arrival": Bug(
         "commit",
-        "string.format('%s %s-%06d', sort_key, milliseconds, number)",
-        "string.format('%s-%06d', milliseconds, number)",
+        "string.format('%s %s %06d', ARGV[at + 4], arrival, at)",
+        "string.format('%s %06d', arrival, at)",
         Rules.test_the_next_task_of_an_older_execution_comes_before_younger_executions,
     ),
     "a lost claim is never noticed": Bug(

@@ -1,4 +1,4 @@
-"""The lanes of a queue on Redis: tasks of earlier versions have no lane, and no lane is left over."""
+"""The lanes of a queue on Redis, and tasks of earlier versions, which are in a stream."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -17,6 +17,7 @@ from runnel.testing.conformance.fairness import claim_one_by_one, make_placed_ta
 from runnel.testing.conformance.suite import make_task, make_token
 from tests.redis_server import flush_server
 
+OLD = ("old0", "old1", "old2")
 ERROR = ErrorInfo("HandlerNotFoundError", "no handler")
 
 
@@ -35,8 +36,8 @@ async def lease(backend: RedisBackend) -> Lease:
     return await backend.store.acquire(0, "one")
 
 
-async def queue_without_lane(backend: RedisBackend, *names: str) -> None:
-    """Queues tasks as Runnel did before there were lanes."""
+async def queue_in_stream(backend: RedisBackend, *names: str) -> None:
+    """Queues tasks as Runnel did before there were lanes: in a stream per queue."""
     keys, call = backend.keys, backend.pool.call
     for task in map(make_task, names):
         token = encode(task.token)
@@ -52,23 +53,24 @@ async def issue(backend: RedisBackend, lease: Lease, tasks: Sequence[TaskMessage
 
 async def list_lane_keys(backend: RedisBackend) -> list[bytes]:
     keys = backend.keys
-    names = [await backend.pool.call("KEYS", f"{prefix}*") for prefix in (keys.lanes, keys.turns)]
+    prefixes = (keys.lanes, keys.turns, keys.arrivals)
+    names = [await backend.pool.call("KEYS", f"{prefix}*") for prefix in prefixes]
     return [name for found in names for name in found]
 
 
-async def test_tasks_without_a_lane_are_claimed_first_in_the_order_of_arrival(
+async def test_tasks_of_an_earlier_version_are_claimed_first(
     backend: RedisBackend, lease: Lease
 ) -> None:
-    await queue_without_lane(backend, "old0", "old1", "old2")
+    await queue_in_stream(backend, *OLD)
     await issue(backend, lease, [make_placed_task("new", priority=100)])
+    (record,) = await backend.tasks.queues()
 
-    assert await claim_one_by_one(backend.tasks, 4) == ["old0", "old1", "old2", "new"]
+    assert record.depth == len(OLD) + 1
+    assert await claim_one_by_one(backend.tasks, 4) == [*OLD, "new"]
 
 
-async def test_a_claim_takes_tasks_with_and_without_a_lane(
-    backend: RedisBackend, lease: Lease
-) -> None:
-    await queue_without_lane(backend, "old0", "old1")
+async def test_a_claim_takes_tasks_of_both_versions(backend: RedisBackend, lease: Lease) -> None:
+    await queue_in_stream(backend, "old0", "old1")
     await issue(backend, lease, [make_task(f"new{n}") for n in range(3)])
 
     claimed = await backend.tasks.claim("w", None, limit=4, wait_s=0)
@@ -76,16 +78,20 @@ async def test_a_claim_takes_tasks_with_and_without_a_lane(
     assert [task.token.node_id for task in claimed] == ["old0", "old1", "new0", "new1"]
 
 
-async def test_a_task_without_a_lane_can_be_dropped(backend: RedisBackend, lease: Lease) -> None:
-    await queue_without_lane(backend, "old0", "old1")
+async def test_a_task_of_an_earlier_version_can_be_dropped(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    await queue_in_stream(backend, "old0", "old1")
 
     await backend.store.commit(lease, Commit(sequence=1, dropped=[make_token("old0")]))
 
     assert await claim_one_by_one(backend.tasks, 2) == ["old1"]
 
 
-async def test_a_task_without_a_lane_can_be_rejected(backend: RedisBackend, lease: Lease) -> None:
-    await queue_without_lane(backend, "old")
+async def test_a_task_of_an_earlier_version_can_be_rejected(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    await queue_in_stream(backend, "old")
     await issue(backend, lease, [make_task("new")])
 
     count = await backend.store.reject_tasks("default", ERROR, waiting_s=0, limit=10)
@@ -94,18 +100,6 @@ async def test_a_task_without_a_lane_can_be_rejected(backend: RedisBackend, leas
     assert count == 2
     assert [type(entry.command) for entry in entries] == [TaskFailed, TaskFailed]
     assert await claim_one_by_one(backend.tasks, 1) == []
-
-
-async def test_a_task_that_an_earlier_version_claimed_is_not_claimed_again(
-    backend: RedisBackend, lease: Lease
-) -> None:
-    """An earlier version deletes the entry of the stream, and does not know the lane."""
-    await issue(backend, lease, [make_task("a"), make_task("b")])
-    stream = f"{backend.keys.tasks}default"
-    first = (await backend.pool.call("XRANGE", stream, "-", "+", "COUNT", 1))[0]
-    await backend.pool.call("XDEL", stream, first[0])
-
-    assert await claim_one_by_one(backend.tasks, 2) == ["b"]
 
 
 async def test_rejected_and_dropped_tasks_leave_no_member_of_a_lane(
@@ -118,7 +112,8 @@ async def test_rejected_and_dropped_tasks_leave_no_member_of_a_lane(
     await backend.store.commit(lease, Commit(sequence=2, dropped=dropped))
     await backend.store.reject_tasks("default", ERROR, waiting_s=0, limit=10)
 
-    assert await backend.pool.call("KEYS", f"{backend.keys.lanes}*") == []
+    left = [name for name in await list_lane_keys(backend) if b":turns:" not in name]
+    assert left == []
 
 
 async def test_a_forgotten_queue_leaves_no_lanes(backend: RedisBackend, lease: Lease) -> None:

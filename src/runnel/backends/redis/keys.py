@@ -8,8 +8,7 @@ names come last, because they can contain any character, and Redis reads the has
 braces.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -111,17 +110,21 @@ class RedisKeyNames:
         # one channel per waiting worker: "<server time> " and the list of tasks that a commit
         # pushes to it
         self.push_channel = tag + "hand:"
-        # one stream per queue, of unclaimed tasks in the order of arrival: t = token, p = partition,
-        # b = task, l = lane, s = sort key; tasks of earlier versions have no lane
-        self.tasks = tag + "tasks:"
-        # one sorted set per queue and lane, of unclaimed tasks in the order of claims: members are
-        # "<sort key> <entry id>", and all scores are 0; see `build_lane`
+        # one sorted set per queue and lane, of unclaimed tasks in the order of claims: all scores
+        # are 0, members are "<sort key>\n<token>\n<partition> <task>"; see `build_task_args`
         self.lanes = tag + "lane:"
         # one sorted set per queue: its lanes by turn; string: the last turn that was assigned
         self.turns = tag + "turns:"
         self.last_turn = tag + "turn"
-        # hash: token to the location of the task, for every queued or claimed task: "q<entry id>
-        # <queue>" or "w<worker>"
+        # one sorted set per queue: the tokens of its unclaimed tasks by the time of arrival, in
+        # milliseconds
+        self.arrivals = tag + "arrivals:"
+        # one stream per queue, of unclaimed tasks that an earlier version queued: t = token,
+        # p = partition, b = task
+        self.tasks = tag + "tasks:"
+        # hash: token to the location of the task, for every queued or claimed task: "l<partition>
+        # <length of queue> <length of lane> <queue><lane><sort key>", "q<entry id> <queue>" for a
+        # task in a stream, or "w<worker>"
         self.task_locations = tag + "out"
         # one hash per worker: token to "<partition> <started><heartbeats missed>"
         self.held = tag + "held:"
@@ -274,38 +277,6 @@ decode_tasks = _task_list_decoder.decode
 decode_timer_key = _timer_key_decoder.decode
 
 _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))
-
-
-def build_lane(task: TaskMessage) -> str:
-    """Returns the lane of a task. The lanes of a queue take turns, and begin with the priority."""
-    return f"{task.priority} {task.workflow}"
-
-
-def build_sort_key(task: TaskMessage) -> str:
-    """Returns a text by which the tasks of a lane are sorted.
-
-    The order is by place and execution. A task that is issued again comes first in its execution.
-    """
-    token = task.token
-    return f"{task.place:017.6f} {token.execution_id} {int(token.attempt == 1)}"
-
-
-def sort_by_turns(tasks: Sequence[TaskMessage]) -> Sequence[TaskMessage]:
-    """Returns the tasks of a commit in the order in which waiting workers get them.
-
-    It is the order in which a claim would take them: highest priority first, lanes in turn.
-    """
-    if len(tasks) < 2:
-        return tasks
-    taken: Counter[str] = Counter()
-    turns: list[tuple[int, int]] = []
-    ordered = sorted(tasks, key=build_sort_key)
-    for task in ordered:
-        lane = build_lane(task)
-        turns.append((-task.priority, taken[lane]))
-        taken[lane] += 1
-    ranks = sorted(range(len(ordered)), key=turns.__getitem__)
-    return [ordered[rank] for rank in ranks]
 
 
 def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, ...]:

@@ -299,7 +299,7 @@ class ArchiveRestorer:
                 break
         keys = [
             *(self._keys.task_locations, self._keys.tasks, self._keys.lanes),
-            *(self._keys.held, self._keys.dropped),
+            *(self._keys.arrivals, self._keys.held, self._keys.dropped),
         ]
         for first in range(0, len(stale), SCAN_BATCH_SIZE):
             await self._run_fenced(

@@ -1,15 +1,15 @@
 -- Assigns queued tasks to a worker, fairly from all its queues in the given order. Within a queue,
 -- the highest priority comes first, workflows take turns, and the tasks of a workflow come in the
--- order of their sort keys. A claim deletes the stream entries, so a stream holds exactly the
--- unclaimed tasks of its queue. If there is no task and the worker waits, the next commit with a
--- matching task pushes the task to the worker.
+-- order of their sort keys. A claim removes the tasks from their lanes, so lanes hold exactly the
+-- unclaimed tasks. If there is no task and the worker waits, the next commit with a matching task
+-- pushes the task to the worker.
 -- ARGV: worker, the maximum number of tasks, '1' for all queues (including those not named here),
 -- '1' if the tasks start now or '0' if not, '1' if the worker waits; then the names of queues.
 -- Returns {{task...}, {queue served...}, {queue...}, start of the wait}. The third list has the
 -- existing queues, and is empty if there was a task. The start of the wait is '0' for a worker that
 -- does not wait.
 local known_queues, waiting, task_locations, held_tasks, workers, heartbeat_counter, task_prefix,
-  turn_prefix, lane_prefix, last_turn = unpack(KEYS)
+  arrival_prefix, turn_prefix, lane_prefix, last_turn = unpack(KEYS)
 local worker, limit, takes_all_queues, starts, may_wait =
   ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5] == '1'
 
@@ -61,7 +61,7 @@ if takes_all_queues and not are_all_queues() then
   names = ordered
 end
 
--- A named queue without recent tasks has no stream, so it is not read.
+-- A named queue without recent tasks has no lanes, so it is not read.
 local existing = names
 if not takes_all_queues and #names > 1 then
   existing = {}
@@ -73,8 +73,7 @@ if not takes_all_queues and #names > 1 then
 end
 
 local remaining, bodies, locations, held = tonumber(limit), {}, {}, {}
-local function assign(fields)
-  local token, partition, body = fields[2], fields[4], fields[6]
+local function assign(token, partition, body)
   bodies[#bodies + 1] = body
   locations[#locations + 1] = token
   locations[#locations + 1] = 'w' .. worker
@@ -82,58 +81,49 @@ local function assign(fields)
   held[#held + 1] = partition .. ' ' .. starts .. '0'
 end
 
--- Takes tasks in the order of arrival, up to `count` and up to the first task with a lane. Only
--- tasks that were queued before there were lanes have none. Returns the ids of their entries.
-local function take_without_lane(key, count)
+-- Takes tasks that an earlier version queued in a stream. Returns their number.
+local function take_from_stream(key, count)
   local ids = {}
-  if redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1][2][8] then
-    return ids
-  end
   for number, entry in ipairs(redis.call('XRANGE', key, '-', '+', 'COUNT', count)) do
-    if entry[2][8] then
-      break
-    end
+    local fields = entry[2]
+    local token, partition, body = fields[2], fields[4], fields[6]
     ids[number] = entry[1]
-    assign(entry[2])
+    assign(token, partition, body)
   end
-  return ids
+  call_many('XDEL', key, ids)
+  return #ids
 end
 
--- Takes up to `count` tasks of a lane, adds the ids of their entries to `ids`, and returns true if
--- the lane is empty now. A member without an entry is skipped: a Runnel without lanes took its task.
-local function take_from_lane(name, lane, count, ids)
-  local key = task_prefix .. name
+-- Takes up to `count` tasks of a lane and adds their tokens to `tokens`. Returns true if the lane is
+-- empty now.
+local function take_from_lane(name, lane, count, tokens)
   local members = redis.call('ZPOPMIN', lane_key(lane_prefix, name, lane), count)
   for number = 1, #members, 2 do
-    local milliseconds, sequence = string.match(members[number], '(%d+)%-0*(%d+)$')
-    local entry = milliseconds .. '-' .. sequence
-    local found = redis.call('XRANGE', key, entry, entry)[1]
-    if found then
-      ids[#ids + 1] = entry
-      assign(found[2])
-    end
+    local token, partition, body = string.match(members[number], '\n([^\n]*)\n(%d+) (.*)$')
+    tokens[#tokens + 1] = token
+    assign(token, partition, body)
   end
   return #members < 2 * count
 end
 
 -- Takes tasks of the lanes whose turn it is: equally many of each lane of the highest priority, in
 -- the order of turns. Each of these lanes then goes to the end of the turns.
-local function take_from_lanes(name, count, ids)
-  local turns = turn_prefix .. name
-  while #ids < count do
-    local wanted = count - #ids
+local function take_from_lanes(name, count)
+  local turns, tokens = turn_prefix .. name, {}
+  while #tokens < count do
+    local wanted = count - #tokens
     -- One lane more than wanted shows whether a lane has to give way to another lane.
     local lanes, same = redis.call('ZRANGE', turns, 0, wanted), 0
     while same < #lanes and lane_priority(lanes[same + 1]) == lane_priority(lanes[1]) do
       same = same + 1
     end
     if same == 0 then
-      return
+      break
     end
     local serving = math.min(same, wanted)
     local share, moved = math.floor(wanted / serving), {}
     for number = 1, serving do
-      if take_from_lane(name, lanes[number], share, ids) then
+      if take_from_lane(name, lanes[number], share, tokens) then
         redis.call('ZREM', turns, lanes[number])
       elseif same > 1 then
         moved[#moved + 1] = lanes[number]
@@ -146,18 +136,20 @@ local function take_from_lanes(name, count, ids)
       end
     end
   end
+  call_many('ZREM', arrival_prefix .. name, tokens)
+  return #tokens
 end
 
 local function take(name, count)
-  local key = task_prefix .. name
-  if redis.call('XLEN', key) == 0 then
-    return 0
+  local taken = 0
+  if redis.call('XLEN', task_prefix .. name) > 0 then
+    taken = take_from_stream(task_prefix .. name, count)
   end
-  local ids = take_without_lane(key, count)
-  take_from_lanes(name, count, ids)
-  call_many('XDEL', key, ids)
-  remaining = remaining - #ids
-  return #ids
+  if taken < count then
+    taken = taken + take_from_lanes(name, count - taken)
+  end
+  remaining = remaining - taken
+  return taken
 end
 
 local served, not_exhausted = {}, {}
