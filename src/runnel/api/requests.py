@@ -21,7 +21,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
 from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.values import Json
-from runnel.core.workflow import CHILD_WORKFLOW, Workflow
+from runnel.core.workflow import CHILD_WORKFLOW, PRIORITY_MAX, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
 from runnel.ports.archive import ExecutionFilter, PageCursor
 from runnel.views.token import Scope
@@ -263,12 +263,18 @@ class SignalRequest(RequestBody):
 
 
 class RunRequest(RequestBody):
-    """Input, labels and version of a new execution."""
+    """Input, labels, priority and version of a new execution."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
 
     input: Any = Field(default=None, description="An empty object by default")
     labels: dict[str, str] = Field(default={})
+    priority: int | None = Field(
+        default=None,
+        ge=-PRIORITY_MAX,
+        le=PRIORITY_MAX,
+        description="The priority of the workflow by default",
+    )
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="The active version by default"
     )

@@ -63,6 +63,7 @@ class RunOptions:
     data_dir: Path | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     concurrency: int | None = None
+    priority: int | None = None
 
 
 @overload
@@ -140,6 +141,7 @@ class RunArguments:
     workflow: Workflow
     input: Json
     labels: Mapping[str, str]
+    priority: int | None
     key: str | None
     settings: Settings
 
@@ -173,7 +175,12 @@ def _build_run_arguments(
         if settings.mocks_services:
             model = mock_incomplete_services(model)
     return RunArguments(
-        workflow=model, input=value, labels=labels, key=options.key, settings=settings
+        workflow=model,
+        input=value,
+        labels=labels,
+        priority=options.priority,
+        key=options.key,
+        settings=settings,
     )
 
 
@@ -283,7 +290,11 @@ async def _add_nesting_label(
 
 async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:
     return await context.client.submit(
-        arguments.workflow, arguments.input, labels=arguments.labels, idempotency_key=arguments.key
+        arguments.workflow,
+        arguments.input,
+        labels=arguments.labels,
+        priority=arguments.priority,
+        idempotency_key=arguments.key,
     )
 
 

@@ -180,6 +180,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
@@ -187,7 +188,8 @@ class HttpClient:
 
         If `workflow` is a text, it is the name of a workflow that the server stores; `version`
         selects one of its versions. If `workflow` is a Path, it is a workflow file. A second call
-        with the same key returns the execution of the first call.
+        with the same key returns the execution of the first call. Without a `priority`, the
+        execution has the priority of the workflow.
         """
         name = workflow
         if not isinstance(name, str):
@@ -197,6 +199,8 @@ class HttpClient:
             "labels": dict(labels or {}),
             "version": version,
         }
+        if priority is not None:
+            body["priority"] = priority
         key = idempotency_key or self._make_key()
         path = f"/v1/workflows/{quote_path_segment(name)}/run"
         return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
@@ -207,6 +211,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
@@ -217,7 +222,12 @@ class HttpClient:
         `timeout_s`, while the execution continues.
         """
         execution_id = await self.submit(
-            workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
         )
         view = await self.wait(execution_id, timeout_s=timeout_s)
         if view.status is not ExecutionState.COMPLETED:

@@ -11,6 +11,7 @@ from runnel.authoring.input_schema import CheckedInput, check_input
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
+    check_priority,
     check_signal_name,
     check_text,
     encode_payload,
@@ -148,6 +149,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
@@ -161,6 +163,7 @@ class StoreClient:
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
+            priority=priority,
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
@@ -184,6 +187,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
@@ -224,6 +228,7 @@ class StoreClient:
             version=version or await self._definitions.store(hash_, workflow),
             input=input_value,
             labels=kept_labels,
+            priority=check_priority(priority),
             is_held=is_held,
             created_at=self._clock.now(),
         )
@@ -303,6 +308,7 @@ class StoreClient:
             version=await self._definitions.store(graph.hash, graph.workflow),
             input=value,
             labels=labels,
+            priority=former.priority,
             rerun_of=former.id,
             is_held=bool(parts),
             created_at=self._clock.now(),

@@ -138,6 +138,7 @@ async def run_workflow(
         stored.graph.workflow,
         body.input,
         labels=body.labels,
+        priority=body.priority,
         idempotency_key=key,
         version=stored.version,
     )

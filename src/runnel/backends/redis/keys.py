@@ -119,8 +119,8 @@ class RedisKeyNames:
         # one sorted set per queue: the tokens of its unclaimed tasks by the time of arrival, in
         # milliseconds
         self.arrivals = tag + "arrivals:"
-        # one stream per queue, of unclaimed tasks that an earlier version queued: t = token,
-        # p = partition, b = task
+        # one stream per queue, of unclaimed tasks that an earlier version queued: the field t has
+        # the token, p the partition, b the task
         self.tasks = tag + "tasks:"
         # hash: token to the location of the task, for every queued or claimed task: "l<partition>
         # <length of queue> <length of lane> <queue><lane><sort key>", "q<entry id> <queue>" for a

@@ -15,6 +15,7 @@ from runnel.cli.options import (
     Concurrency,
     InputFile,
     Labels,
+    Priority,
     StoreLocation,
     check_concurrency,
     complete_workflow,
@@ -58,6 +59,7 @@ def run(
     assignments: Assignments = None,
     input_file: InputFile = None,
     labels: Labels = None,
+    priority: Priority = None,
     concurrency: Concurrency = None,
     is_held: Annotated[
         bool,
@@ -87,8 +89,10 @@ def run(
     graph = _load_graph(file, settings)
     workflow = graph.workflow
     if is_held:
-        if assignments or input_file is not None or labels:
-            raise InputError("--hold: give the input to 'runnel trigger', and no labels")
+        if assignments or input_file is not None or labels or priority is not None:
+            raise InputError(
+                "--hold: give the input to 'runnel trigger', and neither labels nor a priority"
+            )
         print(asyncio.run(_hold(workflow, settings)))
         return OK
     value = read_input(input_file, assignments or [], workflow.input)
@@ -98,7 +102,8 @@ def run(
     own_labels = read_labels(labels or [])
 
     async def submit(client: Client) -> StartedExecution:
-        return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
+        execution_id = await client.submit(graph, value, labels=own_labels, priority=priority)
+        return StartedExecution(execution_id, workflow)
 
     if settings.is_remote:
         from runnel.cli.session.follow import submit_and_follow  # not for a local run

@@ -187,6 +187,7 @@ class DocumentBatch:
     graph: Graph
     documents: Sequence[BatchDocument]
     labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int | None = None
     in_flight_max: int = 100
     retries_failed: bool = False
 
@@ -312,6 +313,7 @@ class BatchFeeder:
                     batch.graph,
                     input_,
                     labels=self._labels,
+                    priority=batch.priority,
                     idempotency_key=batch.make_key(document),
                 ),
                 "submit",
