@@ -138,8 +138,8 @@ BUGS = {
     ),
     "tasks are taken in the order of arrival": Bug(
         "commit",
-        "string.format('%s %s %06d', ARGV[at + 4], arrival, at)",
-        "string.format('%s %06d', arrival, at)",
+        "ARGV[at + 4] .. ' ' .. arrival .. string.format(' %06d', at)",
+        "arrival .. string.format(' %06d', at)",
         Rules.test_the_next_task_of_an_older_execution_comes_before_younger_executions,
     ),
     "a lost claim is never noticed": Bug(

@@ -94,8 +94,8 @@ local function take_from_stream(key, count)
   return #ids
 end
 
--- Takes up to `count` tasks of a lane and adds their tokens to `tokens`. Returns true if the lane is
--- empty now.
+-- Takes up to `count` tasks of a lane and adds their tokens to `tokens`. Returns true if the lane
+-- is empty now.
 local function take_from_lane(name, lane, count, tokens)
   local members = redis.call('ZPOPMIN', lane_key(lane_prefix, name, lane), count)
   for number = 1, #members, 2 do

@@ -134,12 +134,13 @@ local members_by_lane, queued_lanes = {}, {}
 local function queue_task(at)
   local queue, token, task, lane = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   -- Tasks with equal keys come in the order of arrival: by time, and within a commit by index.
-  local sort_key = string.format('%s %s %06d', ARGV[at + 4], arrival, at)
+  local sort_key = ARGV[at + 4] .. ' ' .. arrival .. string.format(' %06d', at)
   local lanes = members_by_lane[queue] or {}
   local queued = lanes[lane]
   if not queued then
     queued = {queue = queue, lane = lane, members = {}, arrivals = {}}
-    queued.location = string.format('l%s %d %d %s%s', partition_number, #queue, #lane, queue, lane)
+    queued.location =
+      'l' .. partition_number .. ' ' .. #queue .. ' ' .. #lane .. ' ' .. queue .. lane
     members_by_lane[queue], lanes[lane] = lanes, queued
     queued_lanes[#queued_lanes + 1] = queued
   end

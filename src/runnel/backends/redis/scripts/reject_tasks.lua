@@ -1,7 +1,8 @@
--- Fails tasks that have waited in a queue for too long: deletes them from the queue and reports them
--- as TaskFailed.
+-- Fails tasks that have waited in a queue for too long: deletes them from the queue and reports
+-- them as TaskFailed.
 -- ARGV: queue, the minimum wait in milliseconds, the maximum number of tasks, the text of the
--- message TaskFailed before its token, the text after its token. Returns the number of failed tasks.
+-- message TaskFailed before its token, the text after its token.
+-- Returns the number of failed tasks.
 local task_prefix, lane_prefix, arrival_prefix, task_locations, inbox_prefix = unpack(KEYS)
 local queue, waiting_ms, limit, failed_before, failed_after = unpack(ARGV)
 
