@@ -104,7 +104,9 @@ class CoreDriver:
 
     # -- actions of a test -----------------------------------------------------------------------
 
-    def start(self, input_: Json = None, *, is_held: bool = False) -> "CoreDriver":
+    def start(
+        self, input_: Json = None, *, is_held: bool = False, priority: int | None = None
+    ) -> "CoreDriver":
         self.send(
             CreateExecution(
                 execution_id=ROOT,
@@ -112,6 +114,7 @@ class CoreDriver:
                 definition=self.graph.hash,
                 version=1,
                 input=make_inline_value({} if input_ is None else input_),
+                priority=priority,
                 is_held=is_held,
                 created_at=self.now,
             )

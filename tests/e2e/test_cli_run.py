@@ -61,14 +61,14 @@ def test_a_missing_secret_is_told_before_anything_runs(program: Program) -> None
 
 
 def test_json_is_one_object_and_nothing_else(program: Program) -> None:
-    document = program.documents("run", "chain.json", "--label", "team=red")[0]
+    document = program.documents("run", "chain.json", "--label", "team=red", "--priority", "9")[0]
 
     assert list(document)[: len(FIELDS)] == FIELDS
     assert list(document["nodes"]["a"])[: len(NODE_FIELDS)] == NODE_FIELDS
     assert document["status"] == "COMPLETED"
     assert document["nodes"]["b"]["output"] == {"y": 1}
     assert document["nodes"]["a"]["started_at"].endswith("Z")
-    assert document["labels"]["team"] == "red"
+    assert (document["labels"]["team"], document["priority"]) == ("red", 9)
 
 
 async def test_output_of_user_code_goes_to_stderr(program: Program) -> None:

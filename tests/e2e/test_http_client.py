@@ -56,13 +56,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
 
 async def test_a_workflow_file_runs_and_its_execution_can_be_read(server: DevServer) -> None:
     async with Client(server.url) as client:
-        done = await client.run(server.program.folder / "chain.json", labels={"team": "red"})
+        done = await client.run(
+            server.program.folder / "chain.json", labels={"team": "red"}, priority=3
+        )
         again = await client.get(done.execution_id)
         events = await client.history(done.execution_id)
 
     assert (done.status, done.output, done.nodes["a"].output) == ("COMPLETED", {"y": 1}, {"x": 1})
     assert again == done
-    assert done.labels["team"] == "red"
+    assert (done.labels["team"], done.priority) == ("red", 3)
     assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
     assert [events[0].event, events[-1].event] == ["ExecutionCreated", "ExecutionFinished"]
 

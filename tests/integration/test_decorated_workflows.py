@@ -115,6 +115,14 @@ async def test_an_execution_has_labels_for_its_key_and_its_source_folder() -> No
     assert (Path(summary.labels[SOURCE_LABEL]) / module).samefile(flows.__file__)
 
 
+async def test_an_execution_has_the_priority_of_its_options() -> None:
+    await runnel.run(flows.diamond.run_options(priority=4), "a")
+
+    (summary,) = await list_summaries()
+    async with open_store_session(read_settings()) as session:
+        assert (await session.client.get(summary.execution_id)).priority == 4
+
+
 async def test_runs_with_the_same_key_share_one_execution(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     flow = flows.once.run_options(key="monday")

@@ -22,7 +22,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
 from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.values import Json
-from runnel.core.workflow import CHILD_WORKFLOW, Workflow
+from runnel.core.workflow import CHILD_WORKFLOW, PRIORITY_MAX, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
 from runnel.ports.archive import ExecutionFilter, PageCursor
 from runnel.views.token import Scope
@@ -167,6 +167,10 @@ def _decode_header(value: object) -> object:
         return value
 
 
+PriorityField: TypeAlias = Annotated[
+    int | None,
+    Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description="The priority of the workflow by default"),
+]
 IdempotencyKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=KEY_CHARS_MAX)]
 
 IdempotencyKeyHeader: TypeAlias = Annotated[
@@ -266,12 +270,13 @@ class SignalRequest(RequestBody):
 
 
 class RunRequest(RequestBody):
-    """Input, labels and version of a new execution."""
+    """Input, labels, priority and version of a new execution."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
 
     input: Any = Field(default=None, description="An empty object by default")
     labels: dict[str, str] = Field(default={})
+    priority: PriorityField = None
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="The active version by default"
     )
@@ -283,12 +288,13 @@ class RunRequest(RequestBody):
 
 
 class BatchRequest(RequestBody):
-    """Inputs, labels and version of new executions: one execution for each input."""
+    """Inputs, labels, priority and version of new executions: one execution for each input."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": [{"n": 1}, {"n": 2}]}]})
 
     inputs: list[Any] = Field(min_length=1, max_length=INPUTS_MAX)
     labels: dict[str, str] = Field(default={}, description="The labels of each execution")
+    priority: PriorityField = None
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="The active version by default"
     )

@@ -83,6 +83,7 @@ class RunOptions:
     data_dir: Path | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     concurrency: int | None = None
+    priority: int | None = None
 
 
 @overload
@@ -165,6 +166,7 @@ async def run_many(
     id_field: str | None = None,
     in_flight: int | None = None,
     labels: Mapping[str, str] | None = None,
+    priority: int | None = None,
     retry_failed: bool = False,
 ) -> AsyncGenerator[BatchResult, None]:
     """Runs an execution for each input; yields each result when its execution has ended.
@@ -193,6 +195,7 @@ async def run_many(
             name=name,
             id_field=id_field,
             in_flight=_choose_in_flight(settings) if in_flight is None else in_flight,
+            priority=source.priority if priority is None else priority,
             retry_failed=retry_failed,
         ),
         labels={**source.labels, **(labels or {})},
@@ -245,6 +248,7 @@ class RunSource:
 
     workflow: Workflow
     labels: Mapping[str, str]
+    priority: int | None
     key: str | None
     settings: Settings
 
@@ -272,6 +276,7 @@ def _build_run_arguments(
         workflow=source.workflow,
         input=value,
         labels=source.labels,
+        priority=source.priority,
         key=source.key,
         settings=source.settings,
     )
@@ -297,7 +302,13 @@ def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG)
         )
         if settings.mocks_services:
             model = mock_incomplete_services(model)
-    return RunSource(workflow=model, labels=labels, key=options.key, settings=settings)
+    return RunSource(
+        workflow=model,
+        labels=labels,
+        priority=options.priority,
+        key=options.key,
+        settings=settings,
+    )
 
 
 def _merge_input(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -420,7 +431,11 @@ async def _build_nesting_label(
 
 async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:
     return await context.client.submit(
-        arguments.workflow, arguments.input, labels=arguments.labels, idempotency_key=arguments.key
+        arguments.workflow,
+        arguments.input,
+        labels=arguments.labels,
+        priority=arguments.priority,
+        idempotency_key=arguments.key,
     )
 
 

@@ -132,6 +132,7 @@ class WorkflowFields(TypedDict, total=False):
     input: dict[str, Json]
     sla_seconds: float
     max_concurrency: int
+    priority: int
     rate_limits: dict[str, RateLimit]
     labels: dict[str, str]
     output: Json

@@ -144,6 +144,7 @@ class Batch:
     graph: Graph
     items: Sequence[BatchItem]
     labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int | None = None
     in_flight_max: int = IN_FLIGHT_MAX
     retries_failed: bool = False
     names: InputNames = PROGRAM_NAMES
@@ -165,6 +166,7 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     id_field: str | None = None
     in_flight: int = IN_FLIGHT_MAX
+    priority: int | None = None
     retry_failed: bool = False
 
 
@@ -199,6 +201,7 @@ def build_batch(
         graph=graph,
         items=items,
         labels=labels,
+        priority=options.priority,
         in_flight_max=options.in_flight,
         retries_failed=options.retry_failed,
     )
@@ -452,7 +455,11 @@ class BatchFeeder:
             # A retry has the same idempotency keys, so it can't create a second execution.
             await self._store_retry.run(
                 lambda: self._client.submit_many(
-                    batch.graph, inputs, labels=self._labels, idempotency_keys=keys
+                    batch.graph,
+                    inputs,
+                    labels=self._labels,
+                    priority=batch.priority,
+                    idempotency_keys=keys,
                 ),
                 "submit",
             )

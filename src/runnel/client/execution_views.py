@@ -57,6 +57,7 @@ async def load_execution_view(execution: Execution, blobs: BlobStore) -> Executi
         parent_id=execution.parent.execution_id if execution.parent else None,
         rerun_of=execution.rerun_of,
         labels=execution.labels,
+        priority=execution.priority,
     )
 
 

@@ -189,6 +189,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
@@ -196,10 +197,16 @@ class HttpClient:
 
         If `workflow` is a text, it is the name of a workflow that the server stores; `version`
         selects one of its versions. If `workflow` is a Path, it is a workflow file. A second call
-        with the same key returns the execution of the first call.
+        with the same key returns the execution of the first call. Without a `priority`, the
+        execution has the priority of the workflow.
         """
         return await self._create_execution(
-            workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
         )
 
     async def submit_many(
@@ -208,6 +215,7 @@ class HttpClient:
         inputs: Sequence[Json],
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         idempotency_keys: Sequence[str] | None = None,
     ) -> list[ExecutionId]:
@@ -226,6 +234,7 @@ class HttpClient:
                 for index, value in enumerate(inputs)
             ],
             "labels": dict(labels or {}),
+            "priority": priority,
             "version": version,
         }
         if idempotency_keys is not None:
@@ -244,6 +253,7 @@ class HttpClient:
         id_field: str | None = None,
         in_flight: int = IN_FLIGHT_MAX,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         retry_failed: bool = False,
     ) -> AsyncGenerator[BatchResult, None]:
         """Runs an execution for each input; yields each result when its execution has ended.
@@ -257,7 +267,11 @@ class HttpClient:
         field that identifies an input, such as `order.number`; by default, its content does.
         """
         options = BatchOptions(
-            name=name, id_field=id_field, in_flight=in_flight, retry_failed=retry_failed
+            name=name,
+            id_field=id_field,
+            in_flight=in_flight,
+            priority=priority,
+            retry_failed=retry_failed,
         )
         if isinstance(workflow, str):
             stored = await self.library.get(workflow)
@@ -277,6 +291,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
@@ -287,7 +302,12 @@ class HttpClient:
         `timeout_s`, while the execution continues.
         """
         execution_id = await self.submit(
-            workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
         )
         view = await self.wait(execution_id, timeout_s=timeout_s)
         if view.status is not ExecutionState.COMPLETED:
@@ -302,6 +322,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
@@ -313,6 +334,7 @@ class HttpClient:
             workflow,
             input,
             labels=labels,
+            priority=priority,
             version=version,
             idempotency_key=idempotency_key,
             is_held=True,
@@ -536,6 +558,7 @@ class HttpClient:
         input: Json,
         *,
         labels: Mapping[str, str] | None,
+        priority: int | None,
         version: int | None,
         idempotency_key: str | None,
         is_held: bool = False,
@@ -546,6 +569,7 @@ class HttpClient:
         body = {
             "input": msgspec.Raw(encode_payload(input, where="input")),
             "labels": dict(labels or {}),
+            "priority": priority,
             "version": version,
             **({"hold": True} if is_held else {}),
         }

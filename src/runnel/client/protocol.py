@@ -157,9 +157,12 @@ class Client(Protocol):
         /,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores the workflow and starts an execution; does not wait until the execution ends.
+
+        Without a `priority`, the execution has the priority of the workflow.
 
         If the caller gives a graph, it must come from `compile_canonical`: it is not compiled
         again.
@@ -172,6 +175,7 @@ class Client(Protocol):
         /,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_keys: Sequence[str] | None = None,
     ) -> list[ExecutionId]:
         """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
@@ -187,6 +191,7 @@ class Client(Protocol):
         /,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores a held execution, which starts when `trigger` is called.

@@ -11,6 +11,7 @@ from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
+    check_priority,
     check_signal_name,
     check_text,
     encode_payload,
@@ -152,6 +153,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
@@ -165,6 +167,7 @@ class StoreClient:
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
+            priority=priority,
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
@@ -176,6 +179,7 @@ class StoreClient:
         inputs: Sequence[Json],
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_keys: Sequence[str] | None = None,
     ) -> list[ExecutionId]:
         """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
@@ -188,6 +192,7 @@ class StoreClient:
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             inputs,
             labels=labels,
+            priority=priority,
             idempotency_keys=idempotency_keys,
         )
         return [header.execution_id for header in headers]
@@ -198,6 +203,7 @@ class StoreClient:
         inputs: Sequence[Json],
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_keys: Sequence[str] | None = None,
         version: int | None = None,
     ) -> list[ExecutionHeader]:
@@ -211,7 +217,12 @@ class StoreClient:
             self._backend, self._definitions, self._payloads, self._clock, self._ids
         )
         return await creator.create(
-            workflow, inputs, labels=labels or {}, keys=idempotency_keys, version=version
+            workflow,
+            inputs,
+            labels=labels or {},
+            priority=priority,
+            keys=idempotency_keys,
+            version=version,
         )
 
     async def hold(
@@ -220,6 +231,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores a held execution, which starts when `trigger` is called.
@@ -227,7 +239,12 @@ class StoreClient:
         `trigger` validates the input, and may replace it.
         """
         header = await self.create_execution(
-            workflow, input_, labels=labels, is_held=True, idempotency_key=idempotency_key
+            workflow,
+            input_,
+            labels=labels,
+            priority=priority,
+            is_held=True,
+            idempotency_key=idempotency_key,
         )
         return header.execution_id
 
@@ -237,6 +254,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
@@ -282,6 +300,7 @@ class StoreClient:
             version=version or await self._definitions.store(hash_, workflow),
             input=input_value,
             labels=kept_labels,
+            priority=check_priority(priority),
             is_held=is_held,
             created_at=self._clock.now(),
         )
@@ -361,6 +380,7 @@ class StoreClient:
             version=await self._definitions.store(graph.hash, graph.workflow),
             input=value,
             labels=labels,
+            priority=former.priority,
             rerun_of=former.id,
             is_held=bool(parts),
             created_at=self._clock.now(),

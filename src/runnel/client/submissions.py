@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from runnel.authoring.input_schema import CheckedInput
-from runnel.authoring.payloads import check_labels, encode_payload
+from runnel.authoring.payloads import check_labels, check_priority, encode_payload
 from runnel.client.idempotency import build_key_labels, check_key_reuse, derive_execution_id
 from runnel.client.values import complete_input
 from runnel.core.commands import CreateExecution
@@ -79,6 +79,7 @@ class ExecutionCreator:
         inputs: Sequence[Json],
         *,
         labels: Mapping[str, str],
+        priority: int | None,
         keys: Sequence[str] | None,
         version: int | None,
     ) -> list[ExecutionHeader]:
@@ -90,7 +91,7 @@ class ExecutionCreator:
         _check_count(inputs, keys)
         hash_ = self._definitions.validate_and_hash(workflow)
         payloads = await self._check_inputs(workflow, inputs)
-        kept_labels = check_labels(labels)
+        kept_labels, kept_priority = check_labels(labels), check_priority(priority)
         if keys is None:
             ids = [ExecutionId(self._ids.execution_id()) for _ in payloads]
             all_labels = [kept_labels] * len(ids)
@@ -118,6 +119,7 @@ class ExecutionCreator:
                     version=stored_version,
                     input=value,
                     labels=own_labels,
+                    priority=kept_priority,
                     created_at=self._clock.now(),
                 )
             )

@@ -55,7 +55,8 @@ class _LimitKeyCommand(_Command, frozen=True, kw_only=True):
 class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
     """Creates a PENDING execution and starts it at once.
 
-    With `is_held`, the execution stays PENDING until a StartExecution.
+    With `is_held`, the execution stays PENDING until a StartExecution. Without a `priority`, the
+    execution has the priority of the workflow.
     """
 
     workflow: str
@@ -63,6 +64,7 @@ class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
     version: int
     input: Value = EMPTY_OBJECT
     labels: dict[str, str] = {}
+    priority: int | None = None
     parent: TaskToken | None = None
     rerun_of: ExecutionId | None = None
     is_held: bool = False

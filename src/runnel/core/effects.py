@@ -65,6 +65,8 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
+    priority: int = 0
+    """Tasks with a higher priority come first in their queue."""
     place: float = 0.0
     """The position among the tasks of the workflow in the queue: the lowest place comes first.
 

@@ -42,6 +42,7 @@ class ExecutionCreated(_Event, frozen=True, kw_only=True):
     definition: DefinitionHash
     input: Value
     labels: dict[str, str] = {}
+    priority: int = 0
     parent: TaskToken | None = None
     rerun_of: ExecutionId | None = None
     created_at: float

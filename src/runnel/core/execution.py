@@ -149,6 +149,7 @@ class Execution:
         "outcome",
         "output",
         "parent",
+        "priority",
         "rerun_of",
         "reused_items",
         "reused_parts",
@@ -168,6 +169,7 @@ class Execution:
         self.version = created.version
         self.input = created.input
         self.labels = created.labels
+        self.priority = created.priority
         self.parent: TaskToken | None = created.parent
         self.rerun_of: ExecutionId | None = created.rerun_of
         self.created_at = created.created_at

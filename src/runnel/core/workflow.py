@@ -14,6 +14,8 @@ from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 DEFINITION_FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
 CACHE_TTL_S_DEFAULT = 24 * 3600.0
+# The highest priority; the lowest is the same number below zero.
+PRIORITY_MAX = 100
 
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
@@ -85,6 +87,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_seconds: float | None = None
     sla_seconds: float | None = None
     max_concurrency: int | None = None
+    priority: int = 0
     rate_limits: dict[str, RateLimit] = {}
     labels: dict[str, str] = {}
     output: Json = None

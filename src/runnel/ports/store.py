@@ -355,7 +355,7 @@ class Store(Protocol):
     async def forget_queue(self, record: QueueRecord) -> bool:
         """Deletes the record of an empty queue.
 
-        Returns False if a task has arrived since `record` was read.
+        Returns False if the queue has a task. The next task of the queue adds the record again.
         """
 
 

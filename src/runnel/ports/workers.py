@@ -121,11 +121,8 @@ class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A task queue with `depth` waiting tasks.
 
     The oldest has waited `waits_s`, on the store's clock.
-
-    `last` identifies the newest task, so it changes with every task that arrives.
     """
 
     queue: str
     depth: int
     waits_s: float = 0.0
-    last: str = ""

@@ -72,6 +72,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: ExecutionId | None
     rerun_of: ExecutionId | None
     labels: dict[str, str]
+    priority: int = 0
 
 
 class StateCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,6 +122,7 @@ def test_every_field_of_a_workflow_is_an_option() -> None:
 
     assert (traced.name, traced.on_failure, traced.labels) == ("annual", "continue", {"team": "a"})
     assert (traced.timeout_seconds, traced.sla_seconds, traced.max_concurrency) == (3600, 60, 2)
+    assert traced.priority == 7
     assert traced.rate_limits["api"].rate_per_second == 3
     assert traced.rate_limits["slow"].burst == 2
 

@@ -139,6 +139,7 @@ async def run_workflow(
         stored.graph.workflow,
         body.input,
         labels=body.labels,
+        priority=body.priority,
         idempotency_key=key,
         version=stored.version,
         is_held=body.hold,
@@ -171,6 +172,7 @@ async def run_batch(
         stored.graph.workflow,
         body.inputs,
         labels=body.labels,
+        priority=body.priority,
         idempotency_keys=keys,
         version=stored.version,
     )

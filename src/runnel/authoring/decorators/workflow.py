@@ -170,6 +170,7 @@ class WorkflowOptions(TypedDict, total=False):
     timeout: float | timedelta
     sla: float | timedelta
     max_concurrency: int
+    priority: int
     rate_limits: Mapping[str, RateLimit | float]
     labels: Mapping[str, str]
 

@@ -17,8 +17,8 @@ _NODE_FIELDS = (
     "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
 )
 _WORKFLOW_FIELDS = (
-    "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "labels", "rate_limits",
-    "input", "output",
+    "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "priority", "labels",
+    "rate_limits", "input", "output",
 )
 # fmt: on
 

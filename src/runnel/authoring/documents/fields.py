@@ -397,6 +397,7 @@ WORKFLOW_TABLE = FieldTable(
         "timeout_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["timeout_seconds"])),
         "sla_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["sla_seconds"])),
         "max_concurrency": DocumentField(make_reader(WORKFLOW_CHECKS["max_concurrency"])),
+        "priority": DocumentField(make_reader(WORKFLOW_CHECKS["priority"])),
         "rate_limits": DocumentField(_read_rate_limits),
         "labels": DocumentField(_read_labels),
         "output": DocumentField(lambda value, _: value),

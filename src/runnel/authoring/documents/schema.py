@@ -54,6 +54,9 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "max_concurrency": (
             "How many tasks and child executions of one execution may run at a time"
         ),
+        "priority": (
+            "Priority of the executions: in a queue, tasks with a higher number come first"
+        ),
         "rate_limits": (
             "Rate limits by resource tag, shared by all executions. A node uses the limit that its "
             "resource_tag names"

@@ -64,21 +64,23 @@ class Waiter:
 # Sorts the tasks of one workflow: the place of the task, its execution, whether it is a first
 # attempt, and the order of arrival.
 SortKey: TypeAlias = tuple[float, str, bool, int]
+WorkflowHeaps: TypeAlias = OrderedDict[str, list[tuple[SortKey, TaskEntry]]]
 
 
 class ReadyQueue:
     """The waiting tasks of one queue.
 
-    Workflows take turns. Within a workflow, tasks are sorted by place and execution, so the oldest
-    execution comes first. A task that is issued again comes first within its execution.
+    The highest priority comes first, and the workflows of that priority take turns. Within a
+    workflow, tasks are sorted by place and execution, so the oldest execution comes first. A task
+    that is issued again comes first within its execution.
     """
 
     def __init__(self) -> None:
         # All waiting tasks, in the order of arrival.
         self.entries: OrderedDict[TaskToken, TaskEntry] = OrderedDict()
-        # A heap per workflow, in the order of turns. A discarded task stays in its heap until it
-        # comes first or until `_compact` removes it.
-        self._heaps: OrderedDict[str, list[tuple[SortKey, TaskEntry]]] = OrderedDict()
+        # A heap per workflow, in the order of turns, by priority. A discarded task stays in its
+        # heap until it comes first or until `_compact` removes it.
+        self._heaps: dict[int, WorkflowHeaps] = {}
         self._arrivals = count()
         self._discarded = 0
 
@@ -86,16 +88,24 @@ class ReadyQueue:
         task, token = entry.task, entry.task.token
         self.entries[token] = entry
         key = (task.place, token.execution_id, token.attempt == 1, next(self._arrivals))
-        heap = self._heaps.get(task.workflow)
+        heaps = self._heaps.get(task.priority)
+        if heaps is None:
+            heaps = self._heaps[task.priority] = OrderedDict()
+        heap = heaps.get(task.workflow)
         if heap is None:
-            self._heaps[task.workflow] = [(key, entry)]
+            heaps[task.workflow] = [(key, entry)]
         else:
             heappush(heap, (key, entry))
 
     def pop(self) -> TaskEntry:
         """Removes and returns the next task of the workflow whose turn it is."""
-        heaps, entries = self._heaps, self.entries
+        entries = self.entries
         while True:
+            priority = max(self._heaps)
+            heaps = self._heaps[priority]
+            if not heaps:
+                del self._heaps[priority]
+                continue
             workflow = next(iter(heaps))
             heap = heaps[workflow]
             while heap:
@@ -117,11 +127,12 @@ class ReadyQueue:
 
     def _compact(self) -> None:
         """Removes discarded tasks from the heaps, so that they use at most half of the memory."""
-        for workflow, heap in list(self._heaps.items()):
-            heap[:] = [pair for pair in heap if pair[1].task.token in self.entries]
-            heapify(heap)
-            if not heap:
-                del self._heaps[workflow]
+        for heaps in self._heaps.values():
+            for workflow, heap in list(heaps.items()):
+                heap[:] = [pair for pair in heap if pair[1].task.token in self.entries]
+                heapify(heap)
+                if not heap:
+                    del heaps[workflow]
         self._discarded = 0
 
 

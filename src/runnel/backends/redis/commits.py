@@ -6,7 +6,12 @@ from typing import Any
 from runnel.backends.feed_log import build_commit_entries
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args, encode
+from runnel.backends.redis.keys import (
+    RedisKeyNames,
+    RedisLayout,
+    build_message_args,
+    encode,
+)
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
 from runnel.core.effects import DeadLetter, TaskMessage
@@ -49,6 +54,10 @@ def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
         f"{keys.ended_children}{partition}",
         keys.feed,
         keys.push_channel,
+        keys.arrivals,
+        keys.turns,
+        keys.lanes,
+        keys.last_turn,
     ]
 
 
@@ -73,8 +82,7 @@ def build_commit_args(
     for header in commit.headers:
         args += _build_header_args(header)
     args += (len(commit.closed), *commit.closed, len(commit.tasks))
-    for task in commit.tasks:
-        args += _build_task_args(task)
+    args += build_task_args(commit.tasks)
     args += (len(commit.dropped), *map(encode, commit.dropped))
     args += (len(commit.timers_cleared), *map(encode, commit.timers_cleared))
     args.append(len(commit.timers_set))
@@ -113,8 +121,31 @@ def get_header_kind(header: ExecutionHeader) -> str:
     return "f" if header.parent_id is None else "c"
 
 
-def _build_task_args(task: TaskMessage) -> Sequence[Arg]:
-    return task.queue, encode(task.token), encode(task)
+def build_task_args(tasks: Sequence[TaskMessage]) -> Sequence[Arg]:
+    """Returns the arguments of the tasks, in the order in which waiting workers get them.
+
+    It is the order in which a claim takes tasks: the highest priority first, lanes in turn. A lane
+    is named by its priority and its workflow. The tasks of a lane are sorted by place and
+    execution. A task that is issued again comes first in its execution.
+    """
+    keyed = [
+        (f"{task.place:017.6f} {token.execution_id} {int(token.attempt == 1)}", number, task)
+        for number, task in enumerate(tasks)
+        for token in (task.token,)
+    ]
+    keyed.sort()
+    lanes: dict[str, int] = {}
+    rows: list[tuple[int, int, int, str, str, TaskMessage]] = []
+    for key, number, task in keyed:
+        lane = f"{task.priority} {task.workflow}"
+        turn = lanes[lane] = lanes.get(lane, 0) + 1
+        rows.append((-task.priority, turn, number, lane, key, task))
+    if len(lanes) > 1:
+        rows.sort()
+    args: list[Arg] = []
+    for _, _, _, lane, key, task in rows:
+        args += (task.queue, encode(task.token), encode(task), lane, key)
+    return args
 
 
 def _build_timer_args(timer: TimerRecord) -> Sequence[Arg]:

@@ -74,8 +74,11 @@ class LostTaskReporter:
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         """Fails tasks that waited unclaimed for at least `waiting_s`, and returns their number."""
-        keys = [self._keys.tasks + queue, self._keys.task_locations, self._keys.inbox]
-        args: list[Arg] = [int(waiting_s * 1_000), limit, *split_failed_message(error)]
+        keys = [
+            *(self._keys.tasks, self._keys.lanes, self._keys.arrivals),
+            *(self._keys.task_locations, self._keys.inbox),
+        ]
+        args: list[Arg] = [queue, int(waiting_s * 1_000), limit, *split_failed_message(error)]
         count: int = await self._pool.run_script("reject_tasks", keys, args)
         return count
 
@@ -285,12 +288,10 @@ class RedisTaskQueue:
         return decode_worker_records(int(now), live, dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        rows = await self._pool.run_script("list_queues", [self._keys.queues, self._keys.tasks], [])
+        keys = [self._keys.queues, self._keys.tasks, self._keys.arrivals]
         records = [
-            QueueRecord(
-                queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
-            )
-            for name, depth, waits_ms, last in rows
+            QueueRecord(queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000)
+            for name, depth, waits_ms in await self._pool.run_script("list_queues", keys, [])
         ]
         return sorted(records, key=lambda record: record.queue)
 
@@ -372,6 +373,10 @@ class RedisTaskQueue:
                 keys.heartbeat_counter,
                 keys.tasks,
                 keys.partition,
+                keys.arrivals,
+                keys.turns,
+                keys.lanes,
+                keys.last_turn,
             ],
             [
                 *(worker, limit, int(queues is None), int(starts), int(waits)),

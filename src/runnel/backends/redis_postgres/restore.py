@@ -297,7 +297,10 @@ class ArchiveRestorer:
                     stale.append(encoded)
             if cursor == b"0":
                 break
-        keys = [self._keys.task_locations, self._keys.tasks, self._keys.held, self._keys.dropped]
+        keys = [
+            *(self._keys.task_locations, self._keys.tasks, self._keys.lanes),
+            *(self._keys.arrivals, self._keys.held, self._keys.dropped),
+        ]
         for first in range(0, len(stale), SCAN_BATCH_SIZE):
             await self._run_fenced(
                 lease, "drop_tasks", keys, stale[first : first + SCAN_BATCH_SIZE]

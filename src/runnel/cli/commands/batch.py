@@ -11,6 +11,7 @@ from runnel.authoring.payloads import check_text
 from runnel.cli.options import (
     Concurrency,
     Labels,
+    Priority,
     StoreLocation,
     WorkflowFile,
     check_concurrency,
@@ -94,6 +95,7 @@ def batch(
     is_retried: RetryFailed = False,
     in_flight: InFlightMax = None,
     labels: Labels = None,
+    priority: Priority = None,
     concurrency: Concurrency = None,
     as_json: AsJsonSummary = False,
     location: StoreLocation,
@@ -120,6 +122,7 @@ def batch(
         graph=graph,
         items=read_documents(inputs, workflow, id_field=id_field),
         labels=own_labels,
+        priority=priority,
         in_flight_max=in_flight or _choose_in_flight_max(settings),
         retries_failed=is_retried,
         names=FILE_NAMES,

@@ -16,6 +16,7 @@ from runnel.cli.options import (
     Concurrency,
     InputFile,
     Labels,
+    Priority,
     StoreLocation,
     check_concurrency,
     complete_workflow,
@@ -59,6 +60,7 @@ def run(
     assignments: Assignments = None,
     input_file: InputFile = None,
     labels: Labels = None,
+    priority: Priority = None,
     concurrency: Concurrency = None,
     is_held: Annotated[
         bool,
@@ -94,13 +96,15 @@ def run(
     value = read_input(input_file, assignments or [], workflow.input)
     has_input = bool(assignments) or input_file is not None
     if is_held:
-        return _print_held(workflow, value if has_input else None, own_labels, settings)
+        held_input = value if has_input else None
+        return _print_held(workflow, held_input, settings, labels=own_labels, priority=priority)
     if not settings.is_remote:  # fails before functions are imported and files are created
         check_input(workflow, value)
         value = CheckedInput(value)
 
     async def submit(client: Client) -> StartedExecution:
-        return StartedExecution(await client.submit(graph, value, labels=own_labels), workflow)
+        execution_id = await client.submit(graph, value, labels=own_labels, priority=priority)
+        return StartedExecution(execution_id, workflow)
 
     if settings.is_remote:
         from runnel.cli.session.follow import submit_and_follow  # not for a local run
@@ -124,7 +128,12 @@ def _load_graph(file: Path, settings: Settings) -> Graph:
 
 
 def _print_held(
-    workflow: Workflow, input_: Json, labels: Mapping[str, str], settings: Settings
+    workflow: Workflow,
+    input_: Json,
+    settings: Settings,
+    *,
+    labels: Mapping[str, str],
+    priority: int | None,
 ) -> int:
     """Stores a held execution and prints its id; `runnel trigger` may give another input."""
     from runnel.cli.session.open_client import open_client  # only for a held execution
@@ -134,7 +143,7 @@ def _print_held(
 
     async def hold() -> ExecutionId:
         async with open_client(settings, creates_data_dir=True) as session:
-            return await session.client.hold(workflow, input_, labels=labels)
+            return await session.client.hold(workflow, input_, labels=labels, priority=priority)
 
     print(asyncio.run(hold()))
     return OK

@@ -51,6 +51,8 @@ def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
         yield "rerun of", view.rerun_of
     if view.parent_id is not None:
         yield "parent", view.parent_id
+    if view.priority:
+        yield "priority", str(view.priority)
     yield "labels", format_labels(view.labels)
     if view.input not in (None, {}):
         yield "input", shorten(to_compact_json(view.input), 2 * VALUE_CHARS_MAX)

@@ -47,6 +47,7 @@ def create(
 
     `agenda` must be empty and becomes the agenda of the execution.
     """
+    priority = graph.workflow.priority if command.priority is None else command.priority
     created = ExecutionCreated(
         execution_id=command.execution_id,
         workflow=graph.workflow.name,
@@ -54,6 +55,7 @@ def create(
         definition=graph.hash,
         input=command.input,
         labels={**graph.workflow.labels, **command.labels},
+        priority=priority,
         parent=command.parent,
         rerun_of=command.rerun_of,
         created_at=command.created_at,

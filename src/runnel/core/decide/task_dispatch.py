@@ -200,6 +200,7 @@ def _build_task(
         failures=run.failures,
         losses=run.losses,
         issued_at=context.now,
+        priority=execution.priority,
         place=_compute_place(context, token),
     )
 

@@ -9,7 +9,15 @@ from runnel.core.message_text import describe_value, quote_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.values import Json, is_number
-from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
+from runnel.core.workflow import (
+    CORE_HANDLERS,
+    PRIORITY_MAX,
+    Cache,
+    Node,
+    OnFailure,
+    RateLimit,
+    Workflow,
+)
 
 NAME_CHARS_MAX = 200
 # The largest number in a workflow. A float represents whole numbers up to NUMBER_MAX exactly. As
@@ -84,6 +92,11 @@ LABEL = ValueCheck(
     lambda value: isinstance(value, str),
     {"type": ["string", "number"]},
 )
+PRIORITY = ValueCheck(
+    f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}",
+    lambda value: type(value) is int and -PRIORITY_MAX <= value <= PRIORITY_MAX,
+    {"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX},
+)
 BOOLEAN = ValueCheck("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
 
 RETRY_CHECKS: Mapping[str, ValueCheck] = {
@@ -116,6 +129,7 @@ WORKFLOW_CHECKS: Mapping[str, ValueCheck] = {
     "timeout_seconds": ABOVE_ZERO,
     "sla_seconds": ABOVE_ZERO,
     "max_concurrency": make_integer_check(1),
+    "priority": PRIORITY,
 }
 
 

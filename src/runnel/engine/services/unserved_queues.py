@@ -45,7 +45,7 @@ class UnservedQueueService:
         self._forgotten_after_s = forgotten_after_s
         self._unserved_since: dict[str, float] = {}
         self._no_workers_since: float | None = None
-        self._empty_since: dict[tuple[str, str], float] = {}
+        self._empty_since: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -121,10 +121,10 @@ class UnservedQueueService:
 
     async def _forget_empty(self, queues: Sequence[QueueRecord]) -> None:
         now = self._clock.monotonic()
-        empty = {(record.queue, record.last): record for record in queues if not record.depth}
-        self._empty_since = {key: self._empty_since.get(key, now) for key in empty}
-        for key, record in empty.items():
-            if now - self._empty_since[key] >= self._forgotten_after_s:
+        empty = {record.queue: record for record in queues if not record.depth}
+        self._empty_since = {queue: self._empty_since.get(queue, now) for queue in empty}
+        for queue, record in empty.items():
+            if now - self._empty_since[queue] >= self._forgotten_after_s:
                 await self._store.forget_queue(record)
 
 

@@ -395,7 +395,7 @@ class RunnerPool:
 
     def _finish(self, run: TaskRun, report: Report | None) -> None:
         if not run.keeps_slot:
-            self._slots.release()
+            self._slots.release(has_waited=run.is_watched or run.is_parked)
         if not run.is_parked:
             run.is_finished = True
             self._deadlines.forget(run)

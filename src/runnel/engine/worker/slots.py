@@ -138,8 +138,8 @@ class Slots:
         self._ended_at_once = 0
         self.wake_runner()
 
-    def release(self) -> None:
-        self._ended_at_once += 1
+    def release(self, *, has_waited: bool = False) -> None:
+        self._ended_at_once = 0 if has_waited else self._ended_at_once + 1
         self._free_one()
 
     def lend(self) -> None:
@@ -366,6 +366,9 @@ class ClaimLoop:
     async def tick(self) -> int:
         claimed = await self._claim()
         if not claimed:
+            # A claim that does not wait may end without a turn of the event loop, in which the
+            # resumed runs take their slots.
+            await asyncio.sleep(0)
             return 0
         # After a rollback, the store delivers tasks again that are already running here. Such tasks
         # are not run twice.

@@ -288,7 +288,7 @@ class Worker:
 
     def _on_returned(self, _run: TaskRun) -> None:
         self.abandoned_threads -= 1
-        self._slots.release()
+        self._slots.release(has_waited=True)
         self._slots.wake_runner()
 
     def _emit(self, task: TaskMessage, measurement: Measurement) -> None:

@@ -15,6 +15,7 @@ from runnel.testing.conformance.archive import ArchiveLookupRules, ExecutionList
 from runnel.testing.conformance.claims import ClaimRules, ReportRules
 from runnel.testing.conformance.commits import CommitRules, FencingRules
 from runnel.testing.conformance.definitions import DeadLetterRules, StoredDefinitionRules
+from runnel.testing.conformance.fairness import FairnessRules
 from runnel.testing.conformance.feed import FeedRules
 from runnel.testing.conformance.inbox import InboxRules, TimerRules
 from runnel.testing.conformance.leases import (
@@ -43,6 +44,7 @@ class StoreConformance(
     LeaseRules,
     OrchestratorPresenceRules,
     ClaimRules,
+    FairnessRules,
     ReportRules,
     LostTaskRules,
     WorkerRegistryRules,

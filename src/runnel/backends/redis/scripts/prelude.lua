@@ -36,17 +36,10 @@ local function tail(values, first)
   return selected
 end
 
--- Returns the id of the last entry that was ever added to a stream.
-local function last_entry(key)
-  if redis.call('EXISTS', key) == 0 then
-    return '0-0'
-  end
-  local info = redis.call('XINFO', 'STREAM', key)
-  for at = 1, #info, 2 do
-    if info[at] == 'last-generated-id' then
-      return info[at + 1]
-    end
-  end
+-- Returns the time of the server in milliseconds.
+local function server_time_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 -- Returns the time of the server in seconds, as text.
@@ -79,12 +72,52 @@ local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
 
--- Drops tasks. Deletes a queued task from its stream. Removes a claimed task from its worker and
+-- Returns the key of a lane. The length comes first, because both names can contain any character.
+local function lane_key(lane_prefix, queue, lane)
+  return lane_prefix .. #queue .. ':' .. queue .. ':' .. lane
+end
+
+-- Returns the priority of a lane, with which its name begins.
+local function lane_priority(lane)
+  return tonumber(string.match(lane, '^%-?%d+'))
+end
+
+-- Puts a lane at the end of the turns of its priority. A score is exact below 2^53, which leaves
+-- more than 10^13 turns for each of the 201 priorities.
+local function add_turn(turns, lane, turn)
+  redis.call('ZADD', turns, string.format('%.0f', turn - lane_priority(lane) * 2 ^ 44), lane)
+end
+
+-- Returns the part of a lane's member before the task. It is unique, because it has the token.
+-- Neither a sort key nor a token contains a line feed.
+local function member_start(sort_key, token)
+  return sort_key .. '\n' .. token .. '\n'
+end
+
+-- Removes a queued task from its lane. `location` is its value in the hash of task locations.
+-- Returns the partition of the task.
+local function remove_from_lane(lane_prefix, arrival_prefix, location, token)
+  local partition, queue_length, lane_length, start =
+    string.match(location, '^l(%d+) (%d+) (%d+) ()')
+  local lane_start = start + queue_length
+  local queue = string.sub(location, start, lane_start - 1)
+  local lane = string.sub(location, lane_start, lane_start + lane_length - 1)
+  local first = member_start(string.sub(location, lane_start + lane_length), token)
+  redis.call('ZREM', arrival_prefix .. queue, token)
+  redis.call(
+    'ZREMRANGEBYLEX', lane_key(lane_prefix, queue, lane), '[' .. first, '[' .. first .. '\255')
+  return partition
+end
+
+-- Drops tasks. Deletes a queued task from its queue. Removes a claimed task from its worker and
 -- notifies the worker.
-local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, tokens)
+local function drop_tasks(
+  task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, tokens)
   for number, location in ipairs(get_many(task_locations, tokens)) do
-    local token = tokens[number]
-    if location and string.sub(location, 1, 1) == 'q' then
+    local token, kind = tokens[number], location and string.sub(location, 1, 1)
+    if kind == 'l' then
+      remove_from_lane(lane_prefix, arrival_prefix, location, token)
+    elseif kind == 'q' then
       local entry, queue = string.match(location, '^q(%S+) (.*)$')
       redis.call('XDEL', task_prefix .. queue, entry)
     elseif location then
