@@ -6,12 +6,14 @@ from the network: a schema may refer only to its own parts and to the published 
 
 import re
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import jsonschema_specifications  # type: ignore[import-untyped]  # it has no py.typed
 from jsonschema import Draft7Validator, Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
@@ -20,6 +22,14 @@ from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json
 
 MESSAGE_CHARS_MAX = 200
+# The most schemas that may describe one value: itself, and those that it reaches by $ref, allOf and
+# so on. jsonschema checks each of them in about 50 µs, so a check of `{}` takes at most 100 ms.
+SCHEMAS_PER_VALUE_MAX = 1_000
+# The most $ref that the check of an input follows, for the whole input and for each value in it. A
+# recursive schema may need twice as many for each level of the input.
+REFERENCES_MAX = 1_000
+REFERENCES_PER_VALUE = 50
+
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
 
@@ -35,16 +45,77 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
     problems = sorted(_format_error("", error) for error in errors)
     problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
-    return problems or list(_find_default_problems(kind(schema, registry=_REGISTRY), schema))
+    problems = problems or list(_find_size_problems(schema))
+    return problems or list(_find_default_problems(schema))
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
-    kind = validator_for(schema, default=Draft202012Validator)
     try:
-        errors = list(kind(schema, registry=_REGISTRY).iter_errors(value))
+        errors = _list_errors(schema, schema, value)
     except RecursionError:
         return [f"{where}: the schema refers to itself endlessly; correct its $ref"]
+    except _TooManyReferencesError:
+        return [
+            f"{where}: the check follows too many $ref of the schema; refer to each part once"
+        ]
     return sorted(_format_error(where, error) for error in errors)
+
+
+class _TooManyReferencesError(Exception):
+    """The check of a value follows more $ref than its size allows."""
+
+
+_references_left: ContextVar[list[int]] = ContextVar("references_left")
+
+
+def _list_errors(root: dict[str, Json], part: dict[str, Json], value: Json) -> list[Any]:
+    """Returns the errors of a value that a part of a schema describes.
+
+    Raises RecursionError and _TooManyReferencesError.
+    """
+    kind = _extend_with_limit(validator_for(root, default=Draft202012Validator))
+    values = sum(1 for _ in _iterate_values(value))
+    token = _references_left.set([REFERENCES_MAX + REFERENCES_PER_VALUE * values])
+    try:
+        return list(kind(root, registry=_REGISTRY).evolve(schema=part).iter_errors(value))
+    finally:
+        _references_left.reset(token)
+
+
+@cache
+def _extend_with_limit(kind: Any) -> Any:
+    """Returns the validator class, with `$ref` and `$dynamicRef` that count."""
+    return extend(
+        kind,
+        {
+            keyword: _limit_keyword(kind.VALIDATORS[keyword])
+            for keyword in ("$ref", "$dynamicRef")
+            if keyword in kind.VALIDATORS
+        },
+    )
+
+
+def _limit_keyword(check: Any) -> Any:
+    def check_within_limit(*arguments: Any) -> Any:
+        left = _references_left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise _TooManyReferencesError
+        return check(*arguments)
+
+    return check_within_limit
+
+
+def _iterate_values(value: Json) -> Iterator[Json]:
+    """Yields a value and all values inside it."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        yield item
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
 
 
 def _is_known_dialect(dialect: Json) -> bool:
@@ -161,7 +232,57 @@ def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:
             )
 
 
-def _find_default_problems(validator: Any, schema: dict[str, Json]) -> Iterator[str]:
+def _find_size_problems(schema: dict[str, Json]) -> Iterator[str]:
+    """Yields a problem if too many schemas describe one value, or if a part has its own dialect."""
+    resource = Resource.from_contents(schema, default_specification=DRAFT202012)
+    counter = _SchemaCounter(_REGISTRY.resolver_with_root(resource))
+    for part in _iterate_subschemas(schema):
+        if part is not schema and isinstance(part.get("$schema"), str):
+            yield "$schema: expected only in the schema itself, not in a part of it"
+            return
+        try:
+            is_too_large = counter.count(part) > SCHEMAS_PER_VALUE_MAX
+        except RecursionError:
+            is_too_large = True
+        if is_too_large:
+            yield (
+                f"more than {SCHEMAS_PER_VALUE_MAX:,} schemas describe one value, counted by "
+                "following $ref, allOf, anyOf and oneOf; refer to each part once"
+            )
+            return
+
+
+class _SchemaCounter:
+    """Counts the schemas that describe the same value as a schema does, with their repetitions."""
+
+    def __init__(self, resolver: Any) -> None:
+        self._resolver = resolver
+        self._counts: dict[int, int] = {}
+
+    def count(self, schema: Json) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        known = self._counts.get(id(schema))
+        if known is None:
+            self._counts[id(schema)] = 1  # a schema that refers to itself
+            known = 1 + sum(map(self.count, self._iterate_parts(schema)))
+            self._counts[id(schema)] = known
+        return known
+
+    def _iterate_parts(self, schema: dict[str, Json]) -> Iterator[Json]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and "$id" not in schema:
+            yield self._resolver.lookup(reference).contents
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            options = schema.get(keyword)
+            yield from options if isinstance(options, list) else ()
+        for keyword in ("not", "if", "then", "else"):
+            yield schema.get(keyword)
+        dependents = schema.get("dependentSchemas")
+        yield from dependents.values() if isinstance(dependents, dict) else ()
+
+
+def _find_default_problems(schema: dict[str, Json]) -> Iterator[str]:
     """Yields the problems of defaults that an execution would use although they do not fit."""
     if "default" in schema:
         yield "default: the input itself can't have a default; give one to each of its properties"
@@ -170,11 +291,12 @@ def _find_default_problems(validator: Any, schema: dict[str, Json]) -> Iterator[
             continue
         default = part["default"]
         try:
-            for error in validator.evolve(schema=part).iter_errors(default):
-                shown = describe_value(default)
-                yield f"the default {shown} does not fit its schema: {_format_error('', error)}"
-        except RecursionError:
+            errors = _list_errors(schema, part, default)
+        except (RecursionError, _TooManyReferencesError):
             return  # the check of an input reports an endless $ref
+        for error in errors:
+            shown = describe_value(default)
+            yield f"the default {shown} does not fit its schema: {_format_error('', error)}"
 
 
 def _iterate_properties(schema: dict[str, Json]) -> Iterator[dict[str, Json]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.input_schema import check_input, parse_assignments
+from runnel.authoring.input_schema import check_input, find_schema_problems, parse_assignments
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
@@ -159,3 +159,54 @@ MEANT: dict[str, Any] = {
 )
 def test_a_value_is_read_as_text_if_the_schema_allows_only_text(word: str, value: Any) -> None:
     assert parse_assignments([word], schema=MEANT) == value
+
+
+def double_references(levels: int) -> dict[str, Any]:
+    """A schema of `levels` parts that jsonschema would check 2 ** levels times."""
+    parts: dict[str, Any] = {f"a{levels}": {"type": "object"}}
+    for level in range(levels):
+        parts[f"a{level}"] = {"allOf": [{"$ref": f"#/$defs/a{level + 1}"} for _ in range(2)]}
+    return {"$ref": "#/$defs/a0", "$defs": parts}
+
+
+def test_a_schema_that_refers_to_its_parts_too_often_is_refused() -> None:
+    expected = (
+        "more than 1,000 schemas describe one value, counted by following $ref, allOf, anyOf and "
+        "oneOf; refer to each part once"
+    )
+
+    assert find_schema_problems(double_references(40)) == [expected]
+    assert find_schema_problems(double_references(5)) == []
+
+
+def test_a_schema_whose_part_has_a_dialect_of_its_own_is_refused() -> None:
+    part = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+    problems = find_schema_problems({"properties": {"a": part}})
+
+    assert problems == ["$schema: expected only in the schema itself, not in a part of it"]
+
+
+def test_an_input_is_refused_if_a_stored_schema_refers_to_its_parts_too_often() -> None:
+    with pytest.raises(InvalidInputError, match="the check follows too many \\$ref of the schema"):
+        check_input(with_schema(double_references(40)), {})
+
+
+def test_a_nested_input_is_refused_if_its_schema_doubles_the_checks_at_each_level() -> None:
+    schema: dict[str, Any] = {
+        "allOf": [{"properties": {"child": {"$ref": "#"}}} for _ in range(2)]
+    }
+    value: Any = {}
+    for _ in range(30):
+        value = {"child": value}
+
+    with pytest.raises(InvalidInputError, match="the check follows too many \\$ref of the schema"):
+        check_input(with_schema(schema), value)
+
+
+def test_a_long_list_may_follow_a_reference_for_each_item() -> None:
+    users = [{"name": str(number)} for number in range(2_000)]
+
+    check_input(with_schema(SCHEMA), {"count": 1, "users": users})
+
+    assert True, "nothing was raised"
